@@ -1,0 +1,50 @@
+"""The only file that knows of differences between versions of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["CallbackSupportMixin", "start_progress", "with_callbacks"]
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # scikit-learn < 1.9: fits run without callbacks
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stand-in that supports no callback."""
+
+    def with_callbacks(method):  # type: ignore[no-redef]
+        """Return `method` unchanged."""
+        return method
+
+
+def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Callable[[], None]]:
+    """Tell the callbacks of `estimator` that a fit of `n_iter` steps begins.
+
+    Returns
+    -------
+    after_step : callable
+        To be called after each step; True asks to stop.
+    finish : callable
+        To be called when the fit is done.
+
+    Notes
+    -----
+    Privacy: hooks get neither rows nor targets nor a half-trained model. A callback that
+    scored them would publish a private number at every step.
+    """
+    if not hasattr(estimator, "_init_callback_context"):
+        return (lambda: False), (lambda: None)
+    context = estimator._init_callback_context(max_subtasks=n_iter)
+    context.call_on_fit_task_begin(estimator=estimator)
+
+    def after_step() -> bool:
+        step = context.subcontext(task_name="step")
+        step.call_on_fit_task_begin(estimator=estimator)
+        return bool(step.call_on_fit_task_end(estimator=estimator))
+
+    def finish() -> None:
+        context.call_on_fit_task_end(estimator=estimator)
+
+    return after_step, finish

@@ -1,0 +1,160 @@
+"""Per-example gradients that are never formed, and their clipped sum.
+
+For a linear model the gradient of record i is an outer product ``x_i r_i^T`` of its
+features and its residual. Its norm is ``|x_i| |r_i|`` and any weighted sum of gradients
+is one matrix product, so clipping every record costs no more than the gradient that a
+model without privacy needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpsubspace._array import Array, namespace, row_norms
+from dpsubspace._losses import Loss
+from dpsubspace._noise import BoundedSum
+
+__all__ = ["GradientSource", "LinearSource", "OuterGradients", "PerExampleGradients", "clipped_sum"]
+
+# Added to a sum of squares before its root: squares below it may have underflowed, and a
+# norm that is rounded up clips more, which costs no privacy.
+_TINY_SQUARE = 1e-300
+
+
+class PerExampleGradients(Protocol):
+    """Gradients of a batch, one a record, in whatever form is cheap."""
+
+    def norms(self) -> Array:
+        """Euclidean norm of each gradient, float64 and never rounded down, (n,)."""
+        ...
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """Sum of ``weights[i] * gradient[i]``, of the shape of the parameters."""
+        ...
+
+
+class GradientSource(Protocol):
+    """Gradients of a model at given parameters, on the records it holds."""
+
+    def at(self, params: Array) -> PerExampleGradients:
+        """Per-example gradients at `params`."""
+        ...
+
+
+@dataclass(frozen=True)
+class OuterGradients:
+    """Gradients ``features[i] residuals[i]^T`` of shape (d, c), kept as their factors.
+
+    Parameters
+    ----------
+    features : array of shape (n, d)
+        Rows.
+    feature_norms : array of shape (n,)
+        Their norms in float64, which do not change between steps.
+    residuals : array of shape (n, c)
+        Derivatives of the loss by the scores.
+    """
+
+    features: Array
+    feature_norms: Array
+    residuals: Array
+
+    def norms(self) -> Array:
+        """|x_i| |r_i|, rounded up by more than casts and products in the data's dtype err."""
+        xp = namespace(self.residuals)
+        r = xp.astype(self.residuals, xp.float64, copy=False)
+        round_up = 1 + 8 * float(xp.finfo(self.residuals.dtype).eps)
+        return self.feature_norms * (xp.sqrt(xp.sum(r * r, axis=1) + _TINY_SQUARE) * round_up)
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """X^T (weights * R), (d, c), in float64."""
+        xp = namespace(self.residuals)
+        weighted = xp.astype(weights, self.residuals.dtype)[:, None] * self.residuals
+        # A record of weight zero contributes zero even where its residual is not finite.
+        weighted = xp.where((weights == 0)[:, None], xp.zeros_like(weighted), weighted)
+        return xp.astype(self.features.T @ weighted, xp.float64)
+
+
+class LinearSource:
+    """Gradients of ``loss(y, features @ params)``.
+
+    Parameters
+    ----------
+    loss : Loss
+        Loss of the scores.
+    features : array of shape (n, d)
+        Rows, bounded and with their bias entry.
+    y : array of shape (n,)
+        Targets as the loss takes them.
+    """
+
+    def __init__(self, loss: Loss, features: Array, y: Array):
+        self.loss = loss
+        self.features = features
+        self.y = y
+        self._norms = row_norms(features)
+
+    def at(self, params: Array) -> OuterGradients:
+        """Per-example gradients at `params` of shape (d, c)."""
+        xp = namespace(self.features)
+        scores = self.features @ xp.astype(params, self.features.dtype)
+        return OuterGradients(self.features, self._norms, self.loss.residual(self.y, scores))
+
+
+def clipped_sum(
+    grads: PerExampleGradients,
+    clip_norm: float,
+    *,
+    weights: Array | None = None,
+    max_weight: float = 1.0,
+    present: Array | None = None,
+) -> BoundedSum:
+    """Sum of gradients, each shrunk to norm `clip_norm` where it is longer.
+
+    Parameters
+    ----------
+    grads : PerExampleGradients
+        Gradients of the records.
+    clip_norm : float
+        Bound on one gradient; inf clips nothing and bounds nothing.
+    weights : array of shape (n,), optional
+        Factor of each record after clipping, a function of that record and of public
+        values only, in [0, `max_weight`].
+    max_weight : float, default=1.0
+        Public bound on `weights`.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+
+    Returns
+    -------
+    BoundedSum
+        With ``norm_bound = clip_norm * max_weight`` and twice that as `replace_bound`.
+
+    Notes
+    -----
+    Proof of the bound: record i contributes ``w_i min(1, C / |g_i|) g_i``, which depends
+    on record i alone and has norm at most ``max_weight * C``. Removing it moves the sum
+    by at most that, replacing it by at most twice that (triangle inequality).
+
+    ===========================  =====================================
+    gradient                     contribution
+    ===========================  =====================================
+    norm at most `clip_norm`     itself (times its weight)
+    norm above it                same direction, norm `clip_norm`
+    norm inf or NaN              zero
+    zero                         zero
+    ===========================  =====================================
+    """
+    norms = grads.norms()
+    xp = namespace(norms)
+    factor = xp.ones_like(norms)
+    if clip_norm < float("inf"):
+        factor = clip_norm / xp.clip(norms, min=clip_norm)
+    factor = xp.where(xp.isfinite(norms), factor, xp.zeros_like(factor))
+    if weights is not None:
+        factor = factor * weights
+    if present is not None:
+        factor = xp.where(present, factor, xp.zeros_like(factor))
+    bound = clip_norm * max_weight
+    return BoundedSum(grads.weighted_sum(factor), norm_bound=bound, replace_bound=2 * bound)

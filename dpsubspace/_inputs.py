@@ -1,0 +1,166 @@
+"""Checks of parameters, rows and labels, with errors that name the way out.
+
+No message here contains a value from private data: errors end up in logs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+__all__ = [
+    "check_choice",
+    "check_classes",
+    "check_integer",
+    "check_real",
+    "check_rows",
+    "check_rows_and_labels",
+    "class_weights",
+]
+
+
+# Parameters ---------------------------------------------------------------------------------
+
+
+def check_real(
+    name: str,
+    value: Any,
+    *,
+    low: float,
+    high: float = math.inf,
+    include_low: bool = False,
+    include_high: bool = False,
+    hint: str = "",
+) -> float:
+    """`value` as a float, or ValueError with its name and range."""
+    is_real = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+    if is_real and not math.isnan(value):
+        above = value >= low if include_low else value > low
+        below = value <= high if include_high else value < high
+        if above and below:
+            return float(value)
+    interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
+    raise ValueError(f"`{name}` must be a number in {interval}, got {value!r}.{hint and ' '}{hint}")
+
+
+def check_integer(name: str, value: Any, *, low: int) -> int:
+    """`value` as an int of at least `low`, or ValueError with its name."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low:
+        return int(value)
+    raise ValueError(f"`{name}` must be an integer of at least {low}, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
+    """`value` if it is one of `choices`, or ValueError that lists them."""
+    if isinstance(value, (str, type(None))) and value in choices:
+        return value
+    raise ValueError(f"`{name}` must be one of {list(choices)}, got {value!r}.")
+
+
+# Rows and labels ----------------------------------------------------------------------------
+
+
+def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
+    """Rows of `X` as a float64 or float32 array of finite numbers."""
+    return _validated(estimator, X, reset=reset)
+
+
+def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of `X` as `check_rows` gives them, and one label a row."""
+    X, y = _validated(estimator, X, y, reset=True)
+    check_classification_targets(y)
+    return X, y
+
+
+def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
+    """scikit-learn's validation, without its messages that quote the failing entry."""
+    try:
+        return validate_data(estimator, X, *y, reset=reset, dtype=[np.float64, np.float32])
+    except ValueError as error:
+        message = str(error)
+        if message.startswith("Complex data not supported"):
+            raise ValueError("Complex data not supported: `X` must be real.") from None
+        if "convert" not in message and "promoted" not in message:
+            raise
+        dtypes = getattr(X, "dtypes", None)
+        bad = [] if dtypes is None else [str(n) for n, t in dtypes.items() if not _numeric(t)]
+        raise ValueError(
+            "`X` has entries that are not numbers"
+            f"{bad and ' in the columns ' or ''}{', '.join(bad[:10])}. Drop them, or encode"
+            " them with a transformer that was fitted on public categories."
+        ) from None
+
+
+def _numeric(dtype: Any) -> bool:
+    """Whether a data-frame column of `dtype` holds numbers."""
+    return getattr(dtype, "kind", "O") in "biuf"
+
+
+def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted class labels and the index of each entry of `y` among them.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Private labels.
+    classes : array-like or None
+        Public labels; None reads them from `y`, which makes the set of labels that
+        occur part of what the guarantee assumes to be public.
+    """
+    if classes is None:
+        try:
+            labels, codes = np.unique(y, return_inverse=True)
+        except TypeError:
+            raise ValueError("`y` mixes labels of types that cannot be ordered.") from None
+        if len(labels) < 2:
+            raise ValueError(
+                "`y` has fewer than two classes and a classifier needs two: got 1 class. If"
+                " other labels exist but did not occur, name all of them in `classes`."
+            )
+        return labels, codes
+    labels = np.unique(column_or_1d(np.asarray(classes)))
+    if len(labels) < 2:
+        raise ValueError(f"`classes` must name at least two classes, got {len(labels)}.")
+    codes = np.searchsorted(labels, y) if _comparable(labels, y) else np.zeros(len(y), dtype=int)
+    codes = np.clip(codes, 0, len(labels) - 1)
+    if not np.array_equal(labels[codes], y):
+        raise ValueError(
+            "`y` has labels that are not in `classes`. Name every label that can occur in"
+            " `classes`, or drop the rows with other labels."
+        )
+    return labels, codes
+
+
+def _comparable(labels: np.ndarray, y: np.ndarray) -> bool:
+    """Whether both arrays hold text or both hold numbers (or objects, as they come)."""
+    text = [array.dtype.kind in "US" for array in (labels, y)]
+    return "O" in (labels.dtype.kind, y.dtype.kind) or text[0] == text[1]
+
+
+def class_weights(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:
+    """Weight of each class from a public dict, or None where all are 1."""
+    if class_weight is None:
+        return None
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"`class_weight` must be None or a dict, got {class_weight!r}."
+            " 'balanced' would count the private labels: pass weights from public knowledge,"
+            " for example {0: 1.0, 1: 9.0} for a condition known to affect one in ten."
+        )
+    weights = np.ones(len(classes))
+    for label, weight in class_weight.items():
+        match = np.flatnonzero(classes == label)
+        if len(match) != 1:
+            raise ValueError(f"`class_weight` has the label {label!r}, which is not a class.")
+        weights[match[0]] = check_real(
+            f"class_weight[{label!r}]", weight, low=0.0, include_low=True
+        )
+    if not weights.any():
+        raise ValueError("`class_weight` must give at least one class a positive weight.")
+    return weights

@@ -1,0 +1,57 @@
+"""One-shot releases: means of bounded rows."""
+
+from __future__ import annotations
+
+from dpsubspace._array import Array, namespace, row_chunks
+from dpsubspace._noise import BoundedSum, NoiseSource, release
+
+__all__ = ["bounded_row_sum", "noisy_mean"]
+
+
+def bounded_row_sum(rows: Array, norm_bound: float, *, present: Array | None = None) -> BoundedSum:
+    """Sum of `rows`, each of norm at most `norm_bound` already.
+
+    Parameters
+    ----------
+    rows : array of shape (n, d)
+        Rows that a :class:`~dpsubspace._scaling.RowMap` has bounded.
+    norm_bound : float
+        The map's bound.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+
+    Notes
+    -----
+    Proof of the bound: a row is a function of its record alone and has norm at most
+    `norm_bound`; removing it moves the sum by at most that, replacing it by at most
+    twice that.
+    """
+    xp = namespace(rows)
+    total = xp.zeros(rows.shape[1], dtype=xp.float64)
+    for chunk in row_chunks(rows):
+        block = rows[chunk, :]
+        if present is not None:
+            block = block[present[chunk], :]
+        total = total + xp.sum(block, axis=0, dtype=xp.float64)
+    return BoundedSum(total, norm_bound=norm_bound, replace_bound=2 * norm_bound)
+
+
+def noisy_mean(
+    rows: Array,
+    norm_bound: float,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+) -> Array:
+    """Release the mean of bounded rows, in float64.
+
+    Notes
+    -----
+    Privacy: the sum is released with `noise_multiplier` and divided by the public number
+    of rows. Event: ``gaussian(noise_multiplier)``.
+    """
+    total = bounded_row_sum(rows, norm_bound, present=present)
+    noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+    return noisy / rows.shape[0]

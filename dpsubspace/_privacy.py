@@ -1,0 +1,563 @@
+"""What a fit costs: events, calibration, the guarantee on a model, the caller's ledger.
+
+A mechanism is *described* by a ``dp_accounting`` event and *interpreted* here, the only
+module that imports ``dp_accounting`` (inside functions: the import is not free).
+Compositions of Gaussians, which is what every full-batch fit is, have an exact answer:
+they are one Gaussian (Dong, Roth, Su, 2022, Corollary 3.3). Everything else goes to the
+privacy-loss-distribution accountant of ``dp_accounting``.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = [
+    "PrivacyGuarantee",
+    "PrivacyLedger",
+    "calibrate",
+    "composed",
+    "default_delta",
+    "epsilon_of",
+    "gaussian",
+    "non_private",
+]
+
+_RELATION_IN_WORDS = {
+    "zero_out": "one record becomes a null record; their number is public",
+    "replace_one": "one record is replaced by any other; their number is public",
+}
+
+
+# Events -------------------------------------------------------------------------------------
+
+
+def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
+    """Event of `count` Gaussian releases of one noise multiplier each."""
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+
+    event = GaussianDpEvent(float(noise_multiplier))
+    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+
+def composed(events: Iterable[DpEvent]) -> DpEvent:
+    """Event of all `events` on the same records; a single one stays itself."""
+    from dp_accounting import ComposedDpEvent, NoOpDpEvent
+
+    events = list(events)
+    if not events:
+        return NoOpDpEvent()
+    return events[0] if len(events) == 1 else ComposedDpEvent(events)
+
+
+def non_private() -> DpEvent:
+    """Event of a release without noise; no ledger takes it."""
+    from dp_accounting import NonPrivateDpEvent
+
+    return NonPrivateDpEvent()
+
+
+def _sq_mu(event: DpEvent) -> float | None:
+    """Square of mu where `event` is a Gaussian mechanism composed any number of times.
+
+    None for anything else. Multipliers are taken against the norm of one record.
+    """
+    import dp_accounting as dpa
+
+    if isinstance(event, dpa.GaussianDpEvent):
+        return math.inf if event.noise_multiplier == 0 else event.noise_multiplier**-2
+    if isinstance(event, dpa.NoOpDpEvent):
+        return 0.0
+    if isinstance(event, dpa.NonPrivateDpEvent):
+        return math.inf
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        part = _sq_mu(event.event)
+        return None if part is None else part * event.count
+    if isinstance(event, dpa.ComposedDpEvent):
+        parts = [_sq_mu(part) for part in event.events]
+        return None if None in parts else math.fsum(parts)  # type: ignore[arg-type]
+    return None
+
+
+def describe(event: DpEvent) -> str:
+    """`event` in a line of English."""
+    import dp_accounting as dpa
+
+    if isinstance(event, dpa.GaussianDpEvent):
+        return f"Gaussian noise, multiplier {event.noise_multiplier:.4g}"
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return f"{event.count} x ({describe(event.event)})"
+    if isinstance(event, dpa.ComposedDpEvent):
+        return " + ".join(describe(part) for part in event.events)
+    if isinstance(event, dpa.NonPrivateDpEvent):
+        return "without noise: not private"
+    return str(event)
+
+
+# Cost of an event ---------------------------------------------------------------------------
+
+
+def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> float:
+    """Epsilon of `event` at `delta`.
+
+    Exact for compositions of Gaussians; from above, by the PLD accountant, otherwise.
+
+    Raises
+    ------
+    PrivacyError
+        If no accountant here supports the event under the relation.
+    """
+    import dp_accounting as dpa
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+
+    sq_mu = _sq_mu(event)
+    if sq_mu is not None:
+        # Under replace_one a record moves a sum by twice its norm: mu doubles.
+        mu = math.sqrt(sq_mu) * (2 if neighboring_relation == "replace_one" else 1)
+        if mu == 0 or mu == math.inf:
+            return mu
+        return float(dpa.get_epsilon_gaussian(1 / mu, delta))
+    relation = {
+        "zero_out": dpa.NeighboringRelation.REPLACE_SPECIAL,
+        "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
+    }[neighboring_relation]
+    try:
+        return float(PLDAccountant(relation).compose(event).get_epsilon(delta))
+    except dpa.UnsupportedEventError as error:
+        raise PrivacyError(
+            f"the PLD accountant does not support {event} under {neighboring_relation!r};"
+            " charge an event made of Gaussian, Laplace or Poisson-sampled mechanisms instead."
+        ) from error
+
+
+def calibrate(
+    make_event: Callable[[float], DpEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    neighboring_relation: str,
+) -> float:
+    """Least noise multiplier at which ``make_event(multiplier)`` costs at most `epsilon`.
+
+    The event must be a composition of Gaussians whose mu^2 is ``a + b / multiplier^2``
+    (a fixed part and a part that the multiplier scales), which has a closed form. The
+    result is inflated until the evaluated epsilon is at most the target, so rounding
+    is always on the private side.
+
+    Raises
+    ------
+    PrivacyError
+        If the fixed part alone costs more than `epsilon`.
+    """
+    import dp_accounting as dpa
+
+    at_one, at_two = _sq_mu(make_event(1.0)), _sq_mu(make_event(2.0))
+    if at_one is None or at_two is None:
+        raise PrivacyError("only compositions of Gaussian mechanisms can be calibrated.")
+    scaled = (at_one - at_two) * 4 / 3
+    fixed = max(0.0, at_one - scaled)
+    budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
+    budget /= 4 if neighboring_relation == "replace_one" else 1
+    if fixed > 0 and fixed >= budget * (1 - 1e-9):
+        raise PrivacyBudgetError(
+            f"nothing of epsilon={epsilon:.4g} at delta={delta:.3g} is left beside what is"
+            " spent already; use a larger epsilon."
+        )
+    multiplier = math.sqrt(scaled / (budget - fixed))
+    inflation = 1e-15
+    while (
+        epsilon_of(make_event(multiplier), delta, neighboring_relation=neighboring_relation)
+        > epsilon
+    ):
+        multiplier *= 1 + inflation
+        inflation *= 2
+    return multiplier
+
+
+def default_delta(n_samples: int) -> float:
+    """Policy for ``delta="auto"``: min(1e-5, 1 / (10 n_samples))."""
+    return min(1e-5, 1 / (10 * n_samples))
+
+
+def warn_about_delta(delta: float, n_samples: int, *, stacklevel: int) -> None:
+    """Warn if `delta` allows publishing a record outright with noticeable probability."""
+    if delta * n_samples > 1:
+        warnings.warn(
+            f"`delta`={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}: publishing one record"
+            " at random would satisfy it. Use delta='auto' or a value far below 1/n_samples.",
+            PrivacyWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+# The statement on a fitted model ------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyGuarantee:
+    """Differential privacy of a fitted model, with everything that it rests on.
+
+    Found on every fitted estimator as ``privacy_``. It holds public values only.
+
+    Parameters
+    ----------
+    event : dp_accounting.DpEvent
+        Exactly what ran; compose it with other events, or charge it to a ledger.
+    epsilon : float
+        Privacy loss bound at `delta`; inf for a fit that is not private.
+    delta : float
+        Probability with which the bound may fail.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Which data sets the guarantee cannot tell apart.
+    unit : str
+        What a record is, for example ``"row"``.
+    secure : bool
+        Whether the noise came from a cryptographic source. A seeded fit can be
+        undone by anyone who knows the seed.
+    public : tuple of str
+        What the guarantee assumes to be public knowledge.
+
+    See Also
+    --------
+    PrivacyLedger : Adds up the guarantees of many fits on the same records.
+
+    Notes
+    -----
+    ``print(model.privacy_)`` is the statement in words; notebooks show it as a table.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import DPSGDClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = DPSGDClassifier(epsilon=1.0, random_state=0).fit(X, y)
+    >>> print(model.privacy_)
+    (epsilon = 1, delta = 1e-05)-differentially private per row
+      neighbours  zero_out: one record becomes a null record; their number is public
+      released    100 x (Gaussian noise, multiplier 37.31)
+      randomness  seeded: whoever knows the seed can remove the noise
+      public      number of records (1797), number of features (64), set of labels (10, read from y)
+    """
+
+    event: DpEvent
+    epsilon: float
+    delta: float
+    neighboring_relation: str
+    unit: str
+    secure: bool
+    public: tuple[str, ...] = ()
+
+    def _rows(self) -> list[tuple[str, str]]:
+        relation = self.neighboring_relation
+        randomness = (
+            "secure: drawn from the operating system"
+            if self.secure
+            else "seeded: whoever knows the seed can remove the noise"
+        )
+        return [
+            ("neighbours", f"{relation}: {_RELATION_IN_WORDS[relation]}"),
+            ("released", describe(self.event)),
+            ("randomness", randomness),
+            ("public", ", ".join(self.public)),
+        ]
+
+    def _headline(self) -> str:
+        if self.epsilon == math.inf:
+            return "NOT private (epsilon = inf)"
+        # Digits are rounded up: a printed statement never claims more than the true one.
+        epsilon, delta = _round_up(self.epsilon), _round_up(self.delta)
+        return f"(epsilon = {epsilon}, delta = {delta})-differentially private per {self.unit}"
+
+    def __str__(self) -> str:
+        return "\n".join([self._headline(), *(f"  {k:<11} {v}" for k, v in self._rows())])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(k)}</th>"
+            f"<td style='text-align:left'>{html.escape(v)}</td></tr>"
+            for k, v in self._rows()
+        )
+        return f"<table><caption><b>{html.escape(self._headline())}</b></caption>{rows}</table>"
+
+
+def _round_up(value: float, digits: int = 4) -> str:
+    """`value` with a few digits, never below itself (beyond 1e-9 of it)."""
+    if value == 0:
+        return "0"
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return f"{math.ceil(value / step * (1 - 1e-9)) * step:.{digits}g}"
+
+
+# The ledger ---------------------------------------------------------------------------------
+
+
+class PrivacyLedger:
+    """Budget for one set of private records, owned by whoever answers for them.
+
+    Every fit on those records is charged here; a charge that would overspend is refused
+    and leaves no trace. Estimators hold no ledger, so ``clone`` and cross-validation
+    cannot multiply it unseen.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget, greater than 0.
+    delta : float
+        Delta of the budget, in (0, 1).
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        Relation of every guarantee charged here.
+    unit : str, default="row"
+        Unit of every guarantee charged here.
+
+    Attributes
+    ----------
+    entries : tuple of (str, DpEvent)
+        What has been charged, in order.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range.
+
+    See Also
+    --------
+    PrivacyGuarantee : What one fitted model promises.
+
+    Notes
+    -----
+    Composition is exact for Gaussian mechanisms and numerical (privacy loss
+    distributions) for others, never a sum of epsilons. A ledger can be pickled, so that
+    the spend is kept between sessions, but not copied: two copies would spend one budget
+    twice.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import DPSGDClassifier, PrivacyLedger
+    >>> X, y = load_digits(return_X_y=True)
+    >>> ledger = PrivacyLedger(epsilon=2.0, delta=1e-5)
+    >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="first model")
+    >>> print(f"{ledger.epsilon():.3f}")
+    1.000
+    >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second model")
+    >>> print(f"{ledger.epsilon():.3f}")
+    1.459
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        *,
+        neighboring_relation: str = "zero_out",
+        unit: str = "row",
+    ):
+        if not (isinstance(epsilon, Real) and 0 < epsilon < math.inf):
+            raise ValueError(f"`epsilon` must be positive and finite, got {epsilon!r}.")
+        if not (isinstance(delta, Real) and 0 < delta < 1):
+            raise ValueError(f"`delta` must lie in (0, 1), got {delta!r}.")
+        if neighboring_relation not in _RELATION_IN_WORDS:
+            raise ValueError(
+                f"`neighboring_relation` must be one of {sorted(_RELATION_IN_WORDS)},"
+                f" got {neighboring_relation!r}."
+            )
+        self.budget = float(epsilon)
+        self.delta = float(delta)
+        self.neighboring_relation = neighboring_relation
+        self.unit = unit
+        self._entries: list[tuple[str, DpEvent]] = []
+        self._lock = threading.RLock()
+
+    @property
+    def entries(self) -> tuple[tuple[str, DpEvent], ...]:
+        """What has been charged, in order: (label, event)."""
+        return tuple(self._entries)
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Epsilon of all charges together at `delta` (default: the ledger's)."""
+        return self._cost([event for _, event in self._entries], delta)
+
+    def epsilon_left(self) -> float:
+        """Largest epsilon, at the ledger's delta, that one more Gaussian fit can have.
+
+        More than the budget less ``epsilon()``, since guarantees do not simply add up.
+        Zero when nothing is left.
+        """
+        spent = [event for _, event in self._entries]
+        target = {"delta": self.delta, "neighboring_relation": self.neighboring_relation}
+        try:
+            multiplier = calibrate(
+                lambda m: composed([*spent, gaussian(m)]), epsilon=self.budget, **target
+            )
+        except PrivacyBudgetError:
+            return 0.0
+        return epsilon_of(gaussian(multiplier), **target)
+
+    def charge(self, event: DpEvent | PrivacyGuarantee, label: str = "") -> None:
+        """Record `event`, or refuse it and record nothing.
+
+        Parameters
+        ----------
+        event : DpEvent or PrivacyGuarantee
+            What ran or is about to run on the records of this ledger.
+        label : str, default=""
+            Name of the entry in the ledger's printed form.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            If all entries with this one would cost more than the budget.
+        PrivacyError
+            If a guarantee is for another relation or unit.
+        """
+        if isinstance(event, PrivacyGuarantee):
+            ours = (self.neighboring_relation, self.unit)
+            theirs = (event.neighboring_relation, event.unit)
+            if theirs != ours:
+                raise PrivacyError(
+                    f"the ledger counts {ours} and the guarantee is for {theirs}: they do not"
+                    " add up. Open a ledger for that relation and unit."
+                )
+            event = event.event
+        with self._lock:
+            total = self._cost([*(entry for _, entry in self._entries), event])
+            if total > self.budget * (1 + 1e-12):
+                raise PrivacyBudgetError(
+                    f"charging {label or 'this'} would bring the total to"
+                    f" epsilon={total:.4g} at delta={self.delta:.3g}, over the budget of"
+                    f" {self.budget:.4g}. Nothing was recorded;"
+                    f" epsilon_left() is {self.epsilon_left():.4g}."
+                )
+            self._entries.append((label, event))
+
+    def fit(self, estimator: Any, X: Any, y: Any = None, *, label: str = "", **fit_params: Any):
+        """Fit `estimator` on the ledger's records and charge what it releases.
+
+        The cost is reserved before the fit sees any data. A fit that fails before its
+        first release is given back; one that fails after it stays charged.
+
+        Parameters
+        ----------
+        estimator : estimator or Pipeline
+            One with ``privacy_event``, or a Pipeline with such steps; the other steps
+            must not learn from private rows (see ``docs/privacy.md``).
+        X : array-like of shape (n_samples, n_features)
+            Private rows.
+        y : array-like of shape (n_samples,), default=None
+            Private targets.
+        label : str, default=""
+            Name of the entry; the class name if empty.
+        **fit_params : dict
+            Passed to ``estimator.fit``.
+
+        Returns
+        -------
+        estimator
+            The fitted `estimator` itself.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            If the budget does not suffice; nothing was fitted, released or recorded.
+        PrivacyError
+            If `estimator` cannot say what it will spend.
+        """
+        label = label or type(estimator).__name__
+        parts = _private_parts(estimator)
+        for part in parts:
+            relation = part.get_params()["neighboring_relation"]
+            if relation != self.neighboring_relation:
+                raise PrivacyError(
+                    f"the ledger counts {self.neighboring_relation!r} and"
+                    f" {type(part).__name__} has neighboring_relation={relation!r}:"
+                    " they do not add up. Set the parameter, or open another ledger."
+                )
+        n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
+        planned = composed([part.privacy_event(n_samples=n_samples) for part in parts])
+        before = [getattr(part, "privacy_", None) for part in parts]
+        with self._lock:
+            self.charge(planned, label)
+            entry = self._entries[-1]
+        try:
+            return estimator.fit(X, y, **fit_params)
+        except BaseException:
+            after = [getattr(part, "privacy_", None) for part in _private_parts(estimator)]
+            if all(new is old for new, old in zip(after, before, strict=True)):
+                with self._lock:
+                    self._entries = [kept for kept in self._entries if kept is not entry]
+            raise
+
+    def _cost(self, events: list[DpEvent], delta: float | None = None) -> float:
+        return epsilon_of(
+            composed(events),
+            self.delta if delta is None else delta,
+            neighboring_relation=self.neighboring_relation,
+        )
+
+    def __str__(self) -> str:
+        lines = [
+            f"PrivacyLedger: epsilon {self.epsilon():.4g} of {self.budget:.4g} spent"
+            f" at delta = {self.delta:.3g} per {self.unit}, {self.neighboring_relation}"
+        ]
+        lines += [f"  {label or '(no label)'}: {describe(event)}" for label, event in self._entries]
+        return "\n".join(lines)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    def __copy__(self):
+        raise PrivacyError(
+            "a PrivacyLedger cannot be copied: two copies would spend one budget twice."
+            " Pass the ledger itself."
+        )
+
+    def __deepcopy__(self, memo: dict):
+        return self.__copy__()
+
+
+def _private_parts(estimator: Any) -> list[Any]:
+    """Estimators inside `estimator` that can say what they will spend."""
+    if hasattr(estimator, "privacy_event"):
+        return [estimator]
+    steps = getattr(estimator, "steps", None)
+    if steps is None:
+        raise PrivacyError(
+            f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
+            " private estimators and Pipelines of them; for anything that fits clones"
+            " (grid search, cross-validation, ensembles) charge each clone's"
+            " privacy_event() yourself, or use public data."
+        )
+    parts = []
+    for name, step in steps:
+        if hasattr(step, "privacy_event"):
+            parts.append(step)
+        elif step not in (None, "passthrough") and _learns(step):
+            raise PrivacyError(
+                f"step {name!r} ({type(step).__name__}) learns from the private rows without"
+                " any privacy, so the Pipeline has no guarantee. Fit it on public rows and"
+                " wrap it in sklearn.frozen.FrozenEstimator, or use a stateless transformer."
+            )
+    return parts
+
+
+def _learns(step: Any) -> bool:
+    """Whether `step` takes anything from the rows it is fitted on."""
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.utils import get_tags
+
+    return not isinstance(step, FrozenEstimator) and get_tags(step).requires_fit

@@ -1,0 +1,86 @@
+"""Maps that bound rows before anything is learned from them.
+
+A map here looks at one row at a time, so it costs no privacy: whatever a record is,
+its image is bounded, and no other record is needed to compute it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsubspace._array import Array, namespace, row_chunks
+
+__all__ = ["ROW_NORMS", "RowMap"]
+
+ROW_NORMS = ("l2", "clip", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowMap:
+    """Append the bias entry to each row, then bound the two together.
+
+    Scaling a row together with its bias entry multiplies every affine score
+    ``w @ x + b`` of that row by one positive number, so each affine decision boundary
+    of the original rows is a linear one of the mapped rows, and rows of one feature
+    do not collapse to their sign.
+
+    Parameters
+    ----------
+    norm : {"l2", "clip", None}
+        ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the
+        factor that brings the norm of x down to `data_norm`, where it is above;
+        None leaves rows as they are.
+    data_norm : float or None
+        Public bound on the norm of x, for ``"clip"``.
+    bias : float or None
+        Public value of the bias entry; None appends no entry.
+    """
+
+    norm: str | None
+    data_norm: float | None = None
+    bias: float | None = None
+
+    @property
+    def bound(self) -> float:
+        """Most that the norm of a mapped row can be (inf where rows are left alone)."""
+        if self.norm == "l2":
+            return 1.0
+        if self.norm == "clip":
+            return float(np.hypot(self.data_norm or 0.0, self.bias or 0.0))
+        return np.inf
+
+    def __call__(self, X: Array) -> Array:
+        """Mapped rows of `X`, a new array of shape (n_samples, n_features [+ 1])."""
+        xp = namespace(X)
+        width = X.shape[1] + (self.bias is not None)
+        out = xp.empty((X.shape[0], width), dtype=X.dtype)
+        for rows in row_chunks(X):
+            out[rows, :] = self._map(xp, X[rows, :], width)
+        return out
+
+    def _map(self, xp, X: Array, width: int) -> Array:
+        block = xp.empty((X.shape[0], width), dtype=xp.float64)
+        block[:, : X.shape[1]] = X
+        if self.bias is not None:
+            block[:, X.shape[1] :] = self.bias
+        if self.norm is None:
+            return xp.astype(block, X.dtype)
+        # Norms are taken of what bounds the row: all of it, or (to clip) its features.
+        measured = block if self.norm == "l2" else block[:, : X.shape[1]]
+        largest = xp.max(xp.abs(measured), axis=1)[:, None]
+        largest = xp.where(largest > 0, largest, xp.ones_like(largest))
+        scaled = measured / largest  # entries in [-1, 1]: squares neither overflow nor vanish
+        norms = xp.sqrt(xp.sum(scaled * scaled, axis=1))[:, None]
+        # Casting rounds entries up by at most eps/2: shrink first, so that the bound
+        # holds for the numbers that are actually summed.
+        shrink = 1 - 2 * float(xp.finfo(X.dtype).eps)
+        if self.norm == "l2":
+            mapped = scaled * (shrink / xp.where(norms > 0, norms, xp.ones_like(norms)))
+        else:
+            limit = shrink * float(self.data_norm or 0.0)
+            over = norms > limit / xp.clip(largest, min=1e-200)  # no overflow at denormals
+            safe = xp.where(over, norms, xp.ones_like(norms))
+            mapped = xp.where(over, (block / largest) * (limit / safe), block)
+        return xp.astype(mapped, X.dtype)

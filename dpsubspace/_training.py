@@ -1,0 +1,187 @@
+"""Iterative releases: the plan, the step and the one training loop.
+
+The loop asks a step for bounded sums, releases them and hands the noisy sums back. A
+step therefore cannot forget noise or add it twice, and what the plan's event describes
+is what the loop runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from dpsubspace._array import Array, namespace
+from dpsubspace._gradients import GradientSource, PerExampleGradients, clipped_sum
+from dpsubspace._noise import BoundedSum, NoiseSource, release
+from dpsubspace._privacy import gaussian, non_private
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = ["FlatStep", "Step", "TrainingPlan", "train"]
+
+
+class Step(Protocol):
+    """How the gradients of the records become one noisy gradient."""
+
+    @property
+    def budget_shares(self) -> tuple[float, ...]:
+        """Share of a step's mu^2 for each released sum, adding up to 1."""
+        ...
+
+    def sums(self, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
+        """Private sums to release. Must not add noise."""
+        ...
+
+    def combine(self, noisy: tuple[Array, ...]) -> Array:
+        """Gradient of the summed loss from the released sums: postprocessing."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatStep:
+    """DP-SGD (Abadi et al., 2016): one clipped sum of gradients.
+
+    Parameters
+    ----------
+    clip_norm : float
+        Bound on one gradient.
+    weights, max_weight, present
+        As in :func:`~dpsubspace._gradients.clipped_sum`.
+    budget_shares : tuple of float
+        One sum, one share.
+    """
+
+    clip_norm: float
+    weights: Array | None = None
+    max_weight: float = 1.0
+    present: Array | None = None
+    budget_shares: tuple[float, ...] = (1.0,)
+
+    def sums(self, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
+        """Return the clipped sum."""
+        total = clipped_sum(
+            grads,
+            self.clip_norm,
+            weights=self.weights,
+            max_weight=self.max_weight,
+            present=self.present,
+        )
+        return (total,)
+
+    def combine(self, noisy: tuple[Array, ...]) -> Array:
+        """Return the noisy sum itself."""
+        return noisy[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """Public parameters of a full-batch training run.
+
+    Parameters
+    ----------
+    n_iter : int
+        Steps, all of them charged.
+    noise_multiplier : float
+        Of each step; 0 is not private.
+    n_samples : int
+        Public denominator of the mean loss.
+    learning_rate, momentum : float
+        Of Nesterov's accelerated gradient descent.
+    alpha : float
+        Weight of the squared norm of the penalised parameters.
+    average : bool
+        Return the mean of the last half of the iterates instead of the last one.
+    neighboring_relation : str
+        Relation that the noise is scaled for.
+    tolerance : float
+        Stop when the largest entry of the gradient is below; only without noise, where
+        a stopping rule cannot leak.
+    """
+
+    n_iter: int
+    noise_multiplier: float
+    n_samples: int
+    learning_rate: float
+    momentum: float
+    alpha: float
+    average: bool
+    neighboring_relation: str
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.tolerance > 0 and self.noise_multiplier > 0:
+            raise ValueError("a private run cannot stop by a rule that looks at its gradients.")
+
+    def event(self) -> DpEvent:
+        """Cost of the run: whatever a step releases is one Gaussian of `noise_multiplier`."""
+        if self.noise_multiplier == 0:
+            return non_private()
+        return gaussian(self.noise_multiplier, self.n_iter)
+
+
+def train(
+    plan: TrainingPlan,
+    step: Step,
+    source: GradientSource,
+    params: np.ndarray,
+    penalised: np.ndarray,
+    *,
+    noise: NoiseSource,
+    after_step: Callable[[], bool] = lambda: False,
+) -> Array:
+    """Run `plan` from `params` and return the trained parameters.
+
+    Parameters
+    ----------
+    plan : TrainingPlan
+        What to run.
+    step : Step
+        Which sums to release and how to use them.
+    source : GradientSource
+        Gradients of the private records.
+    params : array
+        Public initial values, float64.
+    penalised : array that broadcasts against `params`
+        1 where `plan.alpha` applies, 0 elsewhere.
+    noise : NoiseSource
+        Source of the noise.
+    after_step : callable, optional
+        Called after each step without any private value; True ends the run (its cost
+        stays that of the whole plan, an upper bound).
+
+    Notes
+    -----
+    Privacy: every step releases ``step.sums`` and uses the private records for nothing
+    else. Sum i has multiplier ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums
+    of a step are one Gaussian of ``plan.noise_multiplier``, since squares of mu add up. Gradients are taken at points that earlier releases
+    determine, so steps compose adaptively; momentum, penalty and averaging are
+    postprocessing. Event: ``plan.event()``.
+    """
+    xp = namespace(params)
+    velocity = xp.zeros_like(params)
+    total, n_averaged = xp.zeros_like(params), 0
+    for t in range(plan.n_iter):
+        ahead = params + plan.momentum * velocity
+        raw_sums = step.sums(source.at(ahead))
+        noisy_sums = tuple(
+            release(
+                raw,
+                plan.noise_multiplier / math.sqrt(share),
+                noise,
+                neighboring_relation=plan.neighboring_relation,
+            )
+            for raw, share in zip(raw_sums, step.budget_shares, strict=True)
+        )
+        gradient = step.combine(noisy_sums) / plan.n_samples + plan.alpha * penalised * ahead
+        velocity = plan.momentum * velocity - plan.learning_rate * gradient
+        params = params + velocity
+        if 2 * t >= plan.n_iter:
+            total, n_averaged = total + params, n_averaged + 1
+        if after_step() or (plan.tolerance and float(xp.max(xp.abs(gradient))) < plan.tolerance):
+            break
+    return total / n_averaged if plan.average and n_averaged else params
