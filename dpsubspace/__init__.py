@@ -1,5 +1,6 @@
 """Differentially private learning for scikit-learn that knows how to use public data."""
 
+from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
@@ -7,6 +8,7 @@ from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarni
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "AuditResult",
     "DPSGDClassifier",
     "DPSGDFClassifier",
     "PrivacyBudgetError",
@@ -14,4 +16,6 @@ __all__ = [
     "PrivacyGuarantee",
     "PrivacyLedger",
     "PrivacyWarning",
+    "audit_epsilon",
+    "one_run_audit",
 ]

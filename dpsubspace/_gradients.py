@@ -103,12 +103,7 @@ class LinearSource:
 
 
 def clipped_sum(
-    grads: PerExampleGradients,
-    clip_norm: float,
-    *,
-    weights: Array | None = None,
-    max_weight: float = 1.0,
-    present: Array | None = None,
+    grads: PerExampleGradients, clip_norm: float, *, present: Array | None = None
 ) -> BoundedSum:
     """Sum of gradients, each shrunk to norm `clip_norm` where it is longer.
 
@@ -118,29 +113,24 @@ def clipped_sum(
         Gradients of the records.
     clip_norm : float
         Bound on one gradient; inf clips nothing and bounds nothing.
-    weights : array of shape (n,), optional
-        Factor of each record after clipping, a function of that record and of public
-        values only, in [0, `max_weight`].
-    max_weight : float, default=1.0
-        Public bound on `weights`.
     present : boolean array of shape (n,), optional
         False makes a record a null record, which contributes exactly zero.
 
     Returns
     -------
     BoundedSum
-        With ``norm_bound = clip_norm * max_weight`` and twice that as `replace_bound`.
+        With ``norm_bound = clip_norm`` and twice that as `replace_bound`.
 
     Notes
     -----
-    Proof of the bound: record i contributes ``w_i min(1, C / |g_i|) g_i``, which depends
-    on record i alone and has norm at most ``max_weight * C``. Removing it moves the sum
-    by at most that, replacing it by at most twice that (triangle inequality).
+    Proof of the bound: record i contributes ``min(1, C / |g_i|) g_i``, which depends on
+    record i alone and has norm at most C. Removing it moves the sum by at most C,
+    replacing it by at most 2C (triangle inequality).
 
     ===========================  =====================================
     gradient                     contribution
     ===========================  =====================================
-    norm at most `clip_norm`     itself (times its weight)
+    norm at most `clip_norm`     itself
     norm above it                same direction, norm `clip_norm`
     norm inf or NaN              zero
     zero                         zero
@@ -151,10 +141,7 @@ def clipped_sum(
     factor = xp.ones_like(norms)
     if clip_norm < float("inf"):
         factor = clip_norm / xp.clip(norms, min=clip_norm)
-    factor = xp.where(xp.isfinite(norms), factor, xp.zeros_like(factor))
-    if weights is not None:
-        factor = factor * weights
-    if present is not None:
-        factor = xp.where(present, factor, xp.zeros_like(factor))
-    bound = clip_norm * max_weight
-    return BoundedSum(grads.weighted_sum(factor), norm_bound=bound, replace_bound=2 * bound)
+    counts = xp.isfinite(norms) if present is None else xp.isfinite(norms) & present
+    factor = xp.where(counts, factor, xp.zeros_like(factor))
+    total = grads.weighted_sum(factor)
+    return BoundedSum(total, norm_bound=clip_norm, replace_bound=2 * clip_norm)

@@ -15,13 +15,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 __all__ = [
+    "check_auto",
     "check_choice",
     "check_classes",
     "check_integer",
     "check_real",
     "check_rows",
     "check_rows_and_labels",
-    "class_weights",
+    "log_class_weights",
 ]
 
 
@@ -47,6 +48,12 @@ def check_real(
             return float(value)
     interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
     raise ValueError(f"`{name}` must be a number in {interval}, got {value!r}.{hint and ' '}{hint}")
+
+
+def check_auto(name: str, value: Any, **interval: Any) -> None:
+    """ValueError unless `value` is "auto" or a number that `check_real` takes."""
+    if not (isinstance(value, str) and value == "auto"):
+        check_real(name, value, hint="Or use 'auto'.", **interval)
 
 
 def check_integer(name: str, value: Any, *, low: int) -> int:
@@ -143,24 +150,20 @@ def _comparable(labels: np.ndarray, y: np.ndarray) -> bool:
     return "O" in (labels.dtype.kind, y.dtype.kind) or text[0] == text[1]
 
 
-def class_weights(class_weight: Any, classes: np.ndarray) -> np.ndarray | None:
-    """Weight of each class from a public dict, or None where all are 1."""
+def log_class_weights(class_weight: Any, classes: np.ndarray) -> np.ndarray:
+    """Logarithm of the public weight of each class; zeros where none is given."""
+    weights = np.ones(len(classes))
     if class_weight is None:
-        return None
+        return np.log(weights)
     if not isinstance(class_weight, dict):
         raise ValueError(
             f"`class_weight` must be None or a dict, got {class_weight!r}."
             " 'balanced' would count the private labels: pass weights from public knowledge,"
             " for example {0: 1.0, 1: 9.0} for a condition known to affect one in ten."
         )
-    weights = np.ones(len(classes))
     for label, weight in class_weight.items():
         match = np.flatnonzero(classes == label)
         if len(match) != 1:
             raise ValueError(f"`class_weight` has the label {label!r}, which is not a class.")
-        weights[match[0]] = check_real(
-            f"class_weight[{label!r}]", weight, low=0.0, include_low=True
-        )
-    if not weights.any():
-        raise ValueError("`class_weight` must give at least one class a positive weight.")
-    return weights
+        weights[match[0]] = check_real(f"class_weight[{label!r}]", weight, low=0.0)
+    return np.log(weights)

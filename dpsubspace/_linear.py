@@ -20,13 +20,14 @@ from dpsubspace._array import Array, row_norms
 from dpsubspace._compat import CallbackSupportMixin, start_progress, with_callbacks
 from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import (
+    check_auto,
     check_choice,
     check_classes,
     check_integer,
     check_real,
     check_rows,
     check_rows_and_labels,
-    class_weights,
+    log_class_weights,
 )
 from dpsubspace._losses import LOSSES
 from dpsubspace._moments import noisy_mean
@@ -41,7 +42,7 @@ from dpsubspace._privacy import (
     non_private,
     warn_about_delta,
 )
-from dpsubspace._scaling import ROW_NORMS, RowMap
+from dpsubspace._scaling import ROW_NORMS, RowMap, Shift
 from dpsubspace._training import FlatStep, TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
 
@@ -193,70 +194,84 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._check_parameters()
         X, y = check_rows_and_labels(self, X, y)
         classes, codes = check_classes(y, self.classes)
-        by_class = class_weights(self.class_weight, classes)
-        n_samples, n_features = X.shape
+        log_weights = log_class_weights(self.class_weight, classes)
         loss = LOSSES[self.loss]
         n_outputs = loss.n_outputs(len(classes))
-        row_map = self._row_map()
-        rows = row_map(X)
+        n_samples, n_features = X.shape
         noise = as_noise(self.random_state)
+        row_map = self._row_map()
         budget = self._budget(n_samples)
         guarantee = self._guarantee(budget, noise, n_samples, n_features, len(classes))
-        n_params = (n_features + self.fit_intercept) * n_outputs
-        noise_ratio = budget.step * math.sqrt(n_params) / n_samples
+        noise_ratio = budget.step * math.sqrt((n_features + 1) * n_outputs) / n_samples
         self._warn(guarantee, noise_ratio, n_samples)
-
+        rows = row_map(X)
         clip_norm = self._clip_norm(row_map)
         after_step, finish = start_progress(self, self._n_iter())
+
         self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-        features, undo = self._preprocess(rows, clip_norm, budget, row_map, noise, present)
-        max_weight = 1.0 if by_class is None else float(by_class.max())
-        weights = None if by_class is None else by_class[codes]
-        plan = self._plan(budget, features, clip_norm, row_map, noise_ratio, max_weight)
-        step = FlatStep(
-            clip_norm=clip_norm if plan.noise_multiplier else math.inf,
-            weights=weights,
-            max_weight=max_weight,
-            present=present,
-        )
-        penalised = np.ones((features.shape[1], 1))
-        penalised[n_features:] = 0.0  # the bias entries
-        trained = train(
+        shift = self._shift(rows, row_map, clip_norm, budget, noise, present)
+        features = rows if shift is None else shift.apply(rows)
+        plan = self._plan(budget, noise_ratio, clip_norm, row_map, features)
+        if not plan.noise_multiplier:
+            clip_norm = math.inf
+        penalised = np.zeros((features.shape[1], 1))
+        penalised[:n_features] = 1.0  # not the bias entries
+        weights = train(
             plan,
-            step,
+            FlatStep(clip_norm=clip_norm, present=present),
             LinearSource(loss, features, codes),
             np.zeros((features.shape[1], n_outputs)),
             penalised,
             noise=noise.child("steps"),
             after_step=after_step,
         )
-        self._store(undo(trained), classes, n_features, row_map, plan, clip_norm)
         finish()
+
+        offset = np.diff(log_weights) if n_outputs == 1 else log_weights
+        if shift is not None:
+            weights, constant = shift.undo(weights)
+            offset = offset + constant
+            self.mean_ = shift.mean
+        self.classes_ = classes
+        self.coef_ = np.ascontiguousarray(weights[:n_features].T)
+        self.intercept_ = weights[-1].copy() if self.fit_intercept else np.zeros(n_outputs)
+        self.offset_ = offset
+        self.n_iter_ = plan.n_iter
+        self.learning_rate_ = plan.learning_rate
+        self.clip_norm_ = clip_norm
+        self._fitted_row_map = row_map
         return self
 
-    def _preprocess(
+    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
+        """Record the cost and forget an earlier fit, just before the first release."""
+        for name in ("coef_", "intercept_", "offset_", "mean_"):
+            vars(self).pop(name, None)
+        self.privacy_ = guarantee
+
+    def _shift(
         self,
         rows: Array,
+        row_map: RowMap,
         clip_norm: float,
         budget: _Budget,
-        row_map: RowMap,
         noise: NoiseSource,
         present: np.ndarray | None,
-    ) -> tuple[Array, Any]:
-        """Features to train on, and how to turn trained weights into fitted attributes."""
-        return rows, lambda trained: _split(trained, self.fit_intercept)
+    ) -> Shift | None:
+        """Shift by a released mean, if the estimator buys one."""
+        return None
 
     def _mean_share(self) -> float:
-        """Share of the budget that a private mean of the rows gets."""
+        """Share of the budget (of mu^2) that a mean of the rows gets."""
         return 0.0
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
         rows = self._fitted_row_map(check_rows(self, X, reset=False))
-        weights = self.coef_
-        if rows.shape[1] > weights.shape[1]:
-            weights = np.column_stack([weights, self.intercept_])
-        return rows @ weights.T.astype(rows.dtype)
+        n_features = self.coef_.shape[1]
+        scores = rows[:, :n_features] @ self.coef_.T.astype(rows.dtype) + self.offset_
+        if rows.shape[1] > n_features:
+            scores += rows[:, n_features:] * self.intercept_
+        return scores
 
     # Parameters and what follows from them --------------------------------------------------
 
@@ -269,11 +284,10 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         if self.epsilon is not None:
             hint = "Use epsilon=float('inf') for a fit without privacy."
-            check_real("epsilon", self.epsilon, low=0, high=math.inf, include_high=True, hint=hint)
+            check_real("epsilon", self.epsilon, low=0, include_high=True, hint=hint)
         else:
             check_real("noise_multiplier", self.noise_multiplier, low=0)
-        if self.delta != "auto":
-            check_real("delta", self.delta, low=0, high=1, hint="Or use 'auto'.")
+        check_auto("delta", self.delta, low=0, high=1)
         check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
         check_choice("loss", self.loss, list(LOSSES))
         check_choice("row_norm", self.row_norm, ROW_NORMS)
@@ -289,11 +303,9 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_real("alpha", self.alpha, low=0, include_low=True)
         if self.n_iter != "auto":
             check_integer("n_iter", self.n_iter, low=1)
-        for name in ("learning_rate", "clip_norm"):
-            if getattr(self, name) != "auto":
-                check_real(name, getattr(self, name), low=0, hint="Or use 'auto'.")
-        if self.momentum != "auto":
-            check_real("momentum", self.momentum, low=0, high=1, include_low=True)
+        check_auto("learning_rate", self.learning_rate, low=0)
+        check_auto("clip_norm", self.clip_norm, low=0)
+        check_auto("momentum", self.momentum, low=0, high=1, include_low=True)
 
     def _row_map(self) -> RowMap:
         bias = float(self.intercept_scaling) if self.fit_intercept else None
@@ -309,21 +321,30 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise ValueError("delta='auto' depends on `n_samples`: pass it, or set `delta`.")
         return default_delta(n_samples)
 
+    def _n_iter(self) -> int:
+        if self.n_iter != "auto":
+            return int(self.n_iter)
+        # Without noise the run ends at a stationary point; the number is a safety net.
+        return 100 if self._is_private() else 5_000
+
+    def _clip_norm(self, row_map: RowMap) -> float:
+        """Half the bound on a row: most residuals are below 1/2, and noise is halved."""
+        return 0.5 * _scale(row_map) if self.clip_norm == "auto" else float(self.clip_norm)
+
     def _budget(self, n_samples: int | None) -> _Budget:
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
+        n_iter, share = self._n_iter(), self._mean_share()
         if not self._is_private():
             return _Budget(0.0, 0.0, non_private())
-        n_iter, share = self._n_iter(), self._mean_share()
         if self.epsilon is None:
-            return _Budget.shared(
-                float(self.noise_multiplier) * math.sqrt((1 - share) / n_iter), n_iter, share
+            multiplier = float(self.noise_multiplier) * math.sqrt((1 - share) / n_iter)
+        else:
+            multiplier = calibrate(
+                lambda m: _Budget.shared(m, n_iter, share).event,
+                epsilon=float(self.epsilon),
+                delta=self._delta(n_samples),
+                neighboring_relation=self.neighboring_relation,
             )
-        multiplier = calibrate(
-            lambda m: _Budget.shared(m, n_iter, share).event,
-            epsilon=float(self.epsilon),
-            delta=self._delta(n_samples),
-            neighboring_relation=self.neighboring_relation,
-        )
         return _Budget.shared(multiplier, n_iter, share)
 
     def _guarantee(
@@ -334,11 +355,10 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         epsilon = self.epsilon
         if epsilon is None:
             epsilon = epsilon_of(budget.event, delta, neighboring_relation=relation)
-        source = "read from y" if self.classes is None else "given as classes"
         public = [
             f"number of records ({n_samples})",
             f"number of features ({n_features})",
-            f"set of labels ({n_classes}, {source})",
+            f"set of labels ({n_classes}, {'read from y' if self.classes is None else 'given'})",
         ]
         if self.row_norm == "clip":
             public.append(f"bound on row norms ({self.data_norm:g})")
@@ -351,49 +371,32 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             neighboring_relation=relation,
             unit="row",
             secure=noise.secure,
-            public=tuple(public),
+            public=(*public, "all parameters"),
         )
-
-    def _n_iter(self) -> int:
-        if self.n_iter != "auto":
-            return int(self.n_iter)
-        # Without noise the run stops at a stationary point; the number is a safety net.
-        return 100 if self._is_private() else 20_000
-
-    def _clip_norm(self, row_map: RowMap) -> float:
-        """Half the bound on a row: residuals are mostly below 1, and less noise is added."""
-        if self.clip_norm != "auto":
-            return float(self.clip_norm)
-        return 0.5 * _scale(row_map)
 
     def _plan(
         self,
         budget: _Budget,
-        features: Array,
+        noise_ratio: float,
         clip_norm: float,
         row_map: RowMap,
-        noise_ratio: float,
-        max_weight: float,
+        features: Array,
     ) -> TrainingPlan:
+        """How to train; values chosen from `features` only where nothing is private."""
         private = self._is_private()
         if self.learning_rate != "auto":
             learning_rate = float(self.learning_rate)
         elif private:
             # In units in which a clipped gradient moves a score by about 1. The noisier a
             # step (noise norm over the largest signal), the shorter the way worth going.
-            units = clip_norm * max_weight * _scale(row_map)
-            learning_rate = min(4.0, 0.6 / noise_ratio) / units
+            learning_rate = min(4.0, 0.6 / noise_ratio) / (clip_norm * _scale(row_map))
         else:
             sq_norm = float((row_norms(features) ** 2).mean())
-            curvature = LOSSES[self.loss].curvature * max_weight
-            learning_rate = 1 / (curvature * sq_norm + self.alpha)
+            learning_rate = 1 / (LOSSES[self.loss].curvature * sq_norm + self.alpha)
         if self.momentum != "auto":
             momentum = float(self.momentum)
-        elif private:
-            momentum = 0.9
-        else:  # the best for a quadratic of this condition number (Nesterov, 2004)
-            root = math.sqrt(max(self.alpha, 1e-6) * learning_rate)
-            momentum = (1 - root) / (1 + root)
+        else:
+            momentum = 0.9 if private else None
         return TrainingPlan(
             n_iter=self._n_iter(),
             noise_multiplier=budget.step,
@@ -403,59 +406,27 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             alpha=float(self.alpha),
             average=bool(self.average) and private,
             neighboring_relation=self.neighboring_relation,
-            tolerance=0.0 if private else 1e-7,
+            tolerance=0.0 if private else 1e-6,
         )
 
     def _warn(self, guarantee: PrivacyGuarantee, noise_ratio: float, n_samples: int) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
         if not self._is_private():
             return
         warn_about_delta(guarantee.delta, n_samples, stacklevel=5)
         if noise_ratio > 1:
             warnings.warn(
-                f"the noise of a step is {noise_ratio:.2g} times the largest possible gradient"
-                f" ({n_samples} rows): expect a poor model. More rows, fewer features or a larger"
-                " epsilon help.",
+                f"the noise of a step is {noise_ratio:.2g} times the largest gradient that"
+                f" {n_samples} rows can have: expect a poor model. More rows, fewer features"
+                " or a larger epsilon help.",
                 PrivacyWarning,
                 stacklevel=5,
             )
-
-    # State ----------------------------------------------------------------------------------
-
-    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
-        """Record the cost and forget an earlier fit, just before the first release."""
-        for name in ("coef_", "intercept_", "offset_", "mean_"):
-            if hasattr(self, name):
-                delattr(self, name)
-        self.privacy_ = guarantee
-
-    def _store(
-        self,
-        fitted: dict[str, np.ndarray],
-        classes: np.ndarray,
-        n_features: int,
-        row_map: RowMap,
-        plan: TrainingPlan,
-        clip_norm: float,
-    ) -> None:
-        self.classes_ = classes
-        self.n_iter_ = plan.n_iter
-        self.learning_rate_ = plan.learning_rate
-        self.clip_norm_ = clip_norm
-        self._fitted_row_map = row_map
-        for name, value in fitted.items():
-            setattr(self, name, value)
 
 
 def _scale(row_map: RowMap) -> float:
     """Public size of a mapped row; rows that nothing bounds are taken to be of size 1."""
     return row_map.bound if row_map.bound < math.inf else 1.0
-
-
-def _split(trained: np.ndarray, fit_intercept: bool) -> dict[str, np.ndarray]:
-    """Fitted attributes of weights (n_features [+ bias entry], n_outputs)."""
-    if not fit_intercept:
-        return {"coef_": trained.T.copy(), "intercept_": np.zeros(trained.shape[1])}
-    return {"coef_": trained[:-1].T.copy(), "intercept_": trained[-1].copy()}
 
 
 class DPSGDClassifier(_LinearClassifier):
@@ -504,14 +475,15 @@ class DPSGDClassifier(_LinearClassifier):
     data_norm : float or None, default=None
         Public bound on row norms for ``row_norm="clip"``.
     class_weight : dict or None, default=None
-        Public weight of each class; 1 where a class is missing. "balanced" would count
-        private labels and is refused.
+        Public positive weight of each class; 1 where a class is missing. Predicted
+        probabilities are multiplied by it (Elkan, 2001), which costs no noise, where
+        weighted gradients would. "balanced" would count private labels and is refused.
     classes : array-like or None, default=None
         Public list of all labels. None reads it from `y`, and the guarantee then assumes
         that the set of labels is public.
     noise_multiplier : float or None, default=None
         For experts, with ``epsilon=None``: noise standard deviation of a step over
-        `clip_norm` (times the largest class weight).
+        `clip_norm`.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything
         else is reproducible, and whoever knows it can remove the noise.
@@ -523,8 +495,10 @@ class DPSGDClassifier(_LinearClassifier):
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights; they act on rows after the map of `row_norm`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Weight of the mapped bias entry: the boundary of two classes in the original
-        rows is ``coef_ @ x + intercept_scaling * intercept_ = 0``.
+        Weight of the mapped bias entry: without class weights, the boundary of two classes
+        in the original rows is ``coef_ @ x + intercept_scaling * intercept_ = 0``.
+    offset_ : ndarray of shape (1,) or (n_classes,)
+        Constant added to the scores: the logarithm of the class weights.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
@@ -547,8 +521,7 @@ class DPSGDClassifier(_LinearClassifier):
     Notes
     -----
     Released: the sum of clipped gradients of every step, which has L2 sensitivity C
-    (``"zero_out"``) or 2C (``"replace_one"``) with C = `clip_norm` times the largest class
-    weight; the model is a function of these. Event: ``n_iter`` Gaussian mechanisms of one
+    (``"zero_out"``) or 2C (``"replace_one"``) with C = `clip_norm`; the model is a function of these. Event: ``n_iter`` Gaussian mechanisms of one
     multiplier, calibrated exactly (Dong, Roth, Su, 2022) and never above `epsilon`.
     The unit is one row. Assumed public: the numbers of rows and features, the set of
     labels, `data_norm`, `class_weight` and all parameters.
@@ -565,6 +538,8 @@ class DPSGDClassifier(_LinearClassifier):
     differential privacy". CCS 2016.
 
     Dong, Roth, Su. "Gaussian differential privacy". JRSS-B 84(1), 2022.
+
+    Elkan. "The foundations of cost-sensitive learning". IJCAI 2001.
 
     Examples
     --------
@@ -669,14 +644,15 @@ class DPSGDFClassifier(_LinearClassifier):
     data_norm : float or None, default=None
         Public bound on row norms for ``row_norm="clip"``.
     class_weight : dict or None, default=None
-        Public weight of each class; 1 where a class is missing. "balanced" would count
-        private labels and is refused. The mean is not weighted.
+        Public positive weight of each class; 1 where a class is missing. Predicted
+        probabilities are multiplied by it (Elkan, 2001), which costs no noise, where
+        weighted gradients would. "balanced" would count private labels and is refused.
     classes : array-like or None, default=None
         Public list of all labels. None reads it from `y`, and the guarantee then assumes
         that the set of labels is public.
     noise_multiplier : float or None, default=None
         For experts, with ``epsilon=None``: noise standard deviation of a step over
-        `clip_norm` (times the largest class weight). The mean's follows from `mean_share`.
+        `clip_norm`. The mean's follows from `mean_share`.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything
         else is reproducible, and whoever knows it can remove the noise.
@@ -690,7 +666,8 @@ class DPSGDFClassifier(_LinearClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Weight of the mapped bias entry; zero without an intercept.
     offset_ : ndarray of shape (1,) or (n_classes,)
-        Constant added to the scores: what the shift leaves, and the trained constant.
+        Constant added to the scores: what the shift leaves, the trained constant and the
+        logarithm of the class weights.
     mean_ : ndarray of shape (n_features,) or (n_features + 1,)
         Released mean of the mapped rows, with that of their bias entry.
     privacy_ : PrivacyGuarantee
@@ -793,8 +770,7 @@ class DPSGDFClassifier(_LinearClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.mean_share != "auto":
-            check_real("mean_share", self.mean_share, low=0, high=1, hint="Or use 'auto'.")
+        check_auto("mean_share", self.mean_share, low=0, high=1)
         if self.row_norm is None:
             raise ValueError(
                 "`row_norm`=None leaves rows unbounded, and the mean of unbounded rows cannot be"
@@ -804,7 +780,7 @@ class DPSGDFClassifier(_LinearClassifier):
     def _mean_share(self) -> float:
         return 0.05 if self.mean_share == "auto" else float(self.mean_share)
 
-    def _preprocess(self, rows, clip_norm, budget, row_map, noise, present):
+    def _shift(self, rows, row_map, clip_norm, budget, noise, present):
         mean = noisy_mean(
             rows,
             row_map.bound,
@@ -813,20 +789,4 @@ class DPSGDFClassifier(_LinearClassifier):
             neighboring_relation=self.neighboring_relation,
             present=present,
         )
-        constant = _CENTRED_BIAS * clip_norm if self.fit_intercept else None
-        width = rows.shape[1]
-        if constant is not None:
-            rows = np.column_stack([rows, np.full(len(rows), constant, rows.dtype)])
-        rows[:, :width] -= mean.astype(rows.dtype)
-
-        def undo(trained: np.ndarray) -> dict[str, np.ndarray]:
-            on_rows = trained[:width]
-            offset = -(mean @ on_rows)
-            if constant is not None:
-                offset = offset + constant * trained[width]
-            return {**_split(on_rows, self.fit_intercept), "offset_": offset, "mean_": mean}
-
-        return rows, undo
-
-    def _scores(self, X: Any) -> np.ndarray:
-        return super()._scores(X) + self.offset_
+        return Shift(mean, _CENTRED_BIAS * clip_norm if self.fit_intercept else None)

@@ -1,7 +1,8 @@
 """Maps that bound rows before anything is learned from them.
 
-A map here looks at one row at a time, so it costs no privacy: whatever a record is,
-its image is bounded, and no other record is needed to compute it.
+A :class:`RowMap` looks at one row at a time, so it costs no privacy: whatever a record
+is, its image is bounded, and no other record is needed to compute it. A :class:`Shift`
+is made of released values only.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsubspace._array import Array, namespace, row_chunks
+from dpsubspace._array import Array, as_like, namespace, row_chunks
 
-__all__ = ["ROW_NORMS", "RowMap"]
+__all__ = ["ROW_NORMS", "RowMap", "Shift"]
 
 ROW_NORMS = ("l2", "clip", None)
 
@@ -84,3 +85,41 @@ class RowMap:
             safe = xp.where(over, norms, xp.ones_like(norms))
             mapped = xp.where(over, (block / largest) * (limit / safe), block)
         return xp.astype(mapped, X.dtype)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Rows less a released mean, with a constant entry appended.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (width,)
+        Released mean of the mapped rows.
+    constant : float or None
+        Public value of the constant entry; None appends none.
+    """
+
+    mean: np.ndarray
+    constant: float | None
+
+    def apply(self, rows: Array) -> Array:
+        """Shifted rows, a new array of shape (n_samples, width [+ 1])."""
+        xp = namespace(rows)
+        width = rows.shape[1]
+        out = xp.empty((rows.shape[0], width + (self.constant is not None)), dtype=rows.dtype)
+        for chunk in row_chunks(rows):
+            out[chunk, :width] = rows[chunk, :] - as_like(self.mean, rows)
+        if self.constant is not None:
+            out[:, width] = self.constant
+        return out
+
+    def undo(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (width, c) and offset (c,) with the same scores on unshifted rows.
+
+        ``W @ (r - m) + c k = W @ r + (c k - W @ m)`` (Sun, Suresh, Menon, 2024, Lemma 5).
+        """
+        width = len(self.mean)
+        offset = -(self.mean @ weights[:width])
+        if self.constant is not None:
+            offset = offset + self.constant * weights[width]
+        return weights[:width], offset

@@ -50,28 +50,19 @@ class FlatStep:
     ----------
     clip_norm : float
         Bound on one gradient.
-    weights, max_weight, present
-        As in :func:`~dpsubspace._gradients.clipped_sum`.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record.
     budget_shares : tuple of float
         One sum, one share.
     """
 
     clip_norm: float
-    weights: Array | None = None
-    max_weight: float = 1.0
     present: Array | None = None
     budget_shares: tuple[float, ...] = (1.0,)
 
     def sums(self, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
         """Return the clipped sum."""
-        total = clipped_sum(
-            grads,
-            self.clip_norm,
-            weights=self.weights,
-            max_weight=self.max_weight,
-            present=self.present,
-        )
-        return (total,)
+        return (clipped_sum(grads, self.clip_norm, present=self.present),)
 
     def combine(self, noisy: tuple[Array, ...]) -> Array:
         """Return the noisy sum itself."""
@@ -90,8 +81,11 @@ class TrainingPlan:
         Of each step; 0 is not private.
     n_samples : int
         Public denominator of the mean loss.
-    learning_rate, momentum : float
-        Of Nesterov's accelerated gradient descent.
+    learning_rate : float
+        Step size of Nesterov's accelerated gradient descent.
+    momentum : float or None
+        Its momentum. None lets it grow, and restarts it where it points uphill
+        (O'Donoghue and Candes, 2015), which suits exact gradients.
     alpha : float
         Weight of the squared norm of the penalised parameters.
     average : bool
@@ -99,23 +93,18 @@ class TrainingPlan:
     neighboring_relation : str
         Relation that the noise is scaled for.
     tolerance : float
-        Stop when the largest entry of the gradient is below; only without noise, where
-        a stopping rule cannot leak.
+        Stop when the largest entry of the released gradient is below.
     """
 
     n_iter: int
     noise_multiplier: float
     n_samples: int
     learning_rate: float
-    momentum: float
+    momentum: float | None
     alpha: float
     average: bool
     neighboring_relation: str
     tolerance: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.tolerance > 0 and self.noise_multiplier > 0:
-            raise ValueError("a private run cannot stop by a rule that looks at its gradients.")
 
     def event(self) -> DpEvent:
         """Cost of the run: whatever a step releases is one Gaussian of `noise_multiplier`."""
@@ -159,14 +148,17 @@ def train(
     Privacy: every step releases ``step.sums`` and uses the private records for nothing
     else. Sum i has multiplier ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums
     of a step are one Gaussian of ``plan.noise_multiplier``, since squares of mu add up. Gradients are taken at points that earlier releases
-    determine, so steps compose adaptively; momentum, penalty and averaging are
-    postprocessing. Event: ``plan.event()``.
+    determine, so steps compose adaptively; momentum, restarts, penalty, averaging and the
+    tolerance see released gradients only and are postprocessing. Event: ``plan.event()``,
+    whether or not the run ends early.
     """
     xp = namespace(params)
     velocity = xp.zeros_like(params)
     total, n_averaged = xp.zeros_like(params), 0
+    age = 0  # steps since the momentum last started from zero
     for t in range(plan.n_iter):
-        ahead = params + plan.momentum * velocity
+        momentum = age / (age + 3) if plan.momentum is None else plan.momentum
+        ahead = params + momentum * velocity
         raw_sums = step.sums(source.at(ahead))
         noisy_sums = tuple(
             release(
@@ -178,10 +170,12 @@ def train(
             for raw, share in zip(raw_sums, step.budget_shares, strict=True)
         )
         gradient = step.combine(noisy_sums) / plan.n_samples + plan.alpha * penalised * ahead
-        velocity = plan.momentum * velocity - plan.learning_rate * gradient
+        velocity = momentum * velocity - plan.learning_rate * gradient
         params = params + velocity
+        uphill = plan.momentum is None and float(xp.sum(velocity * gradient)) > 0
+        age = 0 if uphill else age + 1
         if 2 * t >= plan.n_iter:
             total, n_averaged = total + params, n_averaged + 1
-        if after_step() or (plan.tolerance and float(xp.max(xp.abs(gradient))) < plan.tolerance):
+        if after_step() or float(xp.max(xp.abs(gradient))) < plan.tolerance:
             break
     return total / n_averaged if plan.average and n_averaged else params
