@@ -223,7 +223,7 @@ def one_run_audit(
     n_canaries = check_integer("n_canaries", n_canaries, low=2)
     n_guesses = n_canaries // 2 if n_guesses is None else n_guesses
     half = check_integer("n_guesses", n_guesses, low=2) // 2
-    model = clone(estimator)
+    model: Any = clone(estimator)
     if model.neighboring_relation != "zero_out" or model.epsilon == math.inf:
         raise PrivacyError(
             "a one-run audit includes or leaves out records, which is the relation 'zero_out'"

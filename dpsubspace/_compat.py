@@ -8,13 +8,16 @@ from typing import Any
 __all__ = ["CallbackSupportMixin", "start_progress", "with_callbacks"]
 
 try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
+    from sklearn.callback import (  # pyright: ignore[reportAssignmentType]
+        CallbackSupportMixin,
+        with_callbacks,
+    )
 except ImportError:  # scikit-learn < 1.9: fits run without callbacks
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
+    class CallbackSupportMixin:  # pyright: ignore[reportRedeclaration]
         """Stand-in that supports no callback."""
 
-    def with_callbacks(method):  # type: ignore[no-redef]
+    def with_callbacks(method):
         """Return `method` unchanged."""
         return method
 

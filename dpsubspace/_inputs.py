@@ -40,12 +40,12 @@ def check_real(
     hint: str = "",
 ) -> float:
     """`value` as a float, or ValueError with its name and range."""
-    is_real = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-    if is_real and not math.isnan(value):
+    if isinstance(value, (Real, np.floating)) and not isinstance(value, (bool, np.bool_)):
+        value = float(value)
         above = value >= low if include_low else value > low
         below = value <= high if include_high else value < high
-        if above and below:
-            return float(value)
+        if above and below:  # never true of NaN
+            return value
     interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
     raise ValueError(f"`{name}` must be a number in {interval}, got {value!r}.{hint and ' '}{hint}")
 
@@ -58,7 +58,7 @@ def check_auto(name: str, value: Any, **interval: Any) -> None:
 
 def check_integer(name: str, value: Any, *, low: int) -> int:
     """`value` as an int of at least `low`, or ValueError with its name."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low:
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= low:
         return int(value)
     raise ValueError(f"`{name}` must be an integer of at least {low}, got {value!r}.")
 
@@ -99,7 +99,7 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
         bad = [] if dtypes is None else [str(n) for n, t in dtypes.items() if not _numeric(t)]
         raise ValueError(
             "`X` has entries that are not numbers"
-            f"{bad and ' in the columns ' or ''}{', '.join(bad[:10])}. Drop them, or encode"
+            f"{(bad and ' in the columns ') or ''}{', '.join(bad[:10])}. Drop them, or encode"
             " them with a transformer that was fitted on public categories."
         ) from None
 

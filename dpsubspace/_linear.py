@@ -60,7 +60,7 @@ _CENTRED_BIAS = 0.6
 class _Budget:
     """Noise multipliers of one fit and the event that they add up to."""
 
-    mean: float | None
+    mean: float  # inf where there is no mean: a release that says nothing
     step: float
     event: DpEvent
 
@@ -72,13 +72,54 @@ class _Budget:
         """
         step = multiplier * math.sqrt(n_iter / (1 - mean_share))
         if not mean_share:
-            return cls(None, step, gaussian(step, n_iter))
+            return cls(math.inf, step, gaussian(step, n_iter))
         mean = multiplier / math.sqrt(mean_share)
         return cls(mean, step, composed([gaussian(mean), gaussian(step, n_iter)]))
 
 
 class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """What the private linear classifiers share: everything but their parameters."""
+    """What the private linear classifiers share: all but the private mean."""
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | str = "auto",
+        neighboring_relation: str = "zero_out",
+        loss: str = "log_loss",
+        alpha: float = 1e-4,
+        n_iter: int | str = "auto",
+        learning_rate: float | str = "auto",
+        momentum: float | str = "auto",
+        average: bool = True,
+        clip_norm: float | str = "auto",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 0.5,
+        row_norm: str | None = "l2",
+        data_norm: float | None = None,
+        class_weight: dict | None = None,
+        classes: Any = None,
+        noise_multiplier: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.loss = loss
+        self.alpha = alpha
+        self.n_iter = n_iter
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.average = average
+        self.clip_norm = clip_norm
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.row_norm = row_norm
+        self.data_norm = data_norm
+        self.class_weight = class_weight
+        self.classes = classes
+        self.noise_multiplier = noise_multiplier
+        self.random_state = random_state
 
     # Public surface -------------------------------------------------------------------------
 
@@ -245,7 +286,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
         for name in ("coef_", "intercept_", "offset_", "mean_"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self.privacy_ = guarantee
 
     def _shift(
@@ -336,15 +377,16 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         n_iter, share = self._n_iter(), self._mean_share()
         if not self._is_private():
             return _Budget(0.0, 0.0, non_private())
-        if self.epsilon is None:
-            multiplier = float(self.noise_multiplier) * math.sqrt((1 - share) / n_iter)
-        else:
+        if self.epsilon is not None:
             multiplier = calibrate(
                 lambda m: _Budget.shared(m, n_iter, share).event,
                 epsilon=float(self.epsilon),
                 delta=self._delta(n_samples),
                 neighboring_relation=self.neighboring_relation,
             )
+        else:
+            step = float(self.noise_multiplier or 0.0)  # checked: one of the two is given
+            multiplier = step * math.sqrt((1 - share) / n_iter)
         return _Budget.shared(multiplier, n_iter, share)
 
     def _guarantee(
@@ -393,10 +435,9 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         else:
             sq_norm = float((row_norms(features) ** 2).mean())
             learning_rate = 1 / (LOSSES[self.loss].curvature * sq_norm + self.alpha)
+        momentum = 0.9 if private else None
         if self.momentum != "auto":
             momentum = float(self.momentum)
-        else:
-            momentum = 0.9 if private else None
         return TrainingPlan(
             n_iter=self._n_iter(),
             noise_multiplier=budget.step,
@@ -521,10 +562,11 @@ class DPSGDClassifier(_LinearClassifier):
     Notes
     -----
     Released: the sum of clipped gradients of every step, which has L2 sensitivity C
-    (``"zero_out"``) or 2C (``"replace_one"``) with C = `clip_norm`; the model is a function of these. Event: ``n_iter`` Gaussian mechanisms of one
-    multiplier, calibrated exactly (Dong, Roth, Su, 2022) and never above `epsilon`.
-    The unit is one row. Assumed public: the numbers of rows and features, the set of
-    labels, `data_norm`, `class_weight` and all parameters.
+    (``"zero_out"``) or 2C (``"replace_one"``) with C = `clip_norm`; the model is a
+    function of these. Event: ``n_iter`` Gaussian mechanisms of one multiplier, calibrated
+    exactly (Dong, Roth, Su, 2022) and never above `epsilon`. The unit is one row. Assumed
+    public: the numbers of rows and features, the set of labels, `data_norm`,
+    `class_weight` and all other parameters.
 
     A scaler fitted on the private rows, cross-validation scores and everything else
     computed from them are *not* covered; see ``docs/privacy.md``. The guarantee is for
@@ -552,47 +594,6 @@ class DPSGDClassifier(_LinearClassifier):
     >>> model.score(X_test, y_test) > 0.87
     True
     """
-
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = 1.0,
-        delta: float | str = "auto",
-        neighboring_relation: str = "zero_out",
-        loss: str = "log_loss",
-        alpha: float = 1e-4,
-        n_iter: int | str = "auto",
-        learning_rate: float | str = "auto",
-        momentum: float | str = "auto",
-        average: bool = True,
-        clip_norm: float | str = "auto",
-        fit_intercept: bool = True,
-        intercept_scaling: float = 0.5,
-        row_norm: str | None = "l2",
-        data_norm: float | None = None,
-        class_weight: dict | None = None,
-        classes: Any = None,
-        noise_multiplier: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.loss = loss
-        self.alpha = alpha
-        self.n_iter = n_iter
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.average = average
-        self.clip_norm = clip_norm
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.row_norm = row_norm
-        self.data_norm = data_norm
-        self.class_weight = class_weight
-        self.classes = classes
-        self.noise_multiplier = noise_multiplier
-        self.random_state = random_state
 
 
 class DPSGDFClassifier(_LinearClassifier):
@@ -741,32 +742,34 @@ class DPSGDFClassifier(_LinearClassifier):
         clip_norm: float | str = "auto",
         fit_intercept: bool = True,
         intercept_scaling: float = 0.5,
-        row_norm: str = "l2",
+        row_norm: str | None = "l2",
         data_norm: float | None = None,
         class_weight: dict | None = None,
         classes: Any = None,
         noise_multiplier: float | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            neighboring_relation=neighboring_relation,
+            loss=loss,
+            alpha=alpha,
+            n_iter=n_iter,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            average=average,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            row_norm=row_norm,
+            data_norm=data_norm,
+            class_weight=class_weight,
+            classes=classes,
+            noise_multiplier=noise_multiplier,
+            random_state=random_state,
+        )
         self.mean_share = mean_share
-        self.loss = loss
-        self.alpha = alpha
-        self.n_iter = n_iter
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.average = average
-        self.clip_norm = clip_norm
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.row_norm = row_norm
-        self.data_norm = data_norm
-        self.class_weight = class_weight
-        self.classes = classes
-        self.noise_multiplier = noise_multiplier
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -780,7 +783,15 @@ class DPSGDFClassifier(_LinearClassifier):
     def _mean_share(self) -> float:
         return 0.05 if self.mean_share == "auto" else float(self.mean_share)
 
-    def _shift(self, rows, row_map, clip_norm, budget, noise, present):
+    def _shift(
+        self,
+        rows: Array,
+        row_map: RowMap,
+        clip_norm: float,
+        budget: _Budget,
+        noise: NoiseSource,
+        present: np.ndarray | None,
+    ) -> Shift | None:
         mean = noisy_mean(
             rows,
             row_map.bound,

@@ -147,10 +147,11 @@ def train(
     -----
     Privacy: every step releases ``step.sums`` and uses the private records for nothing
     else. Sum i has multiplier ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums
-    of a step are one Gaussian of ``plan.noise_multiplier``, since squares of mu add up. Gradients are taken at points that earlier releases
-    determine, so steps compose adaptively; momentum, restarts, penalty, averaging and the
-    tolerance see released gradients only and are postprocessing. Event: ``plan.event()``,
-    whether or not the run ends early.
+    of a step are one Gaussian of ``plan.noise_multiplier``, since squares of mu add up.
+    Gradients are taken at points that earlier releases determine, so steps compose
+    adaptively. Momentum, restarts, penalty, averaging and the tolerance see released
+    gradients only and are postprocessing. Event: ``plan.event()``, whether or not the run
+    ends early.
     """
     xp = namespace(params)
     velocity = xp.zeros_like(params)
