@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import binom
+from scipy.special import bdtrc
 from sklearn.base import clone
 
 from dpsubspace._inputs import check_integer, check_real
@@ -26,6 +26,8 @@ def audit_epsilon(
     n_canaries: int, n_guesses: int, n_correct: int, *, delta: float, confidence: float = 0.95
 ) -> float:
     """Lower bound on epsilon from guesses which of many canaries took part in one run.
+
+    The better such guesses are, the more the run has leaked.
 
     Parameters
     ----------
@@ -90,13 +92,14 @@ def audit_epsilon(
     high = 1.0
     while excess(high) < 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-6))
+    return float(brentq(excess, 0.0, high, xtol=1e-6))  # pyright: ignore[reportArgumentType]
 
 
 def _p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
     """Most probable way to get `v` of `r` guesses right under (epsilon, delta)-DP."""
     success = 1 / (1 + math.exp(-epsilon))
-    at_least = binom.sf(np.arange(v, v - m - 1, -1) - 1, r, success)  # of v, v-1, ..., v-m
+    below = np.arange(v, v - m - 1, -1) - 1
+    at_least = np.where(below < 0, 1.0, bdtrc(np.maximum(below, 0), r, success))  # v, ..., v-m
     worst = np.max((at_least[1:] - at_least[0]) / np.arange(1, m + 1))
     return min(1.0, float(at_least[0] + 2 * m * delta * worst))
 
@@ -104,6 +107,9 @@ def _p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
     """What an audit found, beside what the fit claimed.
+
+    An audit can refute a claim and cannot prove one: the proof is the reason to believe
+    it, the audit a test of the program.
 
     Parameters
     ----------

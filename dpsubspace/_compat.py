@@ -8,8 +8,8 @@ from typing import Any
 __all__ = ["CallbackSupportMixin", "start_progress", "with_callbacks"]
 
 try:
-    from sklearn.callback import (  # pyright: ignore[reportAssignmentType]
-        CallbackSupportMixin,
+    from sklearn.callback import (
+        CallbackSupportMixin,  # pyright: ignore[reportAssignmentType]
         with_callbacks,
     )
 except ImportError:  # scikit-learn < 1.9: fits run without callbacks

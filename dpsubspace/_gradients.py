@@ -61,11 +61,19 @@ class OuterGradients:
     residuals: Array
 
     def norms(self) -> Array:
-        """|x_i| |r_i|, rounded up by more than casts and products in the data's dtype err."""
+        """|x_i| |r_i|, rounded up by more than casts and products in the data's dtype err.
+
+        Beyond the range in which that dtype can weigh a gradient down without denormal
+        numbers (1e25 in float32, 1e286 in float64), the norm is reported as inf.
+        """
         xp = namespace(self.residuals)
+        info = xp.finfo(self.residuals.dtype)
         r = xp.astype(self.residuals, xp.float64, copy=False)
-        round_up = 1 + 8 * float(xp.finfo(self.residuals.dtype).eps)
-        return self.feature_norms * (xp.sqrt(xp.sum(r * r, axis=1) + _TINY_SQUARE) * round_up)
+        r_norms = xp.sqrt(xp.sum(r * r, axis=1) + _TINY_SQUARE)
+        norms = self.feature_norms * (r_norms * (1 + 8 * float(info.eps)))
+        largest = 1e-6 * float(info.eps) / float(info.smallest_normal)
+        fits = (self.feature_norms <= largest) & (norms <= largest)
+        return xp.where(fits, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
         """X^T (weights * R), (d, c), in float64."""

@@ -81,7 +81,10 @@ def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
 def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
     X, y = _validated(estimator, X, y, reset=True)
-    check_classification_targets(y)
+    try:
+        check_classification_targets(y)
+    except TypeError:
+        raise ValueError("`y` mixes labels of types that cannot be ordered.") from None
     return X, y
 
 
@@ -121,10 +124,7 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         occur part of what the guarantee assumes to be public.
     """
     if classes is None:
-        try:
-            labels, codes = np.unique(y, return_inverse=True)
-        except TypeError:
-            raise ValueError("`y` mixes labels of types that cannot be ordered.") from None
+        labels, codes = np.unique(y, return_inverse=True)
         if len(labels) < 2:
             raise ValueError(
                 "`y` has fewer than two classes and a classifier needs two: got 1 class. If"

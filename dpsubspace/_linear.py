@@ -345,7 +345,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if self.n_iter != "auto":
             check_integer("n_iter", self.n_iter, low=1)
         check_auto("learning_rate", self.learning_rate, low=0)
-        check_auto("clip_norm", self.clip_norm, low=0)
+        check_auto("clip_norm", self.clip_norm, low=1e-10)
         check_auto("momentum", self.momentum, low=0, high=1, include_low=True)
 
     def _row_map(self) -> RowMap:

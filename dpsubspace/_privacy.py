@@ -242,12 +242,13 @@ class PrivacyGuarantee:
     >>> from dpsubspace import DPSGDClassifier
     >>> X, y = load_digits(return_X_y=True)
     >>> model = DPSGDClassifier(epsilon=1.0, random_state=0).fit(X, y)
-    >>> print(model.privacy_)
+    >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
     (epsilon = 1, delta = 1e-05)-differentially private per row
       neighbours  zero_out: one record becomes a null record; their number is public
       released    100 x (Gaussian noise, multiplier 37.31)
       randomness  seeded: whoever knows the seed can remove the noise
-      public      number of records (1797), number of features (64), set of labels (10, read from y)
+      public      number of records (1797), number of features (64), set of labels (10, read
+                  from y), all parameters
     """
 
     event: DpEvent
@@ -352,7 +353,7 @@ class PrivacyLedger:
     1.000
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second model")
     >>> print(f"{ledger.epsilon():.3f}")
-    1.459
+    1.465
     """
 
     def __init__(
@@ -385,14 +386,28 @@ class PrivacyLedger:
         return tuple(self._entries)
 
     def epsilon(self, delta: float | None = None) -> float:
-        """Epsilon of all charges together at `delta` (default: the ledger's)."""
+        """Return the epsilon of all charges together.
+
+        Parameters
+        ----------
+        delta : float, optional
+            Delta to state it at; the ledger's by default.
+
+        Returns
+        -------
+        float
+            At most the budget where `delta` is the ledger's.
+        """
         return self._cost([event for _, event in self._entries], delta)
 
-    def epsilon_left(self) -> float:
-        """Largest epsilon, at the ledger's delta, that one more Gaussian fit can have.
+    def remaining(self) -> float:
+        """Return the largest epsilon that one more Gaussian fit can have.
 
-        More than the budget less ``epsilon()``, since guarantees do not simply add up.
-        Zero when nothing is left.
+        Returns
+        -------
+        float
+            At the ledger's delta; 0 when nothing is left. More than the budget less
+            ``epsilon()``, since guarantees do not simply add up.
         """
         spent = [event for _, event in self._entries]
         target = {"delta": self.delta, "neighboring_relation": self.neighboring_relation}
@@ -437,7 +452,7 @@ class PrivacyLedger:
                     f"charging {label or 'this'} would bring the total to"
                     f" epsilon={total:.4g} at delta={self.delta:.3g}, over the budget of"
                     f" {self.budget:.4g}. Nothing was recorded;"
-                    f" epsilon_left() is {self.epsilon_left():.4g}."
+                    f" remaining() is {self.remaining():.4g}."
                 )
             self._entries.append((label, event))
 

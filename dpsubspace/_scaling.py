@@ -82,8 +82,9 @@ class RowMap:
         else:
             limit = shrink * float(self.data_norm or 0.0)
             over = norms > limit / xp.clip(largest, min=1e-200)  # no overflow at denormals
-            safe = xp.where(over, norms, xp.ones_like(norms))
-            mapped = xp.where(over, (block / largest) * (limit / safe), block)
+            ones = xp.ones_like(norms)
+            factor = limit / xp.where(over, norms, ones)
+            mapped = xp.where(over, block / xp.where(over, largest, ones) * factor, block)
         return xp.astype(mapped, X.dtype)
 
 

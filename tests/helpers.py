@@ -1,0 +1,63 @@
+"""Tables and data that the tests share."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+import dpsubspace
+import dpsubspace._moments
+import dpsubspace._training
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier
+from dpsubspace._noise import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
+from dpsubspace._noise import release
+
+CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
+
+# Every module through which a fit releases something.
+RELEASING = [dpsubspace._moments, dpsubspace._training]
+
+
+def blobs(n=120, d=5, n_classes=3, seed=0):
+    """Separable rows around class means, shifted off the origin."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % n_classes
+    means = rng.normal(size=(n_classes, d)) * 2
+    return means[y] + rng.normal(size=(n, d)) + 1.0, y
+
+
+@contextmanager
+def releases(monkeypatch, outputs=None):
+    """Record every sum that is released and what came out; replay `outputs` if given.
+
+    Replaying the outputs of another run makes an adaptive algorithm take the same path
+    on a neighbouring data set, so that its sums can be compared one by one.
+    """
+    seen = []
+
+    def recording(total, noise_multiplier, noise, *, neighboring_relation):
+        if outputs is None:
+            out = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        else:
+            out = outputs[len(seen)][1]
+        seen.append((total, out, noise_multiplier))
+        return out
+
+    with monkeypatch.context() as patch:
+        for module in RELEASING:
+            patch.setattr(module, "release", recording)
+        yield seen
+
+
+class ScaledNoise:
+    """Source whose noise is `factor` times what it should be: a bug to be caught."""
+
+    secure = False
+
+    def __init__(self, source, factor):
+        self.source, self.factor = source, factor
+
+    def gaussian(self, shape, scale, like):
+        return self.source.gaussian(shape, scale * self.factor, like)
+
+    def child(self, name):
+        return ScaledNoise(self.source.child(name), self.factor)

@@ -1,0 +1,38 @@
+"""What ``import dpsubspace`` loads, and what works without the extras."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ["torch", "matplotlib", "dp_accounting", "diffprivlib"]
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_import_loads_nothing_heavy():
+    out = run(f"import sys, dpsubspace; print([m for m in {HEAVY} if m in sys.modules])")
+    assert out.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "torch", "rich", "pandas", "diffprivlib"])
+def test_a_fit_needs_no_extra(module):
+    code = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == {module!r}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Missing())
+import numpy as np
+from dpsubspace import DPSGDFClassifier
+X = np.random.default_rng(0).normal(size=(500, 3))
+print(DPSGDFClassifier(epsilon=5.0).fit(X, X[:, 0] > 0).privacy_)
+"""
+    assert "epsilon = 5" in run(code)

@@ -1,0 +1,215 @@
+"""Bad input: an error that names parameter, value and way out, or a correct fit."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import CLASSIFIERS, blobs
+
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
+
+SECRET = "seven-four-one"  # a private value that must never turn up in a message
+
+
+BAD_PARAMETERS = {
+    "epsilon": [0, -1.0, math.nan, "1", True],
+    "delta": [0, 1, 1.5, -0.1, "small", math.nan],
+    "neighboring_relation": ["add_remove", None, 3],
+    "loss": ["hinge", None],
+    "alpha": [-1e-3, math.inf, None],
+    "n_iter": [0, -5, 2.5, "many", True],
+    "learning_rate": [0, -1.0, math.inf, None],
+    "momentum": [1.0, -0.1, None],
+    "clip_norm": [0, -1.0, math.inf],
+    "intercept_scaling": [0, -1.0, math.inf],
+    "row_norm": ["l1", 2],
+    "data_norm": [1.0],
+    "random_state": [-1, "seed"],
+    "noise_multiplier": [1.0],
+    "class_weight": ["balanced", {9: 1.0}, {0: 0.0}, {0: -1.0}, {0: math.inf}],
+    "classes": [[0], []],
+}
+CASES = [(name, value) for name, values in BAD_PARAMETERS.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), CASES, ids=str)
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_parameters_out_of_range(Classifier, name, value):
+    X, y = blobs()
+    model = Classifier(**{name: value})
+    with pytest.raises(ValueError, match=name):
+        model.fit(X, y)
+    assert not hasattr(model, "privacy_")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"epsilon": None}, "noise_multiplier"),
+        ({"epsilon": None, "noise_multiplier": 0}, "noise_multiplier"),
+        ({"row_norm": "clip"}, "data_norm"),
+        ({"row_norm": "clip", "data_norm": -2.0}, "data_norm"),
+    ],
+)
+def test_parameters_that_do_not_fit_together(options, match):
+    with pytest.raises(ValueError, match=match):
+        DPSGDClassifier(**options).fit(*blobs())
+
+
+@pytest.mark.parametrize("options", [{"row_norm": None}, {"mean_share": 0}, {"mean_share": 1.0}])
+def test_the_mean_needs_a_bound_and_a_share(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        DPSGDFClassifier(**options).fit(*blobs())
+
+
+def test_balanced_weights_are_refused_with_the_reason():
+    with pytest.raises(ValueError, match="count the private labels"):
+        DPSGDClassifier(class_weight="balanced").fit(*blobs())
+
+
+def with_entry(value):
+    X, _ = blobs()
+    X[3, 1] = value
+    return X
+
+
+BAD_ROWS = {
+    "NaN": (with_entry(np.nan), "NaN"),
+    "inf": (with_entry(np.inf), "infinity"),
+    "no rows": (np.zeros((0, 5)), "0 sample"),
+    "no columns": (np.zeros((120, 0)), "0 feature"),
+    "one dimension": (np.zeros(120), "1D array"),
+    "complex": (blobs()[0] * (1 + 1j), "Complex data"),
+    "text": (np.array([[SECRET] * 5] * 120), "not numbers"),
+    "object": (np.array([[SECRET, 1.0, 2.0, 3.0, 4.0]] * 120, dtype=object), "not numbers"),
+    "frame": (pd.DataFrame({"age": 1.0, "name": [SECRET] * 120}), "name"),
+    "category": (pd.DataFrame({"sex": pd.Categorical([SECRET] * 120)}), "sex"),
+    "ragged": ([[1.0, 2.0], [3.0]] * 60, "inhomogeneous|sequence|array element"),
+}
+
+
+@pytest.mark.parametrize(("X", "match"), BAD_ROWS.values(), ids=BAD_ROWS)
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_unusable_rows(Classifier, X, match):
+    model = Classifier()
+    with pytest.raises((ValueError, TypeError), match=match) as caught:
+        model.fit(X, blobs()[1])
+    assert SECRET not in str(caught.value)
+    assert not hasattr(model, "privacy_")
+
+
+BAD_LABELS = {
+    "one class": (np.zeros(120), "1 class"),
+    "continuous": (np.linspace(0, 1, 120), "continuous"),
+    "NaN": (np.where(np.arange(120) == 3, np.nan, 1.0), "NaN"),
+    "length": (np.zeros(7), "inconsistent"),
+    "two columns": (np.zeros((120, 2)), "1d array|multi"),
+    "none": (None, "y"),
+    "mixed": (np.array([SECRET, 1] * 60, dtype=object), "types"),
+}
+
+
+@pytest.mark.parametrize(("y", "match"), BAD_LABELS.values(), ids=BAD_LABELS)
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_unusable_labels(Classifier, y, match):
+    model = Classifier()
+    with pytest.raises((ValueError, TypeError), match=match) as caught:
+        model.fit(blobs()[0], y)
+    assert SECRET not in str(caught.value)
+    assert not hasattr(model, "privacy_")
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (np.arange(120) % 3, [0, 1]),
+        (np.array([SECRET, "a"] * 60), ["a", "b"]),
+        (np.array([SECRET, "a"] * 60, dtype=object), ["a", "b"]),
+        (np.array([SECRET, "a"] * 60), [0, 1]),
+        (np.arange(120) % 2, ["a", "b"]),
+        (np.arange(120) % 2 + 741.0, [0, 1]),
+    ],
+)
+def test_labels_outside_of_classes(y, classes):
+    with pytest.raises(ValueError, match="not in `classes`") as caught:
+        DPSGDClassifier(classes=classes).fit(blobs()[0], y)
+    assert SECRET not in str(caught.value) and "741" not in str(caught.value)
+
+
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_rows_of_another_width_in_predict(Classifier):
+    model = Classifier(epsilon=5.0).fit(*blobs(n=400))
+    with pytest.raises(ValueError, match=r"4 features, but .* is expecting 5"):
+        model.predict(np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_delta_above_one_over_n_warns(Classifier):
+    with pytest.warns(PrivacyWarning, match="delta"):
+        Classifier(epsilon=5.0, delta=0.01).fit(*blobs(n=400))
+
+
+def extreme(X, kind):
+    X = X.copy()
+    if kind == "one huge row":
+        X[0] = 1e300
+    elif kind == "all huge":
+        X *= 1e300
+    elif kind == "denormal":
+        X *= 5e-324
+    elif kind == "zero row":
+        X[:5] = 0.0
+    elif kind == "all zero":
+        X[:] = 0.0
+    elif kind == "constant column":
+        X[:, 0] = 1.0
+    else:
+        X = X.astype(kind)
+    return X
+
+
+KINDS = [
+    "one huge row",
+    "all huge",
+    "denormal",
+    "zero row",
+    "all zero",
+    "constant column",
+    np.float16,
+    np.float32,
+    np.int8,
+    np.uint8,
+    bool,
+]
+MAPS = [
+    {},
+    {"fit_intercept": False},
+    {"row_norm": "clip", "data_norm": 3.0},
+    {"row_norm": "clip", "data_norm": 3.0, "fit_intercept": False},
+    {"row_norm": None},
+]
+MAPPED = [
+    (Classifier, options)
+    for Classifier in CLASSIFIERS
+    for options in MAPS
+    if not (Classifier is DPSGDFClassifier and "row_norm" in options and not options["row_norm"])
+]
+
+
+@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize(("Classifier", "options"), MAPPED, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_extreme_rows_give_a_finite_model(Classifier, kind, options):
+    X, y = blobs(n=400)
+    model = Classifier(epsilon=5.0, random_state=0, **options).fit(extreme(X, kind), y)
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_one_huge_row_does_no_harm():
+    X, y = blobs(n=400)
+    for options in ({}, {"row_norm": "clip", "data_norm": 5.0}):
+        model = DPSGDClassifier(epsilon=5.0, random_state=0, **options)
+        clean = model.fit(X, y).score(X, y)
+        assert model.fit(extreme(X, "one huge row"), y).score(X, y) > clean - 0.02

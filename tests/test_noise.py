@@ -1,0 +1,127 @@
+"""What draws noise, and the one function that adds it."""
+
+import math
+import multiprocessing
+
+import joblib
+import numpy as np
+import pytest
+from helpers import RELATIONS, ScaledNoise
+from scipy import stats
+
+from dpsubspace import DPSGDClassifier
+from dpsubspace._noise import BoundedSum, SecureNoise, SeededNoise, as_noise, release
+
+LIKE = np.zeros(1)
+SOURCES = [SecureNoise(), SeededNoise(1)]
+
+
+def p_value_of_scale(source, relation, multiplier=1.7, bound=2.5, n=4000):
+    """KS p-value that a release adds N(0, (multiplier * unit)^2), unit as documented."""
+    total = BoundedSum(np.zeros(n), norm_bound=bound, replace_bound=1.6 * bound)
+    unit = {"zero_out": bound, "replace_one": 0.8 * bound}[relation]
+    noise = release(total, multiplier, source, neighboring_relation=relation)
+    return stats.kstest(noise / (multiplier * unit), "norm").pvalue
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("source", SOURCES, ids=["secure", "seeded"])
+def test_release_adds_gaussian_noise_of_the_stated_scale(source, relation):
+    # A fair test of unpredictable noise fails once in a million runs.
+    assert p_value_of_scale(source, relation) > 1e-6
+
+
+@pytest.mark.parametrize("factor", [2 / 3, 3 / 2])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("source", SOURCES, ids=["secure", "seeded"])
+def test_a_wrong_scale_would_be_noticed(source, relation, factor):
+    assert p_value_of_scale(ScaledNoise(source, factor), relation) < 1e-6
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["secure", "seeded"])
+def test_tails_are_symmetric_and_finite(source):
+    z = source.gaussian((400_000,), 1.0, LIKE)
+    assert np.isfinite(z).all()
+    for beyond in (2.0, 3.0):
+        expected = len(z) * stats.norm.sf(beyond)
+        for tail in ((z > beyond).sum(), (z < -beyond).sum()):
+            assert abs(tail - expected) < 6 * math.sqrt(expected)
+
+
+def test_secure_draws_survive_the_extreme_bits(monkeypatch):
+    for byte in (b"\x00", b"\xff"):
+        monkeypatch.setattr("os.urandom", lambda n, byte=byte: byte * n)
+        assert np.isfinite(SecureNoise().gaussian((3,), 1.0, LIKE)).all()
+
+
+def test_children_are_reproducible_distinct_and_unmoved_by_siblings():
+    def first(source):
+        return source.gaussian((3,), 1.0, LIKE)
+
+    a = first(SeededNoise(5).child("a"))
+    parent = SeededNoise(5)
+    parent.child("b")
+    np.testing.assert_array_equal(a, first(parent.child("a")))
+    for other in (SeededNoise(5).child("b"), SeededNoise(6).child("a"), SeededNoise(5)):
+        assert not np.allclose(a, first(other))
+
+
+def test_noise_takes_the_dtype_of_the_sum():
+    for source in SOURCES:
+        assert source.gaussian((2,), 1.0, np.zeros(1, np.float32)).dtype == np.float32
+
+
+def _coefficients(X, y):
+    return DPSGDClassifier(epsilon=8.0).fit(X, y).coef_
+
+
+def _put_coefficients(queue, X, y):
+    queue.put(_coefficients(X, y))
+
+
+def test_fork_workers_draw_different_noise(rng):
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    workers = [context.Process(target=_put_coefficients, args=(queue, X, y)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    first, second = (queue.get(timeout=60) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert not np.allclose(first, second)
+
+
+def test_threads_draw_different_noise(rng):
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    tasks = [joblib.delayed(_coefficients)(X, y) for _ in range(2)]
+    first, second = joblib.Parallel(n_jobs=2, backend="threading")(tasks)
+    assert not np.allclose(first, second)
+
+
+def test_random_state():
+    assert as_noise(None).secure
+    assert not as_noise(3).secure
+    assert not as_noise(np.random.RandomState(0)).secure
+    for wrong in (-1, 1.5, "seed", np.random.default_rng(0), True):
+        with pytest.raises(ValueError, match="random_state"):
+            as_noise(wrong)
+
+
+@pytest.mark.parametrize("multiplier", [-1.0, math.inf, math.nan])
+def test_a_senseless_scale_is_refused(multiplier):
+    total = BoundedSum(np.zeros(2), norm_bound=1.0, replace_bound=2.0)
+    with pytest.raises(ValueError, match="noise scale"):
+        release(total, multiplier, SeededNoise(0), neighboring_relation="zero_out")
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (2.0, 1.0), (math.nan, 1.0)])
+def test_senseless_bounds_are_refused(bounds):
+    with pytest.raises(ValueError, match="norm_bound"):
+        BoundedSum(np.zeros(2), *bounds)
+
+
+def test_an_unbounded_sum_cannot_be_released_with_noise():
+    total = BoundedSum(np.zeros(2), norm_bound=math.inf, replace_bound=math.inf)
+    with pytest.raises(ValueError, match="noise scale"):
+        release(total, 1.0, SeededNoise(0), neighboring_relation="zero_out")
