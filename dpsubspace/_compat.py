@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,13 @@ except ImportError:  # scikit-learn < 1.9: fits run without callbacks
         """Stand-in that supports no callback."""
 
     def with_callbacks(method):
-        """Return `method` unchanged."""
-        return method
+        """Wrap `method` in a frame of its own, as scikit-learn does: warnings count frames."""
+
+        @functools.wraps(method)
+        def called(*args, **kwargs):
+            return method(*args, **kwargs)
+
+        return called
 
 
 def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Callable[[], None]]:
