@@ -1,0 +1,139 @@
+"""Whole fits: the noise that was added is the noise that the event describes."""
+
+import math
+
+import numpy as np
+import pytest
+from helpers import CLASSIFIERS, RELATIONS, ScaledNoise, blobs, releases
+from scipy import stats
+
+from dpsubspace import DPSGDClassifier, _linear
+from dpsubspace._gradients import LinearSource
+from dpsubspace._losses import LogLoss
+from dpsubspace._noise import SeededNoise
+from dpsubspace._training import FlatStep, TrainingPlan, train
+
+
+def multipliers(event):
+    """Noise multiplier of each release, in order, as the event describes them."""
+    if hasattr(event, "events"):
+        return [m for part in event.events for m in multipliers(part)]
+    if hasattr(event, "count"):
+        return multipliers(event.event) * event.count
+    return [event.noise_multiplier]
+
+
+def p_values(monkeypatch, Classifier, relation, factor):
+    """KS p-values that the releases of a fit have the noise that its event says.
+
+    One for each kind of release, against the guarantee's event and the sums' own bounds.
+    """
+    X, y = blobs(n=400, d=1500)
+    if factor != 1:
+        monkeypatch.setattr(
+            _linear, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
+        )
+    model = Classifier(epsilon=5.0, n_iter=3, neighboring_relation=relation, random_state=0)
+    with releases(monkeypatch) as seen:
+        model.fit(X, y)
+    described = multipliers(model.privacy_.event)
+    assert len(seen) == len(described)
+    draws = {}
+    for (total, out, _), multiplier in zip(seen, described, strict=True):
+        unit = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
+        noise = (out - total.value).ravel() / (multiplier * unit)
+        draws.setdefault(total.value.ndim, []).append(noise)
+    assert len(draws) == 1 + (Classifier is not DPSGDClassifier)
+    return [stats.kstest(np.concatenate(part), "norm").pvalue for part in draws.values()]
+
+
+@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_noise_of_a_fit_is_that_of_its_event(monkeypatch, Classifier, relation):
+    assert min(p_values(monkeypatch, Classifier, relation, 1)) > 1e-3
+    for factor in (2 / 3, 3 / 2):
+        assert max(p_values(monkeypatch, Classifier, relation, factor)) < 1e-3
+
+
+def plan(**options):
+    return TrainingPlan(
+        **{
+            "n_iter": 30,
+            "noise_multiplier": 0.0,
+            "n_samples": 60,
+            "learning_rate": 0.5,
+            "momentum": 0.5,
+            "alpha": 0.1,
+            "average": False,
+            "neighboring_relation": "zero_out",
+            **options,
+        }
+    )
+
+
+def trained(plan, step=None, **options):
+    X, y = blobs(n=60, d=2)
+    step = step or FlatStep(clip_norm=0.3)
+    source = LinearSource(LogLoss(), X, y)
+    start, penalised = np.zeros((2, 3)), np.ones((2, 1))
+    return train(plan, step, source, start, penalised, noise=SeededNoise(0), **options)
+
+
+def test_training_is_clipped_nesterov_descent():
+    """Against the textbook form: gradient at the look-ahead point, then velocity."""
+    X, y = blobs(n=60, d=2)
+    weights, velocity = np.zeros((2, 3)), np.zeros((2, 3))
+    for _ in range(30):
+        ahead = weights + 0.5 * velocity
+        residual = LogLoss().residual(y, X @ ahead)
+        norms = np.linalg.norm(X, axis=1) * np.linalg.norm(residual, axis=1)
+        clipped = residual * np.minimum(1, 0.3 / norms)[:, None]
+        velocity = 0.5 * velocity - 0.5 * (X.T @ clipped / 60 + 0.1 * ahead)
+        weights = weights + velocity
+    np.testing.assert_allclose(trained(plan()), weights, atol=1e-12)
+
+
+def test_average_is_the_mean_of_the_last_half():
+    iterates = [trained(plan(n_iter=n)) for n in range(5, 11)]
+    expected = np.mean(iterates[1:], axis=0)  # steps 6 to 10 of 10
+    np.testing.assert_allclose(trained(plan(n_iter=10, average=True)), expected, atol=1e-12)
+
+
+def test_a_step_of_two_sums_costs_what_its_event_says(monkeypatch):
+    """Shares of the budget make the sums of one step one Gaussian of the plan's multiplier."""
+
+    class TwoSums(FlatStep):
+        def sums(self, grads):
+            return super().sums(grads) * 2
+
+        def combine(self, noisy):
+            return (noisy[0] + noisy[1]) / 2
+
+    with releases(monkeypatch) as seen:
+        step = TwoSums(clip_norm=0.3, budget_shares=(0.25, 0.75))
+        trained(plan(n_iter=1, noise_multiplier=3.0), step)
+    used = [multiplier for _, _, multiplier in seen]
+    assert sum(m**-2 for m in used) == pytest.approx(3.0**-2)
+    assert used[0] == pytest.approx(6.0)
+
+
+def test_a_step_whose_sums_and_shares_differ_in_number_is_refused():
+    with pytest.raises(ValueError, match="zip"):
+        trained(plan(), FlatStep(clip_norm=0.3, budget_shares=(0.5, 0.5)))
+
+
+def test_a_run_can_be_stopped_from_outside_only_between_steps():
+    calls = []
+    stopped = trained(plan(), after_step=lambda: calls.append(1) or len(calls) == 4)
+    np.testing.assert_allclose(stopped, trained(plan(n_iter=4)))
+
+
+def test_exact_gradients_converge_and_stop():
+    calls = []
+    trained(
+        plan(n_iter=10_000, momentum=None, tolerance=1e-9, learning_rate=0.2),
+        FlatStep(clip_norm=math.inf),
+        after_step=lambda: calls.append(1) or False,
+    )
+    assert 10 < len(calls) < 1000
