@@ -40,7 +40,7 @@ def audit_epsilon(
     delta : float
         Delta of the claim, in [0, 1).
     confidence : float, default=0.95
-        Probability, in (0, 1), that the bound holds.
+        Probability, in [0.5, 1), that the bound holds.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def audit_epsilon(
             f" {n_correct}, {n_guesses} and {n_canaries}."
         )
     delta = check_real("delta", delta, low=0, high=1, include_low=True)
-    confidence = check_real("confidence", confidence, low=0, high=1)
+    confidence = check_real("confidence", confidence, low=0.5, high=1, include_low=True)
 
     def excess(epsilon: float) -> float:
         p = _p_value(n_canaries, n_guesses, n_correct, epsilon, delta)
@@ -92,7 +92,8 @@ def audit_epsilon(
     high = 1.0
     while excess(high) < 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-6))  # pyright: ignore[reportArgumentType]
+    root: Any = brentq(excess, 0.0, high, xtol=1e-9)
+    return max(0.0, float(root) - 1e-9)  # a lower bound errs downwards
 
 
 def _p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
@@ -187,7 +188,8 @@ def one_run_audit(
         Number of canaries. Each adds a row and a feature.
     n_guesses : int, optional
         How many of the canaries with the most telling weights are guessed about: half
-        to have taken part and half not. Default: half of `n_canaries`.
+        to have taken part and half not (an odd number is rounded down). Default: half
+        of `n_canaries`.
     confidence : float, default=0.95
         Probability that the bound holds.
     random_state : int, optional
@@ -201,7 +203,8 @@ def one_run_audit(
     Raises
     ------
     PrivacyError
-        If the estimator's relation is not ``"zero_out"``, or its fit is not private.
+        If the estimator is another one, its relation is not ``"zero_out"``, or its fit is
+        not private.
 
     See Also
     --------
@@ -229,12 +232,21 @@ def one_run_audit(
     n_canaries = check_integer("n_canaries", n_canaries, low=2)
     n_guesses = n_canaries // 2 if n_guesses is None else n_guesses
     half = check_integer("n_guesses", n_guesses, low=2) // 2
+    if 2 * half > n_canaries:
+        raise ValueError(f"`n_guesses` must be at most {n_canaries} (n_canaries), got {n_guesses}.")
+    check_real("confidence", confidence, low=0.5, high=1, include_low=True)
     model: Any = clone(estimator)
-    if model.neighboring_relation != "zero_out" or model.epsilon == math.inf:
+    if not hasattr(model, "_fit") or not hasattr(model, "row_norm"):
         raise PrivacyError(
-            "a one-run audit includes or leaves out records, which is the relation 'zero_out'"
-            f" of a private fit; got neighboring_relation={model.neighboring_relation!r} and"
-            f" epsilon={model.epsilon!r}."
+            f"{type(model).__name__} cannot be audited: pass a DPSGDClassifier or a"
+            " DPSGDFClassifier itself, outside of any Pipeline."
+        )
+    if model.epsilon == math.inf:
+        raise PrivacyError("a fit with epsilon=inf claims nothing that an audit could refute.")
+    if model.neighboring_relation != "zero_out":
+        raise PrivacyError(
+            "a one-run audit includes records or leaves them out, which is the relation"
+            f" 'zero_out', got neighboring_relation={model.neighboring_relation!r}."
         )
     coins = np.random.default_rng(random_state).random(n_canaries) < 0.5
     rows, labels, carried = _with_canaries(

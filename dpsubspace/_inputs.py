@@ -1,6 +1,6 @@
 """Checks of parameters, rows and labels, with errors that name the way out.
 
-No message here contains a value from private data: errors end up in logs.
+No message here contains an entry of the data: errors end up in logs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 __all__ = [
     "check_auto",
+    "check_bool",
     "check_choice",
     "check_classes",
     "check_integer",
@@ -50,6 +51,13 @@ def check_real(
     raise ValueError(f"`{name}` must be a number in {interval}, got {value!r}.{hint and ' '}{hint}")
 
 
+def check_bool(name: str, value: Any) -> bool:
+    """`value` if it is a bool, or ValueError with its name."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"`{name}` must be True or False, got {value!r}.")
+
+
 def check_auto(name: str, value: Any, **interval: Any) -> None:
     """ValueError unless `value` is "auto" or a number that `check_real` takes."""
     if not (isinstance(value, str) and value == "auto"):
@@ -80,31 +88,48 @@ def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
 
 def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
-    X, y = _validated(estimator, X, y, reset=True)
-    try:
-        check_classification_targets(y)
-    except TypeError:
-        raise ValueError("`y` mixes labels of types that cannot be ordered.") from None
-    return X, y
+    return _validated(estimator, X, y, reset=True)
 
 
 def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
-    """scikit-learn's validation, without its messages that quote the failing entry."""
+    """scikit-learn's validation, with our words where its own quote an entry or mislead."""
     try:
         return validate_data(estimator, X, *y, reset=reset, dtype=[np.float64, np.float32])
     except ValueError as error:
         message = str(error)
-        if message.startswith("Complex data not supported"):
-            raise ValueError("Complex data not supported: `X` must be real.") from None
-        if "convert" not in message and "promoted" not in message:
+    except TypeError as error:
+        message = str(error)
+        if "NA is ambiguous" not in message:
             raise
+    # Raised out here, so that no chained exception carries the entry either.
+    raise ValueError(_without_values(X, message))
+
+
+def _without_values(X: Any, message: str) -> str:
+    """A message of scikit-learn that is safe to log, with the way out."""
+    if message.startswith("Complex data not supported"):
+        return "Complex data not supported: `X` and `y` must be real."
+    if message.startswith("Expected 2D array"):
+        return (
+            "Expected 2D array for `X`, one row a record. Reshape your data: X.reshape(1, -1) if"
+            " it is one record, X.reshape(-1, 1) if it is one feature."
+        )
+    if message.startswith("Input X contains"):
+        return (
+            f"{message.splitlines()[0]} Fill gaps with a constant that is known in advance, or"
+            " drop the rows or columns. An imputer fitted on these rows would not be private."
+        )
+    if message.startswith("Input y contains NaN") or "NA is ambiguous" in message:
+        return "Input y contains NaN or missing labels: drop those rows, or give them a label."
+    if "convert" in message or "promoted" in message:
         dtypes = getattr(X, "dtypes", None)
         bad = [] if dtypes is None else [str(n) for n, t in dtypes.items() if not _numeric(t)]
-        raise ValueError(
-            "`X` has entries that are not numbers"
-            f"{(bad and ' in the columns ') or ''}{', '.join(bad[:10])}. Drop them, or encode"
-            " them with a transformer that was fitted on public categories."
-        ) from None
+        return (
+            f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
+            f"{', '.join(bad[:10])}. Drop them, or encode them with a transformer that was fitted"
+            " on public categories and frozen."
+        )
+    return message
 
 
 def _numeric(dtype: Any) -> bool:
@@ -124,6 +149,10 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         occur part of what the guarantee assumes to be public.
     """
     if classes is None:
+        try:
+            check_classification_targets(y)
+        except TypeError:
+            raise ValueError("`y` mixes labels of types that cannot be ordered.") from None
         labels, codes = np.unique(y, return_inverse=True)
         if len(labels) < 2:
             raise ValueError(

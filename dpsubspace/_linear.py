@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from dpsubspace._compat import CallbackSupportMixin, start_progress, with_callba
 from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import (
     check_auto,
+    check_bool,
     check_choice,
     check_classes,
     check_integer,
@@ -58,11 +60,20 @@ _CENTRED_BIAS = 0.6
 
 @dataclass(frozen=True)
 class _Budget:
-    """Noise multipliers of one fit and the event that they add up to."""
+    """Noise multipliers of one fit and the event that they add up to.
 
+    A fit takes the number of its steps and whether it is private from here and not from
+    its parameters, so that what runs is what is charged.
+    """
+
+    n_iter: int
     mean: float  # inf where there is no mean: a release that says nothing
     step: float
     event: DpEvent
+
+    @property
+    def private(self) -> bool:
+        return self.step > 0
 
     @classmethod
     def shared(cls, multiplier: float, n_iter: int, mean_share: float) -> _Budget:
@@ -72,13 +83,15 @@ class _Budget:
         """
         step = multiplier * math.sqrt(n_iter / (1 - mean_share))
         if not mean_share:
-            return cls(math.inf, step, gaussian(step, n_iter))
+            return cls(n_iter, math.inf, step, gaussian(step, n_iter))
         mean = multiplier / math.sqrt(mean_share)
-        return cls(mean, step, composed([gaussian(mean), gaussian(step, n_iter)]))
+        return cls(n_iter, mean, step, composed([gaussian(mean), gaussian(step, n_iter)]))
 
 
 class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """What the private linear classifiers share: all but the private mean."""
+
+    privacy_unit = "row"
 
     def __init__(
         self,
@@ -210,6 +223,22 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         best = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
         return self.classes_[best.astype(np.intp)]
 
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of the class probabilities of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``.
+        """
+        with np.errstate(divide="ignore"):  # log 0 is -inf, as it should be
+            return np.log(self.predict_proba(X))
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows.
 
@@ -236,36 +265,32 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         X, y = check_rows_and_labels(self, X, y)
         classes, codes = check_classes(y, self.classes)
         log_weights = log_class_weights(self.class_weight, classes)
-        loss = LOSSES[self.loss]
-        n_outputs = loss.n_outputs(len(classes))
-        n_samples, n_features = X.shape
         noise = as_noise(self.random_state)
+        budget = self._budget(len(X))
+        guarantee = self._guarantee(budget, noise, len(X), X.shape[1], len(classes))
+        n_outputs = LOSSES[self.loss].n_outputs(len(classes))
+        noise_ratio = budget.step * math.sqrt((X.shape[1] + 1) * n_outputs) / len(X)
+        self._warn(guarantee, noise_ratio, len(X))
         row_map = self._row_map()
-        budget = self._budget(n_samples)
-        guarantee = self._guarantee(budget, noise, n_samples, n_features, len(classes))
-        noise_ratio = budget.step * math.sqrt((n_features + 1) * n_outputs) / n_samples
-        self._warn(guarantee, noise_ratio, n_samples)
-        rows = row_map(X)
-        clip_norm = self._clip_norm(row_map)
-        after_step, finish = start_progress(self, self._n_iter())
+        after_step, finish = start_progress(self, budget.n_iter)
 
-        self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-        shift = self._shift(rows, row_map, clip_norm, budget, noise, present)
-        features = rows if shift is None else shift.apply(rows)
-        plan = self._plan(budget, noise_ratio, clip_norm, row_map, features)
-        if not plan.noise_multiplier:
-            clip_norm = math.inf
-        penalised = np.zeros((features.shape[1], 1))
-        penalised[:n_features] = 1.0  # not the bias entries
-        weights = train(
-            plan,
-            FlatStep(clip_norm=clip_norm, present=present),
-            LinearSource(loss, features, codes),
-            np.zeros((features.shape[1], n_outputs)),
-            penalised,
-            noise=noise.child("steps"),
-            after_step=after_step,
-        )
+        # Whatever floating point has to say about single rows must not be heard.
+        with np.errstate(all="ignore"):
+            rows = row_map(X)
+            self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
+            shift = self._shift(rows, row_map, budget, noise, present)
+            weights, plan = self._train(
+                rows if shift is None else shift.apply(rows),
+                codes,
+                n_outputs,
+                n_penalised=X.shape[1],
+                row_map=row_map,
+                budget=budget,
+                noise_ratio=noise_ratio,
+                noise=noise,
+                present=present,
+                after_step=after_step,
+            )
         finish()
 
         offset = np.diff(log_weights) if n_outputs == 1 else log_weights
@@ -274,14 +299,44 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             offset = offset + constant
             self.mean_ = shift.mean
         self.classes_ = classes
-        self.coef_ = np.ascontiguousarray(weights[:n_features].T)
+        self.coef_ = np.ascontiguousarray(weights[: X.shape[1]].T)
         self.intercept_ = weights[-1].copy() if self.fit_intercept else np.zeros(n_outputs)
         self.offset_ = offset
         self.n_iter_ = plan.n_iter
         self.learning_rate_ = plan.learning_rate
-        self.clip_norm_ = clip_norm
+        self.clip_norm_ = self._clip_norm(row_map) if budget.private else math.inf
         self._fitted_row_map = row_map
         return self
+
+    def _train(
+        self,
+        features: Array,
+        codes: np.ndarray,
+        n_outputs: int,
+        *,
+        n_penalised: int,
+        row_map: RowMap,
+        budget: _Budget,
+        noise_ratio: float,
+        noise: NoiseSource,
+        present: np.ndarray | None,
+        after_step: Callable[[], bool],
+    ) -> tuple[np.ndarray, TrainingPlan]:
+        """Train on `features`; the bias entries after the first `n_penalised` go free."""
+        clip_norm = self._clip_norm(row_map)
+        plan = self._plan(budget, noise_ratio, clip_norm * _scale(row_map), features)
+        penalised = np.zeros((features.shape[1], 1))
+        penalised[:n_penalised] = 1.0
+        weights = train(
+            plan,
+            FlatStep(clip_norm=clip_norm if budget.private else math.inf, present=present),
+            LinearSource(LOSSES[self.loss], features, codes),
+            np.zeros((features.shape[1], n_outputs)),
+            penalised,
+            noise=noise.child("steps"),
+            after_step=after_step,
+        )
+        return weights, plan
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
@@ -293,7 +348,6 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self,
         rows: Array,
         row_map: RowMap,
-        clip_norm: float,
         budget: _Budget,
         noise: NoiseSource,
         present: np.ndarray | None,
@@ -323,14 +377,16 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 "set either `epsilon` or `noise_multiplier` and leave the other None, got"
                 f" epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r}."
             )
-        if self.epsilon is not None:
-            hint = "Use epsilon=float('inf') for a fit without privacy."
-            check_real("epsilon", self.epsilon, low=0, include_high=True, hint=hint)
-        else:
-            check_real("noise_multiplier", self.noise_multiplier, low=0)
-        check_auto("delta", self.delta, low=0, high=1)
+        # Beyond these limits accountants lose digits, and no use is known.
+        if self.epsilon is None:
+            check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)
+        elif isinstance(self.epsilon, bool) or self.epsilon != math.inf:
+            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, include_low=True)
+        check_auto("delta", self.delta, low=1e-100, high=1)
         check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
         check_choice("loss", self.loss, list(LOSSES))
+        check_bool("fit_intercept", self.fit_intercept)
+        check_bool("average", self.average)
         check_choice("row_norm", self.row_norm, ROW_NORMS)
         if self.row_norm == "clip":
             hint = "row_norm='clip' needs it: a bound on row norms from public knowledge."
@@ -352,9 +408,6 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         bias = float(self.intercept_scaling) if self.fit_intercept else None
         return RowMap(norm=self.row_norm, data_norm=self.data_norm, bias=bias)
 
-    def _is_private(self) -> bool:
-        return self.epsilon != math.inf
-
     def _delta(self, n_samples: int | None) -> float:
         if self.delta != "auto":
             return float(self.delta)
@@ -366,7 +419,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if self.n_iter != "auto":
             return int(self.n_iter)
         # Without noise the run ends at a stationary point; the number is a safety net.
-        return 100 if self._is_private() else 5_000
+        return 5_000 if self.epsilon == math.inf else 100
 
     def _clip_norm(self, row_map: RowMap) -> float:
         """Half the bound on a row: most residuals are below 1/2, and noise is halved."""
@@ -375,8 +428,8 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _budget(self, n_samples: int | None) -> _Budget:
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
         n_iter, share = self._n_iter(), self._mean_share()
-        if not self._is_private():
-            return _Budget(0.0, 0.0, non_private())
+        if self.epsilon == math.inf:
+            return _Budget(n_iter, 0.0, 0.0, non_private())
         if self.epsilon is not None:
             multiplier = calibrate(
                 lambda m: _Budget.shared(m, n_iter, share).event,
@@ -399,7 +452,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             epsilon = epsilon_of(budget.event, delta, neighboring_relation=relation)
         public = [
             f"number of records ({n_samples})",
-            f"number of features ({n_features})",
+            f"number and names of features ({n_features})",
             f"set of labels ({n_classes}, {'read from y' if self.classes is None else 'given'})",
         ]
         if self.row_norm == "clip":
@@ -411,48 +464,42 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             epsilon=float(epsilon),
             delta=delta,
             neighboring_relation=relation,
-            unit="row",
+            unit=self.privacy_unit,
             secure=noise.secure,
-            public=(*public, "all parameters"),
+            public=(*public, "all parameters but random_state", "that the data pass the checks"),
         )
 
     def _plan(
-        self,
-        budget: _Budget,
-        noise_ratio: float,
-        clip_norm: float,
-        row_map: RowMap,
-        features: Array,
+        self, budget: _Budget, noise_ratio: float, units: float, features: Array
     ) -> TrainingPlan:
-        """How to train; values chosen from `features` only where nothing is private."""
-        private = self._is_private()
+        """How to train; only without privacy is anything chosen from `features`."""
         if self.learning_rate != "auto":
             learning_rate = float(self.learning_rate)
-        elif private:
+        elif budget.private:
             # In units in which a clipped gradient moves a score by about 1. The noisier a
             # step (noise norm over the largest signal), the shorter the way worth going.
-            learning_rate = min(4.0, 0.6 / noise_ratio) / (clip_norm * _scale(row_map))
+            learning_rate = min(4.0, 0.6 / noise_ratio) / units
         else:
             sq_norm = float((row_norms(features) ** 2).mean())
             learning_rate = 1 / (LOSSES[self.loss].curvature * sq_norm + self.alpha)
-        momentum = 0.9 if private else None
+        momentum = 0.9 if budget.private else None
         if self.momentum != "auto":
             momentum = float(self.momentum)
         return TrainingPlan(
-            n_iter=self._n_iter(),
+            n_iter=budget.n_iter,
             noise_multiplier=budget.step,
             n_samples=features.shape[0],
             learning_rate=learning_rate,
             momentum=momentum,
             alpha=float(self.alpha),
-            average=bool(self.average) and private,
+            average=bool(self.average) and budget.private,
             neighboring_relation=self.neighboring_relation,
-            tolerance=0.0 if private else 1e-6,
+            tolerance=0.0 if budget.private else 1e-6,
         )
 
     def _warn(self, guarantee: PrivacyGuarantee, noise_ratio: float, n_samples: int) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
-        if not self._is_private():
+        if guarantee.epsilon == math.inf:
             return
         warn_about_delta(guarantee.delta, n_samples, stacklevel=5)
         if noise_ratio > 1:
@@ -481,7 +528,7 @@ class DPSGDClassifier(_LinearClassifier):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        Privacy budget, greater than 0. ``float("inf")`` trains without clipping and noise.
+        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` trains without clipping and noise.
         None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Probability with which the guarantee may fail, in (0, 1), far below 1/n_samples.
@@ -568,6 +615,11 @@ class DPSGDClassifier(_LinearClassifier):
     public: the numbers of rows and features, the set of labels, `data_norm`,
     `class_weight` and all other parameters.
 
+    Columns in different units need public scaling first: with ``row_norm="l2"`` the
+    column with the largest numbers decides the direction of a row. Clipping biases
+    probabilities, most for rare classes, which come out too low: use them to rank, and
+    calibrate on public rows where absolute risks matter.
+
     A scaler fitted on the private rows, cross-validation scores and everything else
     computed from them are *not* covered; see ``docs/privacy.md``. The guarantee is for
     real numbers, floating-point attacks are not ruled out.
@@ -607,7 +659,7 @@ class DPSGDFClassifier(_LinearClassifier):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        Privacy budget, greater than 0, for the mean and the training together.
+        Privacy budget, from 1e-4 to 1e6, for the mean and the training together.
         ``float("inf")`` trains without clipping and noise. None where
         `noise_multiplier` is given.
     delta : float or "auto", default="auto"
@@ -706,6 +758,9 @@ class DPSGDFClassifier(_LinearClassifier):
     shifted rows and a constant is a linear score of the rows, their bias entry and a
     constant: ``W @ (r - m) + c = W @ r + (c - W @ m)``.
 
+    Columns in different units need public scaling first, and probabilities are biased by
+    clipping; see :class:`DPSGDClassifier`.
+
     Centring pays where rows share a common part (images, counts) and can cost a little
     where they do not.
 
@@ -787,7 +842,6 @@ class DPSGDFClassifier(_LinearClassifier):
         self,
         rows: Array,
         row_map: RowMap,
-        clip_norm: float,
         budget: _Budget,
         noise: NoiseSource,
         present: np.ndarray | None,
@@ -800,4 +854,5 @@ class DPSGDFClassifier(_LinearClassifier):
             neighboring_relation=self.neighboring_relation,
             present=present,
         )
-        return Shift(mean, _CENTRED_BIAS * clip_norm if self.fit_intercept else None)
+        constant = _CENTRED_BIAS * self._clip_norm(row_map) if self.fit_intercept else None
+        return Shift(mean, constant)

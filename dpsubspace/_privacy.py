@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import html
 import math
+import os
+import pickle
 import threading
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
+
+from sklearn.frozen import FrozenEstimator
+from sklearn.preprocessing import Binarizer, Normalizer
 
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
 
@@ -33,6 +38,8 @@ __all__ = [
     "gaussian",
     "non_private",
 ]
+
+_ROW_BY_ROW = (Binarizer, Normalizer)
 
 _RELATION_IN_WORDS = {
     "zero_out": "one record becomes a null record; their number is public",
@@ -76,12 +83,17 @@ def _sq_mu(event: DpEvent) -> float | None:
     import dp_accounting as dpa
 
     if isinstance(event, dpa.GaussianDpEvent):
-        return math.inf if event.noise_multiplier == 0 else event.noise_multiplier**-2
+        multiplier = event.noise_multiplier
+        if not multiplier >= 0:  # negative or NaN
+            raise PrivacyError(f"a noise multiplier must not be {multiplier}.")
+        return math.inf if multiplier < 1e-150 else multiplier**-2
     if isinstance(event, dpa.NoOpDpEvent):
         return 0.0
     if isinstance(event, dpa.NonPrivateDpEvent):
         return math.inf
     if isinstance(event, dpa.SelfComposedDpEvent):
+        if not (isinstance(event.count, Integral) and event.count >= 1):
+            raise PrivacyError(f"an event must run a whole number of times, not {event.count}.")
         part = _sq_mu(event.event)
         return None if part is None else part * event.count
     if isinstance(event, dpa.ComposedDpEvent):
@@ -95,7 +107,7 @@ def describe(event: DpEvent) -> str:
     import dp_accounting as dpa
 
     if isinstance(event, dpa.GaussianDpEvent):
-        return f"Gaussian noise, multiplier {event.noise_multiplier:.4g}"
+        return f"Gaussian noise, multiplier {_rounded(event.noise_multiplier, math.floor)}"
     if isinstance(event, dpa.SelfComposedDpEvent):
         return f"{event.count} x ({describe(event.event)})"
     if isinstance(event, dpa.ComposedDpEvent):
@@ -194,7 +206,7 @@ def warn_about_delta(delta: float, n_samples: int, *, stacklevel: int) -> None:
     """Warn if `delta` allows publishing a record outright with noticeable probability."""
     if delta * n_samples > 1:
         warnings.warn(
-            f"`delta`={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}: publishing one record"
+            f"delta={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}: publishing one record"
             " at random would satisfy it. Use delta='auto' or a value far below 1/n_samples.",
             PrivacyWarning,
             stacklevel=stacklevel + 1,
@@ -213,7 +225,8 @@ class PrivacyGuarantee:
     Parameters
     ----------
     event : dp_accounting.DpEvent
-        Exactly what ran; compose it with other events, or charge it to a ledger.
+        What ran (what was planned, where a callback ended the fit early); compose it
+        with other events, or charge it to a ledger.
     epsilon : float
         Privacy loss bound at `delta`; inf for a fit that is not private.
     delta : float
@@ -223,8 +236,8 @@ class PrivacyGuarantee:
     unit : str
         What a record is, for example ``"row"``.
     secure : bool
-        Whether the noise came from a cryptographic source. A seeded fit can be
-        undone by anyone who knows the seed.
+        Whether the noise came from a cryptographic source. The noise of a seeded fit can
+        be removed by anyone who knows the seed, or who sees another fit with that seed.
     public : tuple of str
         What the guarantee assumes to be public knowledge.
 
@@ -245,10 +258,12 @@ class PrivacyGuarantee:
     >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
     (epsilon = 1, delta = 1e-05)-differentially private per row
       neighbours  zero_out: one record becomes a null record; their number is public
-      released    100 x (Gaussian noise, multiplier 37.31)
-      randomness  seeded: whoever knows the seed can remove the noise
-      public      number of records (1797), number of features (64), set of labels (10, read
-                  from y), all parameters
+      released    100 x (Gaussian noise, multiplier 37.3)
+      randomness  seeded: whoever knows the seed, or sees it used twice, can remove the noise
+      public      number of records (1797), number and names of features (64),
+                  set of labels (10, read from y), all parameters but random_state,
+                  that the data pass the checks
+      covers      this fit only: no other step, score or fit on the same records
     """
 
     event: DpEvent
@@ -264,20 +279,22 @@ class PrivacyGuarantee:
         randomness = (
             "secure: drawn from the operating system"
             if self.secure
-            else "seeded: whoever knows the seed can remove the noise"
+            else "seeded: whoever knows the seed, or sees it used twice, can remove the noise"
         )
-        return [
+        rows = [
             ("neighbours", f"{relation}: {_RELATION_IN_WORDS[relation]}"),
             ("released", describe(self.event)),
             ("randomness", randomness),
             ("public", ", ".join(self.public)),
+            ("covers", "this fit only: no other step, score or fit on the same records"),
         ]
+        return rows if self.epsilon < math.inf else rows[1:2]
 
     def _headline(self) -> str:
         if self.epsilon == math.inf:
             return "NOT private (epsilon = inf)"
-        # Digits are rounded up: a printed statement never claims more than the true one.
-        epsilon, delta = _round_up(self.epsilon), _round_up(self.delta)
+        # Rounded up, and multipliers down: a printed statement never claims more than is true.
+        epsilon, delta = (_rounded(value, math.ceil) for value in (self.epsilon, self.delta))
         return f"(epsilon = {epsilon}, delta = {delta})-differentially private per {self.unit}"
 
     def __str__(self) -> str:
@@ -292,12 +309,13 @@ class PrivacyGuarantee:
         return f"<table><caption><b>{html.escape(self._headline())}</b></caption>{rows}</table>"
 
 
-def _round_up(value: float, digits: int = 4) -> str:
-    """`value` with a few digits, never below itself (beyond 1e-9 of it)."""
-    if value == 0:
-        return "0"
+def _rounded(value: float, towards: Callable[[float], int], digits: int = 4) -> str:
+    """`value` with a few digits, rounded by `math.floor` or `math.ceil` (beyond 1e-9 of it)."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    return f"{math.ceil(value / step * (1 - 1e-9)) * step:.{digits}g}"
+    slack = 1e-9 if towards is math.floor else -1e-9
+    return f"{towards(value / step * (1 + slack)) * step:.{digits}g}"
 
 
 # The ledger ---------------------------------------------------------------------------------
@@ -320,6 +338,9 @@ class PrivacyLedger:
         Relation of every guarantee charged here.
     unit : str, default="row"
         Unit of every guarantee charged here.
+    allow_seeded : bool, default=False
+        Whether to take fits with a `random_state`, for tests and teaching. Two fits with
+        one seed have one noise, which their difference cancels: no ledger can count that.
 
     Attributes
     ----------
@@ -338,9 +359,9 @@ class PrivacyLedger:
     Notes
     -----
     Composition is exact for Gaussian mechanisms and numerical (privacy loss
-    distributions) for others, never a sum of epsilons. A ledger can be pickled, so that
-    the spend is kept between sessions, but not copied: two copies would spend one budget
-    twice.
+    distributions) for others, never a sum of epsilons. A ledger cannot be copied or
+    pickled, by which it would reach other processes: two copies would spend one budget
+    twice. ``save`` and ``load`` keep the spend between sessions.
 
     Examples
     --------
@@ -363,11 +384,12 @@ class PrivacyLedger:
         *,
         neighboring_relation: str = "zero_out",
         unit: str = "row",
+        allow_seeded: bool = False,
     ):
-        if not (isinstance(epsilon, Real) and 0 < epsilon < math.inf):
-            raise ValueError(f"`epsilon` must be positive and finite, got {epsilon!r}.")
-        if not (isinstance(delta, Real) and 0 < delta < 1):
-            raise ValueError(f"`delta` must lie in (0, 1), got {delta!r}.")
+        for name, value, most in (("epsilon", epsilon, math.inf), ("delta", delta, 1)):
+            real = isinstance(value, Real) and not isinstance(value, bool)
+            if not (real and 0 < value < most):
+                raise ValueError(f"`{name}` must be a number in (0, {most}), got {value!r}.")
         if neighboring_relation not in _RELATION_IN_WORDS:
             raise ValueError(
                 f"`neighboring_relation` must be one of {sorted(_RELATION_IN_WORDS)},"
@@ -377,6 +399,7 @@ class PrivacyLedger:
         self.delta = float(delta)
         self.neighboring_relation = neighboring_relation
         self.unit = unit
+        self.allow_seeded = allow_seeded
         self._entries: list[tuple[str, DpEvent]] = []
         self._lock = threading.RLock()
 
@@ -408,6 +431,11 @@ class PrivacyLedger:
         float
             At the ledger's delta; 0 when nothing is left. More than the budget less
             ``epsilon()``, since guarantees do not simply add up.
+
+        Raises
+        ------
+        PrivacyError
+            If an entry is not made of Gaussian mechanisms.
         """
         spent = [event for _, event in self._entries]
         target = {"delta": self.delta, "neighboring_relation": self.neighboring_relation}
@@ -419,7 +447,13 @@ class PrivacyLedger:
             return 0.0
         return epsilon_of(gaussian(multiplier), **target)
 
-    def charge(self, event: DpEvent | PrivacyGuarantee, label: str = "") -> None:
+    def charge(
+        self,
+        event: DpEvent | PrivacyGuarantee,
+        label: str = "",
+        *,
+        already_released: bool = False,
+    ) -> None:
         """Record `event`, or refuse it and record nothing.
 
         Parameters
@@ -428,31 +462,36 @@ class PrivacyLedger:
             What ran or is about to run on the records of this ledger.
         label : str, default=""
             Name of the entry in the ledger's printed form.
+        already_released : bool, default=False
+            Record it even over budget: what is out cannot be refused. Nothing then remains.
 
         Raises
         ------
         PrivacyBudgetError
             If all entries with this one would cost more than the budget.
         PrivacyError
-            If a guarantee is for another relation or unit.
+            If a guarantee is for another relation or unit, or its noise is seeded, or the
+            event is one that cannot be counted.
         """
+        import dp_accounting as dpa
+
         if isinstance(event, PrivacyGuarantee):
-            ours = (self.neighboring_relation, self.unit)
-            theirs = (event.neighboring_relation, event.unit)
-            if theirs != ours:
-                raise PrivacyError(
-                    f"the ledger counts {ours} and the guarantee is for {theirs}: they do not"
-                    " add up. Open a ledger for that relation and unit."
-                )
+            self._check_match(event.neighboring_relation, event.unit, event.secure)
             event = event.event
+        elif not isinstance(event, dpa.DpEvent):
+            raise PrivacyError(
+                f"a ledger counts events and guarantees, not {type(event).__name__}: pass"
+                " model.privacy_ or model.privacy_event(...)."
+            )
         with self._lock:
             total = self._cost([*(entry for _, entry in self._entries), event])
-            if total > self.budget * (1 + 1e-12):
+            if not (already_released or total <= self.budget * (1 + 1e-12)):
                 raise PrivacyBudgetError(
                     f"charging {label or 'this'} would bring the total to"
                     f" epsilon={total:.4g} at delta={self.delta:.3g}, over the budget of"
-                    f" {self.budget:.4g}. Nothing was recorded;"
-                    f" remaining() is {self.remaining():.4g}."
+                    f" {self.budget:.4g}. Nothing was recorded. remaining() tells what a fit with"
+                    f" delta={self.delta:.3g} may cost; if this has been released already, record"
+                    " it with already_released=True."
                 )
             self._entries.append((label, event))
 
@@ -465,8 +504,8 @@ class PrivacyLedger:
         Parameters
         ----------
         estimator : estimator or Pipeline
-            One with ``privacy_event``, or a Pipeline with such steps; the other steps
-            must not learn from private rows (see ``docs/privacy.md``).
+            One with ``privacy_event``, or a Pipeline that ends in one and whose other steps
+            work row by row (see ``docs/privacy.md``).
         X : array-like of shape (n_samples, n_features)
             Private rows.
         y : array-like of shape (n_samples,), default=None
@@ -486,32 +525,96 @@ class PrivacyLedger:
         PrivacyBudgetError
             If the budget does not suffice; nothing was fitted, released or recorded.
         PrivacyError
-            If `estimator` cannot say what it will spend.
+            If `estimator` cannot say what it will spend, or spends in another relation or
+            unit, or with a seed.
         """
         label = label or type(estimator).__name__
         parts = _private_parts(estimator)
         for part in parts:
-            relation = part.get_params()["neighboring_relation"]
-            if relation != self.neighboring_relation:
-                raise PrivacyError(
-                    f"the ledger counts {self.neighboring_relation!r} and"
-                    f" {type(part).__name__} has neighboring_relation={relation!r}:"
-                    " they do not add up. Set the parameter, or open another ledger."
-                )
+            unit = getattr(part, "privacy_unit", "row")
+            self._check_match(part.neighboring_relation, unit, part.random_state is None)
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
+        warn_about_delta(self.delta, n_samples, stacklevel=2)
         planned = composed([part.privacy_event(n_samples=n_samples) for part in parts])
         before = [getattr(part, "privacy_", None) for part in parts]
         with self._lock:
             self.charge(planned, label)
             entry = self._entries[-1]
         try:
-            return estimator.fit(X, y, **fit_params)
+            estimator.fit(X, y, **fit_params)
         except BaseException:
-            after = [getattr(part, "privacy_", None) for part in _private_parts(estimator)]
-            if all(new is old for new, old in zip(after, before, strict=True)):
-                with self._lock:
-                    self._entries = [kept for kept in self._entries if kept is not entry]
+            # A Pipeline with memory fits clones, whose releases are not seen here.
+            seen = getattr(estimator, "memory", None) is None
+            now = [getattr(part, "privacy_", None) for part in parts]
+            if seen and all(new is old for new, old in zip(now, before, strict=True)):
+                self._replace(entry)
             raise
+        ran = composed([part.privacy_.event for part in _private_parts(estimator)])
+        if ran != planned:  # rows were dropped on the way, say
+            self._replace(entry, (label, ran))
+            if not self.epsilon() <= self.budget * (1 + 1e-12):
+                raise PrivacyBudgetError(
+                    f"{label} cost more than planned, and more than the budget:"
+                    f" epsilon={self.epsilon():.4g} of {self.budget:.4g} is spent and recorded."
+                )
+        return estimator
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ledger to a file.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; an existing one is replaced.
+        """
+        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        with open(path, "wb") as file:
+            pickle.dump(state, file)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PrivacyLedger:
+        """Read a ledger that `save` wrote.
+
+        Parameters
+        ----------
+        path : path-like
+            File to read, from a source that is trusted: it is a pickle.
+
+        Returns
+        -------
+        PrivacyLedger
+            With the spend at the time it was saved. It is on the caller to go on with one
+            ledger only.
+        """
+        with open(path, "rb") as file:
+            state = pickle.load(file)
+        ledger = cls.__new__(cls)
+        ledger.__dict__.update(state)
+        ledger._lock = threading.RLock()
+        return ledger
+
+    def _check_match(self, relation: str, unit: str, secure: bool) -> None:
+        """Raise PrivacyError unless such a fit can be added to this ledger."""
+        ours, theirs = (self.neighboring_relation, self.unit), (relation, unit)
+        if theirs != ours:
+            raise PrivacyError(
+                f"the ledger counts {ours} and the fit is for {theirs}: they do not add up."
+                " Set `neighboring_relation`, or open a ledger for that relation and unit."
+            )
+        if not secure and not self.allow_seeded:
+            raise PrivacyError(
+                "a fit with a `random_state` cannot be counted: another fit with the same seed"
+                " cancels its noise. Leave random_state=None, or open the ledger with"
+                " allow_seeded=True for a demonstration."
+            )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _replace(self, entry: tuple[str, DpEvent], *by: tuple[str, DpEvent]) -> None:
+        with self._lock:
+            place = next(i for i, kept in enumerate(self._entries) if kept is entry)
+            self._entries[place : place + 1] = by
 
     def _cost(self, events: list[DpEvent], delta: float | None = None) -> float:
         return epsilon_of(
@@ -528,26 +631,17 @@ class PrivacyLedger:
         lines += [f"  {label or '(no label)'}: {describe(event)}" for label, event in self._entries]
         return "\n".join(lines)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
-
-    def __copy__(self):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(
-            "a PrivacyLedger cannot be copied: two copies would spend one budget twice."
-            " Pass the ledger itself."
+            "a PrivacyLedger cannot be copied, pickled or sent to another process: two copies"
+            " would spend one budget twice. Pass the ledger itself; save() and load() keep it"
+            " between sessions."
         )
-
-    def __deepcopy__(self, memo: dict):
-        return self.__copy__()
 
 
 def _private_parts(estimator: Any) -> list[Any]:
     """Estimators inside `estimator` that can say what they will spend."""
-    if hasattr(estimator, "privacy_event"):
+    if _is_private(estimator):
         return [estimator]
     steps = getattr(estimator, "steps", None)
     if steps is None:
@@ -557,22 +651,27 @@ def _private_parts(estimator: Any) -> list[Any]:
             " (grid search, cross-validation, ensembles) charge each clone's"
             " privacy_event() yourself, or use public data."
         )
-    parts = []
     for name, step in steps:
-        if hasattr(step, "privacy_event"):
-            parts.append(step)
-        elif step not in (None, "passthrough") and _learns(step):
+        if not (_is_private(step) or _works_row_by_row(step)):
             raise PrivacyError(
-                f"step {name!r} ({type(step).__name__}) learns from the private rows without"
-                " any privacy, so the Pipeline has no guarantee. Fit it on public rows and"
-                " wrap it in sklearn.frozen.FrozenEstimator, or use a stateless transformer."
+                f"step {name!r} ({type(step).__name__}) may learn from the private rows without"
+                " any privacy, and the Pipeline would have no guarantee. Fit it on public rows"
+                " and wrap it in sklearn.frozen.FrozenEstimator; freeze a FunctionTransformer"
+                " if you vouch for its function to look at one row at a time."
             )
-    return parts
+    if not _is_private(steps[-1][1]):
+        raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
+    return [step for _, step in steps if _is_private(step)]
 
 
-def _learns(step: Any) -> bool:
-    """Whether `step` takes anything from the rows it is fitted on."""
-    from sklearn.frozen import FrozenEstimator
-    from sklearn.utils import get_tags
+def _is_private(step: Any) -> bool:
+    return hasattr(step, "privacy_event") and not isinstance(step, FrozenEstimator)
 
-    return not isinstance(step, FrozenEstimator) and get_tags(step).requires_fit
+
+def _works_row_by_row(step: Any) -> bool:
+    """Whether `step` maps each row by itself and takes nothing else from the rows.
+
+    scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
+    the columns that it is given.
+    """
+    return step in (None, "passthrough") or isinstance(step, (FrozenEstimator, *_ROW_BY_ROW))

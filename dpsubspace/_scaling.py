@@ -48,8 +48,8 @@ class RowMap:
         """Most that the norm of a mapped row can be (inf where rows are left alone)."""
         if self.norm == "l2":
             return 1.0
-        if self.norm == "clip":
-            return float(np.hypot(self.data_norm or 0.0, self.bias or 0.0))
+        if self.norm == "clip":  # the bias entry may round up in the dtype of the rows
+            return float(np.hypot(self.data_norm or 0.0, (self.bias or 0.0) * (1 + 1e-6)))
         return np.inf
 
     def __call__(self, X: Array) -> Array:

@@ -60,6 +60,7 @@ for Classifier in (DPSGDClassifier, DPSGDFClassifier):
         print(f"{Classifier.__name__} epsilon {epsilon:>4}: accuracy {m:.3f} ± {s:.3f}")
 
 not_private = DPSGDClassifier(epsilon=float("inf")).fit(X, y).score(X_test, y_test)
+print(f"without privacy: accuracy {not_private:.3f}")
 axes.axhline(not_private, color="grey", linestyle="--", label="not private")
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="test accuracy")
 axes.set_title("Digits, 1437 rows: accuracy against privacy")

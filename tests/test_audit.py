@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import CLASSIFIERS, ScaledNoise
 from sklearn.datasets import load_breast_cancer
+from sklearn.pipeline import make_pipeline
 
 from dpsubspace import DPSGDClassifier, PrivacyError, _linear, audit_epsilon, one_run_audit
 from dpsubspace._audit import _p_value
@@ -67,8 +68,20 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(
     assert "REFUTES" in str(broken)
 
 
-def test_what_cannot_be_audited_is_refused():
-    X, y = load_breast_cancer(return_X_y=True)
-    for options in ({"neighboring_relation": "replace_one"}, {"epsilon": math.inf}):
-        with pytest.raises(PrivacyError, match="zero_out"):
-            one_run_audit(DPSGDClassifier(**options), X, y)
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        (DPSGDClassifier(neighboring_relation="replace_one"), "zero_out"),
+        (DPSGDClassifier(epsilon=math.inf), "claims nothing"),
+        (make_pipeline(DPSGDClassifier()), "outside of any Pipeline"),
+    ],
+    ids=["relation", "inf", "pipeline"],
+)
+def test_what_cannot_be_audited_is_refused(model, match):
+    with pytest.raises(PrivacyError, match=match):
+        one_run_audit(model, *load_breast_cancer(return_X_y=True))
+
+
+def test_more_guesses_than_canaries_are_refused_before_the_fit():
+    with pytest.raises(ValueError, match="n_guesses"):
+        one_run_audit(DPSGDClassifier(), [[0.0]], [0], n_canaries=10, n_guesses=12)

@@ -99,6 +99,30 @@ def test_a_clipped_gradient_is_never_longer_than_the_clip_norm(dtype, rng):
         assert np.linalg.norm(total) <= 0.3
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rounding_cannot_amplify_a_record(dtype):
+    """A sum just above a power of 2, where the first record decides how the rest rounds.
+
+    Added up in one go in float32, the first record moves this sum by 17 times its size.
+    """
+    half, clip_norm = 2**16, 0.50001
+    X = np.zeros((2 * half, 20), dtype)
+    X[:half, 0], X[half, 0] = 1.0, 0.5
+    ulp = half * np.finfo(dtype).eps / 2
+    late = np.arange(half + 4, 2 * half, 8)
+    X[late[0::2], 0], X[late[1::2], 0] = -0.9 * ulp, 0.4 * ulp
+    grads = OuterGradients(X, np.abs(X[:, 0]).astype(float), np.full((2 * half, 1), 0.5, dtype))
+    present = np.arange(2 * half) > 0
+    whole, without = clipped_sum(grads, clip_norm), clipped_sum(grads, clip_norm, present=present)
+    assert 0.49 < move(whole, without) <= whole.norm_bound
+
+
+def test_the_allowance_for_rounding_is_small():
+    one = OuterGradients(np.ones((60_000, 1), np.float32), np.ones(60_000), np.ones((60_000, 1)))
+    assert clipped_sum(one, 1.0).norm_bound < 1.01
+    assert bounded_row_sum(np.ones((60_000, 1)), 1.0).norm_bound < 1 + 1e-6
+
+
 def test_a_present_mask_removes_a_record_exactly(rng):
     X, y = rng.normal(size=(20, 3)), np.arange(20) % 3
     keep = np.arange(20) != 7

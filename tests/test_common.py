@@ -167,3 +167,23 @@ def test_fits_run_without_callback_support(monkeypatch):
     after_step, finish = _compat.start_progress(object(), 3)
     assert after_step() is False
     finish()
+
+
+def test_a_callback_cannot_change_what_is_charged(monkeypatch):
+    """Parameters set after the budget is fixed reach neither the noise nor the step count."""
+    from helpers import releases
+
+    from dpsubspace import _linear
+
+    def meddle(estimator, n_iter):
+        estimator.set_params(n_iter=5000, epsilon=float("inf"))
+        return (lambda: False), (lambda: None)
+
+    monkeypatch.setattr(_linear, "start_progress", meddle)
+    X, y = blobs(n=400)
+    model = CLASSIFIERS[0](epsilon=5.0, n_iter=7, random_state=0)
+    with releases(monkeypatch) as seen:
+        model.fit(X, y)
+    assert len(seen) == model.n_iter_ == model.privacy_.event.count == 7
+    assert {m for _, _, m in seen} == {model.privacy_.event.event.noise_multiplier}
+    assert model.learning_rate_ == CLASSIFIERS[0](epsilon=5.0, n_iter=7).fit(X, y).learning_rate_

@@ -13,8 +13,10 @@ SECRET = "seven-four-one"  # a private value that must never turn up in a messag
 
 
 BAD_PARAMETERS = {
-    "epsilon": [0, -1.0, math.nan, "1", True],
-    "delta": [0, 1, 1.5, -0.1, "small", math.nan],
+    "epsilon": [0, -1.0, 1e-9, 1e300, math.nan, "1", True],
+    "fit_intercept": ["yes", 1],
+    "average": ["no"],
+    "delta": [0, 1, 1.5, -0.1, 1e-300, "small", math.nan],
     "neighboring_relation": ["add_remove", None, 3],
     "loss": ["hinge", None],
     "alpha": [-1e-3, math.inf, None],
@@ -48,6 +50,7 @@ def test_parameters_out_of_range(Classifier, name, value):
     [
         ({"epsilon": None}, "noise_multiplier"),
         ({"epsilon": None, "noise_multiplier": 0}, "noise_multiplier"),
+        ({"epsilon": None, "noise_multiplier": 1e-160}, "noise_multiplier"),
         ({"row_norm": "clip"}, "data_norm"),
         ({"row_norm": "clip", "data_norm": -2.0}, "data_norm"),
     ],
@@ -79,7 +82,7 @@ BAD_ROWS = {
     "inf": (with_entry(np.inf), "infinity"),
     "no rows": (np.zeros((0, 5)), "0 sample"),
     "no columns": (np.zeros((120, 0)), "0 feature"),
-    "one dimension": (np.zeros(120), "1D array"),
+    "one dimension": (np.full(120, 741.0), "2D array"),
     "complex": (blobs()[0] * (1 + 1j), "Complex data"),
     "text": (np.array([[SECRET] * 5] * 120), "not numbers"),
     "object": (np.array([[SECRET, 1.0, 2.0, 3.0, 4.0]] * 120, dtype=object), "not numbers"),
@@ -95,8 +98,21 @@ def test_unusable_rows(Classifier, X, match):
     model = Classifier()
     with pytest.raises((ValueError, TypeError), match=match) as caught:
         model.fit(X, blobs()[1])
-    assert SECRET not in str(caught.value)
+    for error in (caught.value, caught.value.__context__, caught.value.__cause__):
+        assert SECRET not in str(error) and "741" not in str(error)
     assert not hasattr(model, "privacy_")
+
+
+def test_a_single_record_in_predict_is_not_quoted():
+    model = DPSGDClassifier(epsilon=5.0).fit(*blobs(n=400))
+    with pytest.raises(ValueError, match="Reshape your data") as caught:
+        model.predict(np.full(5, 741.0))
+    assert "741" not in str(caught.value)
+
+
+def test_the_way_out_of_gaps_is_not_an_imputer_fitted_on_private_rows():
+    with pytest.raises(ValueError, match="would not be private"):
+        DPSGDClassifier().fit(with_entry(np.nan), blobs()[1])
 
 
 BAD_LABELS = {
@@ -106,6 +122,7 @@ BAD_LABELS = {
     "length": (np.zeros(7), "inconsistent"),
     "two columns": (np.zeros((120, 2)), "1d array|multi"),
     "none": (None, "y"),
+    "missing": (pd.array(["a", None, "b"] * 40, dtype="string"), "missing labels"),
     "mixed": (np.array([SECRET, 1] * 60, dtype=object), "types"),
 }
 
@@ -213,3 +230,18 @@ def test_one_huge_row_does_no_harm():
         model = DPSGDClassifier(epsilon=5.0, random_state=0, **options)
         clean = model.fit(X, y).score(X, y)
         assert model.fit(extreme(X, "one huge row"), y).score(X, y) > clean - 0.02
+
+
+def test_labels_named_in_classes_draw_no_warning_that_depends_on_them():
+    """scikit-learn warns of many unique labels, which is private where `classes` names them."""
+    y = np.arange(40) % 25
+    model = DPSGDClassifier(epsilon=100.0, classes=np.arange(25))
+    model.fit(np.random.default_rng(0).normal(size=(40, 3)), y)
+
+
+@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_overflow_on_one_row_is_silent(dtype):
+    X = blobs(n=400)[0].astype(dtype)
+    X[0] = np.finfo(dtype).max
+    DPSGDClassifier(epsilon=5.0, row_norm=None).fit(X, blobs(n=400)[1])

@@ -158,11 +158,13 @@ def test_int_seeds_repeat_and_secure_noise_does_not(Classifier):
 
 
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
-def test_float32_rows_are_trained_in_float32_to_nearly_the_same_model(Classifier):
+def test_float32_rows_give_nearly_the_same_model(Classifier):
     X, y = blobs(n=400)
     double = Classifier(epsilon=5.0, random_state=0).fit(X, y)
     single = Classifier(epsilon=5.0, random_state=0).fit(X.astype(np.float32), y)
-    np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-3)
+    # Not the same: bounds in float32 allow for its rounding, which is 0.8 % more noise.
+    difference = np.abs(single.coef_ - double.coef_).max()
+    assert 0 < difference < 0.02 * np.abs(double.coef_).max()
 
 
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)

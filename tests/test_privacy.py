@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler, scale
 
 from dpsubspace import (
     DPSGDClassifier,
@@ -211,19 +211,76 @@ def test_ledger_refuses_other_relations_and_units():
     for book in (ledger(neighboring_relation="replace_one"), ledger(unit="user")):
         with pytest.raises(PrivacyError, match="do not add up"):
             book.charge(GUARANTEE)
-    with pytest.raises(PrivacyError, match="do not add up"):
-        ledger(neighboring_relation="replace_one").fit(DPSGDClassifier(), *blobs())
+        with pytest.raises(PrivacyError, match="do not add up"):
+            book.fit(DPSGDClassifier(), *blobs())
 
 
-def test_ledger_keeps_its_spend_in_a_pickle_and_cannot_be_copied():
+def test_ledger_is_kept_by_save_and_load(tmp_path):
     book = ledger()
     book.charge(gaussian(10.0), "first")
-    again = pickle.loads(pickle.dumps(book))
+    book.save(tmp_path / "ledger")
+    again = PrivacyLedger.load(tmp_path / "ledger")
     assert (again.epsilon(), again.entries) == (book.epsilon(), book.entries)
     again.charge(gaussian(10.0))
-    for duplicate in (copy.copy, copy.deepcopy):
-        with pytest.raises(PrivacyError, match="spend one budget twice"):
-            duplicate(book)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_ledger_cannot_be_copied_or_sent_to_another_process(duplicate):
+    with pytest.raises(PrivacyError, match="spend one budget twice"):
+        duplicate(ledger())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dpa.GaussianDpEvent(math.nan),
+        dpa.GaussianDpEvent(-1.0),
+        dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(4.0), -1),
+        dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(4.0), 0.5),
+        dpa.ComposedDpEvent([dpa.GaussianDpEvent(4.0), dpa.GaussianDpEvent(math.nan)]),
+        dpa.GaussianDpEvent(1e-200),
+        dpa.NonPrivateDpEvent(),
+        0.5,
+        DPSGDClassifier(),
+    ],
+    ids=str,
+)
+def test_ledger_refuses_events_that_make_no_sense(event):
+    book = ledger()
+    with pytest.raises(PrivacyError):
+        book.charge(event)
+    assert book.entries == () and book.remaining() == pytest.approx(1.0)
+
+
+def test_ledger_refuses_seeded_fits_unless_told_otherwise():
+    X, y = blobs(n=300)
+    seeded = DPSGDClassifier(epsilon=0.5, random_state=0)
+    with pytest.raises(PrivacyError, match="cancels its noise"):
+        ledger().fit(seeded, X, y)
+    with pytest.raises(PrivacyError, match="cancels its noise"):
+        ledger().charge(GUARANTEE)
+    ledger(2.0, allow_seeded=True).charge(GUARANTEE)
+
+
+def test_what_is_out_already_can_be_recorded_over_budget():
+    book = ledger(1.0)
+    book.charge(gaussian(1.0), already_released=True)
+    assert book.epsilon() > 1.0 and book.remaining() == 0.0
+
+
+def test_ledger_counts_what_ran_where_it_differs_from_the_plan():
+    """Rows that are dropped on the way change an automatic delta, and with it the noise."""
+    book = ledger(50.0)
+    X, y = blobs(n=400)
+
+    class Claims:
+        shape = (99_999, 5)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.asarray(X, dtype)
+
+    model = book.fit(DPSGDClassifier(epsilon=5.0), Claims(), y)
+    assert book.entries == (("DPSGDClassifier", model.privacy_.event),)
 
 
 def test_ledger_prints_its_entries():
@@ -310,14 +367,42 @@ def test_ledger_fits_pipelines_that_learn_nothing_outside():
     assert len(book.entries) == 1
 
 
-def test_ledger_refuses_what_it_cannot_count():
-    X, y = blobs()
-    with pytest.raises(PrivacyError, match="standardscaler"):
-        ledger().fit(make_pipeline(StandardScaler(), DPSGDClassifier()), X, y)
-    with pytest.raises(PrivacyError, match="GridSearchCV"):
-        ledger().fit(GridSearchCV(DPSGDClassifier(), {"alpha": [0, 1]}), X, y)
-    with pytest.raises(PrivacyError, match="logisticregression"):
-        ledger().fit(make_pipeline(Normalizer(), LogisticRegression()), X, y)
+@pytest.mark.parametrize(
+    ("estimator", "match"),
+    [
+        (make_pipeline(StandardScaler(), DPSGDClassifier()), "standardscaler"),
+        (make_pipeline(FunctionTransformer(scale), DPSGDClassifier()), "FunctionTransformer"),
+        (make_pipeline(Normalizer(), LogisticRegression()), "logisticregression"),
+        (make_pipeline(DPSGDClassifier(), Normalizer()), "not private"),
+        (FrozenEstimator(DPSGDClassifier()), "cannot say"),
+        (GridSearchCV(DPSGDClassifier(), {"alpha": [0, 1]}), "GridSearchCV"),
+    ],
+    ids=["scaler", "function", "not private", "last step", "frozen", "search"],
+)
+def test_ledger_refuses_what_it_cannot_count(estimator, match):
+    book = ledger()
+    with pytest.raises(PrivacyError, match=match):
+        book.fit(estimator, *blobs())
+    assert book.entries == ()
+
+
+def test_a_failure_in_an_earlier_step_of_a_pipeline_costs_nothing():
+    X, y = blobs(n=300)
+    X[0, 0] = np.nan
+    book = ledger(8.0)
+    with pytest.raises(ValueError, match="NaN"):
+        book.fit(make_pipeline(Normalizer(), DPSGDClassifier(epsilon=5.0)), X, y)
+    assert book.entries == ()
+
+
+def test_a_pipeline_with_memory_is_never_given_back(tmp_path):
+    """It fits clones, and nobody can see what they released."""
+    X, y = blobs(n=300)
+    book = ledger(8.0)
+    pipeline = make_pipeline(Normalizer(), DPSGDClassifier(epsilon=5.0), memory=str(tmp_path))
+    with pytest.raises(ValueError, match="inconsistent"):
+        book.fit(pipeline, X, y[:7])
+    assert len(book.entries) == 1
 
 
 def test_threads_cannot_overspend_together():
