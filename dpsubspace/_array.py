@@ -91,8 +91,8 @@ def row_product(X: Array, R: Array) -> Array:
     for start in range(0, whole, step):
         rows = slice(start, min(start + step, whole))
         blocks_X = xp.reshape(X[rows, :], (-1, _BLOCK, d))
-        blocks_R = xp.reshape(R[rows, :], (-1, _BLOCK, c))
-        products = xp.matmul(xp.permute_dims(blocks_R, (0, 2, 1)), blocks_X)
+        blocks_R = xp.reshape(R[rows, :].T, (c, -1, _BLOCK))
+        products = xp.matmul(xp.permute_dims(blocks_R, (1, 0, 2)), blocks_X)
         total = total + xp.sum(products, axis=0, dtype=xp.float64)
     if whole < n:
         total = total + xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64)

@@ -115,7 +115,9 @@ class LinearSource:
     def at(self, params: Array) -> OuterGradients:
         """Per-example gradients at `params` of shape (d, c)."""
         xp = namespace(self.features)
-        scores = self.features @ xp.astype(params, self.features.dtype)
+        # Column by column in memory: what follows reduces over the few columns of many rows,
+        # which is several times faster that way.
+        scores = (xp.astype(params, self.features.dtype).T @ self.features.T).T
         return OuterGradients(self.features, self._norms, self.loss.residual(self.y, scores))
 
 

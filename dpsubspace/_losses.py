@@ -87,9 +87,9 @@ def _sigmoid(xp, z: Array) -> Array:
 
 def _softmax(xp, z: Array) -> Array:
     """Rows of exp(z) over their sums, without overflow; always a new array."""
-    z = z - xp.max(z, axis=1)[:, None]
-    xp_exp = xp.exp(z)
-    return xp_exp / xp.sum(xp_exp, axis=1)[:, None]
+    out = xp.exp(z - xp.max(z, axis=1)[:, None])
+    out /= xp.sum(out, axis=1)[:, None]
+    return out
 
 
 LOSSES: dict[str, Loss] = {"log_loss": LogLoss()}
