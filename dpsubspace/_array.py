@@ -8,8 +8,9 @@ Design note. Rounding is part of a sum's sensitivity: in a float32 sum of a mill
 rows, one row can change how every later addition is rounded and so move the result by a
 thousand times its own size. Sums over records are therefore taken in short blocks whose
 results are added in float64. A changed record changes one block only, so rounding
-can move the sum by no more than :func:`sum_slack`, which the bounds include. This takes a
-matrix product that gives the same result for the same block, as BLAS on one machine does.
+can move the sum by no more than :func:`sum_slack`, which the bounds include. This assumes
+that matrix products (of blocks, and of rows with weights) give the same result for the
+same numbers, with one number of threads: OpenBLAS does, MKL where MKL_CBWR is set.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ def row_chunks(X: Array) -> list[slice]:
 
 
 def row_norms(X: Array) -> Array:
-    """Euclidean norms of the rows of `X` in float64, without overflow or underflow.
+    """Euclidean norms of the rows of `X` in float64, never too small.
 
-    Each row is divided by its largest entry first, so that rows of 1e300 and of
-    1e-300 get their norm and not inf or 0.
+    Each row is divided by its largest entry first: rows of 1e300 and of 1e-300 get their
+    norm and not inf or 0.
     """
     xp = namespace(X)
     parts = []
@@ -74,7 +75,8 @@ def row_norms(X: Array) -> Array:
         largest = xp.max(xp.abs(block), axis=1)
         unit = xp.where(largest > 0, largest, xp.ones_like(largest))
         block = block / unit[:, None]
-        parts.append(unit * xp.sqrt(xp.sum(block * block, axis=1)))
+        # Rounded up by more than a sum of d squares, in any order, can lose.
+        parts.append(unit * xp.sqrt(xp.sum(block * block, axis=1)) * (1 + X.shape[1] * EPS))
     return xp.concat(parts)
 
 

@@ -139,7 +139,8 @@ def clipped_sum(
     -------
     BoundedSum
         With ``norm_bound = clip_norm * (1 + slack)`` and ``replace_bound = clip_norm *
-        (2 + slack)``; the slack is for rounding (1e-11 in float64, 0.8 % in float32).
+        (2 + slack)``; the slack is for rounding (0.8 % in float32; in float64 below 1e-6 up
+        to a million rows).
 
     Notes
     -----

@@ -64,11 +64,14 @@ def check_auto(name: str, value: Any, **interval: Any) -> None:
         check_real(name, value, hint="Or use 'auto'.", **interval)
 
 
-def check_integer(name: str, value: Any, *, low: int) -> int:
-    """`value` as an int of at least `low`, or ValueError with its name."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= low:
-        return int(value)
-    raise ValueError(f"`{name}` must be an integer of at least {low}, got {value!r}.")
+def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
+    """`value` as an int from `low` to `high`, or ValueError with its name."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        value = int(value)
+        if value >= low and (high is None or value <= high):
+            return value
+    limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+    raise ValueError(f"`{name}` must be an integer {limits}, got {value!r}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -272,23 +271,24 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         noise_ratio = budget.step * math.sqrt((X.shape[1] + 1) * n_outputs) / len(X)
         self._warn(guarantee, noise_ratio, len(X))
         row_map = self._row_map()
-        after_step, finish = start_progress(self, budget.n_iter)
-
+        clip_norm = self._clip_norm(row_map) if budget.private else math.inf
         # Whatever floating point has to say about single rows must not be heard.
         with np.errstate(all="ignore"):
             rows = row_map(X)
+            plan = self._plan(budget, noise_ratio, row_map, rows)
+            after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             shift = self._shift(rows, row_map, budget, noise, present)
-            weights, plan = self._train(
-                rows if shift is None else shift.apply(rows),
-                codes,
-                n_outputs,
-                n_penalised=X.shape[1],
-                row_map=row_map,
-                budget=budget,
-                noise_ratio=noise_ratio,
-                noise=noise,
-                present=present,
+            features = rows if shift is None else shift.apply(rows)
+            penalised = np.zeros((features.shape[1], 1))
+            penalised[: X.shape[1]] = 1.0  # not the bias entries
+            weights = train(
+                plan,
+                FlatStep(clip_norm=clip_norm, present=present),
+                LinearSource(LOSSES[self.loss], features, codes),
+                np.zeros((features.shape[1], n_outputs)),
+                penalised,
+                noise=noise.child("steps"),
                 after_step=after_step,
             )
         finish()
@@ -299,48 +299,18 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             offset = offset + constant
             self.mean_ = shift.mean
         self.classes_ = classes
-        self.coef_ = np.ascontiguousarray(weights[: X.shape[1]].T)
         self.intercept_ = weights[-1].copy() if self.fit_intercept else np.zeros(n_outputs)
         self.offset_ = offset
         self.n_iter_ = plan.n_iter
         self.learning_rate_ = plan.learning_rate
-        self.clip_norm_ = self._clip_norm(row_map) if budget.private else math.inf
+        self.clip_norm_ = clip_norm
         self._fitted_row_map = row_map
+        self.coef_ = np.ascontiguousarray(weights[: X.shape[1]].T)  # last: now it can predict
         return self
-
-    def _train(
-        self,
-        features: Array,
-        codes: np.ndarray,
-        n_outputs: int,
-        *,
-        n_penalised: int,
-        row_map: RowMap,
-        budget: _Budget,
-        noise_ratio: float,
-        noise: NoiseSource,
-        present: np.ndarray | None,
-        after_step: Callable[[], bool],
-    ) -> tuple[np.ndarray, TrainingPlan]:
-        """Train on `features`; the bias entries after the first `n_penalised` go free."""
-        clip_norm = self._clip_norm(row_map)
-        plan = self._plan(budget, noise_ratio, clip_norm * _scale(row_map), features)
-        penalised = np.zeros((features.shape[1], 1))
-        penalised[:n_penalised] = 1.0
-        weights = train(
-            plan,
-            FlatStep(clip_norm=clip_norm if budget.private else math.inf, present=present),
-            LinearSource(LOSSES[self.loss], features, codes),
-            np.zeros((features.shape[1], n_outputs)),
-            penalised,
-            noise=noise.child("steps"),
-            after_step=after_step,
-        )
-        return weights, plan
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
-        for name in ("coef_", "intercept_", "offset_", "mean_"):
+        for name in ("coef_", "intercept_", "offset_", "mean_", "classes_"):
             self.__dict__.pop(name, None)
         self.privacy_ = guarantee
 
@@ -390,18 +360,18 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_choice("row_norm", self.row_norm, ROW_NORMS)
         if self.row_norm == "clip":
             hint = "row_norm='clip' needs it: a bound on row norms from public knowledge."
-            check_real("data_norm", self.data_norm, low=1e-100, high=1e100, hint=hint)
+            check_real("data_norm", self.data_norm, low=1e-50, high=1e50, hint=hint)
         elif self.data_norm is not None:
             raise ValueError(
                 f"`data_norm`={self.data_norm!r} bounds rows with row_norm='clip' only, got"
                 f" row_norm={self.row_norm!r}. Leave it None, or set row_norm='clip'."
             )
-        check_real("intercept_scaling", self.intercept_scaling, low=1e-100, high=1e100)
-        check_real("alpha", self.alpha, low=0, include_low=True)
+        check_real("intercept_scaling", self.intercept_scaling, low=1e-50, high=1e50)
+        check_real("alpha", self.alpha, low=0, high=1e50, include_low=True)
         if self.n_iter != "auto":
-            check_integer("n_iter", self.n_iter, low=1)
-        check_auto("learning_rate", self.learning_rate, low=0)
-        check_auto("clip_norm", self.clip_norm, low=1e-10)
+            check_integer("n_iter", self.n_iter, low=1, high=10**9)
+        check_auto("learning_rate", self.learning_rate, low=0, high=1e50)
+        check_auto("clip_norm", self.clip_norm, low=1e-10, high=1e50)
         check_auto("momentum", self.momentum, low=0, high=1, include_low=True)
 
     def _row_map(self) -> RowMap:
@@ -413,7 +383,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return float(self.delta)
         if n_samples is None:
             raise ValueError("delta='auto' depends on `n_samples`: pass it, or set `delta`.")
-        return default_delta(n_samples)
+        return default_delta(check_integer("n_samples", n_samples, low=1))
 
     def _n_iter(self) -> int:
         if self.n_iter != "auto":
@@ -470,25 +440,30 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         )
 
     def _plan(
-        self, budget: _Budget, noise_ratio: float, units: float, features: Array
+        self, budget: _Budget, noise_ratio: float, row_map: RowMap, rows: Array
     ) -> TrainingPlan:
-        """How to train; only without privacy is anything chosen from `features`."""
+        """How to train; only without privacy is anything chosen from `rows`."""
+        momentum = 0.9 if budget.private else None
+        if self.momentum != "auto":
+            momentum = float(self.momentum)
         if self.learning_rate != "auto":
             learning_rate = float(self.learning_rate)
         elif budget.private:
             # In units in which a clipped gradient moves a score by about 1. The noisier a
             # step (noise norm over the largest signal), the shorter the way worth going.
+            units = self._clip_norm(row_map) * _scale(row_map)
             learning_rate = min(4.0, 0.6 / noise_ratio) / units
+            if self.alpha:
+                learning_rate = min(learning_rate, 1 / self.alpha)
         else:
-            sq_norm = float((row_norms(features) ** 2).mean())
+            # A shift takes from the mean square of the rows, its constant adds to it.
+            constant = _CENTRED_BIAS * self._clip_norm(row_map)
+            sq_norm = float((row_norms(rows) ** 2).mean()) + constant**2
             learning_rate = 1 / (LOSSES[self.loss].curvature * sq_norm + self.alpha)
-        momentum = 0.9 if budget.private else None
-        if self.momentum != "auto":
-            momentum = float(self.momentum)
         return TrainingPlan(
             n_iter=budget.n_iter,
             noise_multiplier=budget.step,
-            n_samples=features.shape[0],
+            n_samples=rows.shape[0],
             learning_rate=learning_rate,
             momentum=momentum,
             alpha=float(self.alpha),
@@ -531,7 +506,7 @@ class DPSGDClassifier(_LinearClassifier):
         Privacy budget, from 1e-4 to 1e6. ``float("inf")`` trains without clipping and noise.
         None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
-        Probability with which the guarantee may fail, in (0, 1), far below 1/n_samples.
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The
@@ -616,9 +591,9 @@ class DPSGDClassifier(_LinearClassifier):
     `class_weight` and all other parameters.
 
     Columns in different units need public scaling first: with ``row_norm="l2"`` the
-    column with the largest numbers decides the direction of a row. Clipping biases
-    probabilities, most for rare classes, which come out too low: use them to rank, and
-    calibrate on public rows where absolute risks matter.
+    column with the largest numbers decides the direction of a row. Clipping and noise bias
+    probabilities, most for rare classes, which mostly come out too low, often by more than
+    half: use them to rank, and calibrate on public rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else
     computed from them are *not* covered; see ``docs/privacy.md``. The guarantee is for
@@ -663,7 +638,7 @@ class DPSGDFClassifier(_LinearClassifier):
         ``float("inf")`` trains without clipping and noise. None where
         `noise_multiplier` is given.
     delta : float or "auto", default="auto"
-        Probability with which the guarantee may fail, in (0, 1), far below 1/n_samples.
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The

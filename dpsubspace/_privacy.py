@@ -9,6 +9,7 @@ privacy-loss-distribution accountant of ``dp_accounting``.
 
 from __future__ import annotations
 
+import copy
 import html
 import math
 import os
@@ -18,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sklearn.frozen import FrozenEstimator
@@ -149,7 +151,7 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
     except dpa.UnsupportedEventError as error:
         raise PrivacyError(
             f"the PLD accountant does not support {event} under {neighboring_relation!r};"
-            " charge an event made of Gaussian, Laplace or Poisson-sampled mechanisms instead."
+            " charge an event made of Gaussian mechanisms instead."
         ) from error
 
 
@@ -230,7 +232,7 @@ class PrivacyGuarantee:
     epsilon : float
         Privacy loss bound at `delta`; inf for a fit that is not private.
     delta : float
-        Probability with which the bound may fail.
+        Additive slack of the bound (not the probability that it fails, which is larger).
     neighboring_relation : {"zero_out", "replace_one"}
         Which data sets the guarantee cannot tell apart.
     unit : str
@@ -359,9 +361,9 @@ class PrivacyLedger:
     Notes
     -----
     Composition is exact for Gaussian mechanisms and numerical (privacy loss
-    distributions) for others, never a sum of epsilons. A ledger cannot be copied or
-    pickled, by which it would reach other processes: two copies would spend one budget
-    twice. ``save`` and ``load`` keep the spend between sessions.
+    distributions) for others, never a sum of epsilons. A ledger cannot be copied, pickled
+    or charged from a forked process: two copies would spend one budget twice. ``save`` and
+    ``load`` keep the spend between sessions.
 
     Examples
     --------
@@ -402,11 +404,12 @@ class PrivacyLedger:
         self.allow_seeded = allow_seeded
         self._entries: list[tuple[str, DpEvent]] = []
         self._lock = threading.RLock()
+        self._process = os.getpid()
 
     @property
     def entries(self) -> tuple[tuple[str, DpEvent], ...]:
         """What has been charged, in order: (label, event)."""
-        return tuple(self._entries)
+        return tuple(copy.deepcopy(self._entries))
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return the epsilon of all charges together.
@@ -437,6 +440,8 @@ class PrivacyLedger:
         PrivacyError
             If an entry is not made of Gaussian mechanisms.
         """
+        if self.epsilon() >= self.budget:
+            return 0.0
         spent = [event for _, event in self._entries]
         target = {"delta": self.delta, "neighboring_relation": self.neighboring_relation}
         try:
@@ -463,7 +468,8 @@ class PrivacyLedger:
         label : str, default=""
             Name of the entry in the ledger's printed form.
         already_released : bool, default=False
-            Record it even over budget: what is out cannot be refused. Nothing then remains.
+            Record it even over budget: what is out cannot be refused. Nothing then remains. A
+            seeded fit is recorded as not private at all, unless `allow_seeded`.
 
         Raises
         ------
@@ -471,20 +477,32 @@ class PrivacyLedger:
             If all entries with this one would cost more than the budget.
         PrivacyError
             If a guarantee is for another relation or unit, or its noise is seeded, or the
-            event is one that cannot be counted.
+            event is one that cannot be counted, or another process than the ledger's asks.
         """
         import dp_accounting as dpa
 
+        if not isinstance(label, str):
+            raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
         if isinstance(event, PrivacyGuarantee):
-            self._check_match(event.neighboring_relation, event.unit, event.secure)
-            event = event.event
+            known = event.secure or already_released
+            self._check_match(event.neighboring_relation, event.unit, known)
+            event = event.event if event.secure or self.allow_seeded else non_private()
         elif not isinstance(event, dpa.DpEvent):
             raise PrivacyError(
                 f"a ledger counts events and guarantees, not {type(event).__name__}: pass"
                 " model.privacy_ or model.privacy_event(...)."
             )
+        if os.getpid() != self._process:
+            raise PrivacyError(
+                "a forked process has a copy of the ledger, and what it charges would be lost."
+                " Fit in the process that made the ledger."
+            )
+        event = copy.deepcopy(event)  # a composed event holds a list, which could change
         with self._lock:
-            total = self._cost([*(entry for _, entry in self._entries), event])
+            try:
+                total = self._cost([*(entry for _, entry in self._entries), event])
+            except (ValueError, OverflowError) as error:
+                raise PrivacyError(f"{event} cannot be counted: {error}") from error
             if not (already_released or total <= self.budget * (1 + 1e-12)):
                 raise PrivacyBudgetError(
                     f"charging {label or 'this'} would bring the total to"
@@ -523,7 +541,8 @@ class PrivacyLedger:
         Raises
         ------
         PrivacyBudgetError
-            If the budget does not suffice; nothing was fitted, released or recorded.
+            If the budget does not suffice; nothing was fitted, released or recorded (unless
+            the message says that the fit cost more than planned).
         PrivacyError
             If `estimator` cannot say what it will spend, or spends in another relation or
             unit, or with a seed.
@@ -534,8 +553,8 @@ class PrivacyLedger:
             unit = getattr(part, "privacy_unit", "row")
             self._check_match(part.neighboring_relation, unit, part.random_state is None)
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
-        warn_about_delta(self.delta, n_samples, stacklevel=2)
         planned = composed([part.privacy_event(n_samples=n_samples) for part in parts])
+        warn_about_delta(self.delta, n_samples, stacklevel=2)
         before = [getattr(part, "privacy_", None) for part in parts]
         with self._lock:
             self.charge(planned, label)
@@ -567,9 +586,14 @@ class PrivacyLedger:
         path : path-like
             File to write; an existing one is replaced.
         """
-        state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
-        with open(path, "wb") as file:
-            pickle.dump(state, file)
+        with self._lock:
+            private = {"_lock", "_process"}
+            state = pickle.dumps({k: v for k, v in self.__dict__.items() if k not in private})
+        # Written beside and moved into place: a full disk must not cost the old record.
+        target = Path(path)
+        beside = target.with_name(target.name + ".new")
+        beside.write_bytes(state)
+        os.replace(beside, target)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PrivacyLedger:
@@ -586,11 +610,10 @@ class PrivacyLedger:
             With the spend at the time it was saved. It is on the caller to go on with one
             ledger only.
         """
-        with open(path, "rb") as file:
-            state = pickle.load(file)
         ledger = cls.__new__(cls)
-        ledger.__dict__.update(state)
+        ledger.__dict__.update(pickle.loads(Path(path).read_bytes()))
         ledger._lock = threading.RLock()
+        ledger._process = os.getpid()
         return ledger
 
     def _check_match(self, relation: str, unit: str, secure: bool) -> None:
@@ -674,4 +697,6 @@ def _works_row_by_row(step: Any) -> bool:
     scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
     the columns that it is given.
     """
-    return step in (None, "passthrough") or isinstance(step, (FrozenEstimator, *_ROW_BY_ROW))
+    if isinstance(step, FrozenEstimator) or step is None or step == "passthrough":
+        return True
+    return type(step) in _ROW_BY_ROW  # a subclass may do anything

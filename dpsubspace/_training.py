@@ -106,6 +106,17 @@ class TrainingPlan:
     neighboring_relation: str
     tolerance: float = 0.0
 
+    def __post_init__(self) -> None:
+        # Clipped gradients are bounded, so only the penalty can drive the iterates apart:
+        # on alpha / 2 |w|^2 this descent is stable below the following product.
+        momentum = 1.0 if self.momentum is None else self.momentum
+        limit = 2 * (1 + momentum) / (1 + 2 * momentum)
+        if self.learning_rate * self.alpha > limit:
+            raise ValueError(
+                f"`learning_rate`={self.learning_rate:.3g} and `alpha`={self.alpha:.3g} diverge:"
+                f" their product must be at most {limit:.3g}. Use a smaller learning_rate."
+            )
+
     def event(self) -> DpEvent:
         """Cost of the run: whatever a step releases is one Gaussian of `noise_multiplier`."""
         if self.noise_multiplier == 0:

@@ -13,8 +13,8 @@ class PrivacyError(RuntimeError):
 class PrivacyBudgetError(PrivacyError):
     """A charge would overspend a :class:`~dpsubspace.PrivacyLedger`.
 
-    Nothing has been recorded and nothing released: ask for a smaller epsilon,
-    or open a ledger with a larger budget.
+    Unless the message says otherwise, nothing has been recorded and nothing released:
+    ask for a smaller epsilon, or open a ledger with a larger budget.
     """
 
 

@@ -159,6 +159,27 @@ SETTINGS = [
 ]
 
 
+def replay(monkeypatch, Classifier, X, y, relation, kind, **options):
+    """Sums of a fit, and of a fit on a neighbour that is given the outputs of the first."""
+    options = {"epsilon": 2.0, "n_iter": 8, "classes": [0, 1, 2], "random_state": 0, **options}
+    model = Classifier(neighboring_relation=relation, **options)
+    other_X, other_y, present = neighbours(X, y, relation, kind)
+    with releases(monkeypatch) as here:
+        model._fit(X, y)
+    with releases(monkeypatch, outputs=here) as there:
+        model._fit(other_X, other_y, present=present)
+    assert len(here) == len(there) == 8 + (Classifier is CLASSIFIERS[1])
+    return here, there
+
+
+def assert_within_bounds(here, there, relation):
+    for (one, _, multiplier), (other, _, _) in zip(here, there, strict=True):
+        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+        assert (one.norm_bound, one.replace_bound) == (other.norm_bound, other.replace_bound)
+        assert move(one, other) <= bound * (1 + 1e-12)
+        assert multiplier > 0
+
+
 @pytest.mark.parametrize("kind", ["opposite", "huge", "zero", "duplicate"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
@@ -169,25 +190,17 @@ def test_every_release_of_a_fit_moves_within_its_bound(
     """Replay the outputs of one fit on a neighbour and compare all the sums between."""
     X, y = blobs(n=40)
     X[0] *= 30
-    model = Classifier(
-        epsilon=2.0,
-        n_iter=8,
-        neighboring_relation=relation,
-        classes=[0, 1, 2],
-        random_state=0,
-        **options,
-    )
-    other_X, other_y, present = neighbours(X, y, relation, kind)
-    with releases(monkeypatch) as here:
-        model._fit(X, y)
-    with releases(monkeypatch, outputs=here) as there:
-        model._fit(other_X, other_y, present=present)
-    assert len(here) == len(there) == 8 + (Classifier is CLASSIFIERS[1])
-    for (one, _, multiplier), (other, _, _) in zip(here, there, strict=True):
-        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
-        assert (one.norm_bound, one.replace_bound) == (other.norm_bound, other.replace_bound)
-        assert move(one, other) <= bound * (1 + 1e-12)
-        assert multiplier > 0
+    here, there = replay(monkeypatch, Classifier, X, y, relation, kind, **options)
+    assert_within_bounds(here, there, relation)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_bounds_hold_over_several_blocks(monkeypatch, Classifier, relation, dtype):
+    X, y = blobs(n=700)
+    here, there = replay(monkeypatch, Classifier, X.astype(dtype), y, relation, "opposite")
+    assert_within_bounds(here, there, relation)
 
 
 def test_the_neighbour_test_would_notice_a_bound_that_is_too_small(monkeypatch):

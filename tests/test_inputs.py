@@ -19,11 +19,11 @@ BAD_PARAMETERS = {
     "delta": [0, 1, 1.5, -0.1, 1e-300, "small", math.nan],
     "neighboring_relation": ["add_remove", None, 3],
     "loss": ["hinge", None],
-    "alpha": [-1e-3, math.inf, None],
-    "n_iter": [0, -5, 2.5, "many", True],
-    "learning_rate": [0, -1.0, math.inf, None],
+    "alpha": [-1e-3, 1e300, math.inf, None],
+    "n_iter": [0, -5, 2.5, 10**12, "many", True],
+    "learning_rate": [0, -1.0, 1e300, math.inf, None],
     "momentum": [1.0, -0.1, None],
-    "clip_norm": [0, -1.0, math.inf],
+    "clip_norm": [0, -1.0, 1e300, math.inf],
     "intercept_scaling": [0, -1.0, math.inf],
     "row_norm": ["l1", 2],
     "data_norm": [1.0],
@@ -245,3 +245,23 @@ def test_overflow_on_one_row_is_silent(dtype):
     X = blobs(n=400)[0].astype(dtype)
     X[0] = np.finfo(dtype).max
     DPSGDClassifier(epsilon=5.0, row_norm=None).fit(X, blobs(n=400)[1])
+
+
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_settings_that_diverge_are_refused_before_the_first_release(Classifier):
+    model = Classifier(epsilon=5.0, learning_rate=10.0, alpha=1.0)
+    with pytest.raises(ValueError, match="`learning_rate`=10 and `alpha`=1 diverge"):
+        model.fit(*blobs(n=400))
+    assert not hasattr(model, "privacy_")
+
+
+@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize(
+    "options", [{"alpha": 1e6}, {"learning_rate": 1e40, "alpha": 0.0}], ids=str
+)
+@pytest.mark.parametrize("epsilon", [1e-4, 5.0, math.inf])
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_extreme_settings_give_a_finite_model(Classifier, epsilon, options):
+    X, y = blobs(n=400)
+    model = Classifier(epsilon=epsilon, random_state=0, **options).fit(X, y)
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.predict_proba(X)).all()

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import multiprocessing
 import pickle
 import threading
 
@@ -239,6 +240,7 @@ def test_ledger_cannot_be_copied_or_sent_to_another_process(duplicate):
         dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(4.0), 0.5),
         dpa.ComposedDpEvent([dpa.GaussianDpEvent(4.0), dpa.GaussianDpEvent(math.nan)]),
         dpa.GaussianDpEvent(1e-200),
+        dpa.LaplaceDpEvent(-1.0),
         dpa.NonPrivateDpEvent(),
         0.5,
         DPSGDClassifier(),
@@ -262,10 +264,63 @@ def test_ledger_refuses_seeded_fits_unless_told_otherwise():
     ledger(2.0, allow_seeded=True).charge(GUARANTEE)
 
 
-def test_what_is_out_already_can_be_recorded_over_budget():
+@pytest.mark.parametrize("released", [gaussian(1.0), non_private(), GUARANTEE], ids=str)
+def test_what_is_out_already_is_recorded_over_budget(released):
     book = ledger(1.0)
-    book.charge(gaussian(1.0), already_released=True)
+    book.charge(released, already_released=True)
     assert book.epsilon() > 1.0 and book.remaining() == 0.0
+    # A seeded fit that is out has no noise that anybody could rely on.
+    assert (book.epsilon() == math.inf) == (released in (non_private(), GUARANTEE))
+
+
+def test_a_charge_cannot_be_changed_afterwards():
+    book = ledger(2.0)
+    parts = [gaussian(4.0), gaussian(4.0)]
+    book.charge(dpa.ComposedDpEvent(parts))
+    before = book.epsilon()
+    parts.clear()
+    book.entries[0][1].events.clear()
+    assert book.epsilon() == before
+
+
+def _fit_in_child(book, queue):
+    try:
+        book.fit(DPSGDClassifier(epsilon=0.5, delta=1e-5), *blobs(n=300))
+    except PrivacyError as error:
+        queue.put(str(error))
+
+
+def test_a_forked_process_cannot_charge():
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    worker = context.Process(target=_fit_in_child, args=(ledger(), queue))
+    worker.start()
+    assert "forked process" in queue.get(timeout=60)
+    worker.join()
+
+
+def test_a_failed_save_keeps_the_old_record(tmp_path, monkeypatch):
+    book = ledger()
+    book.charge(gaussian(10.0), "first")
+    book.save(tmp_path / "ledger")
+    spent = book.epsilon()
+    book.charge(gaussian(10.0), "second")
+
+    def full(self, data):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="no space"):
+        book.save(tmp_path / "ledger")
+    assert PrivacyLedger.load(tmp_path / "ledger").epsilon() == spent
+
+
+@pytest.mark.parametrize("X", [np.empty((0, 3)), []], ids=["array", "list"])
+def test_no_rows_through_a_ledger(X):
+    book = ledger()
+    with pytest.raises(ValueError, match="n_samples"):
+        book.fit(DPSGDClassifier(), X, [])
+    assert book.entries == ()
 
 
 def test_ledger_counts_what_ran_where_it_differs_from_the_plan():
@@ -367,9 +422,14 @@ def test_ledger_fits_pipelines_that_learn_nothing_outside():
     assert len(book.entries) == 1
 
 
+class Scales(Normalizer):
+    """A subclass may do anything, whatever its base does."""
+
+
 @pytest.mark.parametrize(
     ("estimator", "match"),
     [
+        (make_pipeline(Scales(), DPSGDClassifier()), "scales"),
         (make_pipeline(StandardScaler(), DPSGDClassifier()), "standardscaler"),
         (make_pipeline(FunctionTransformer(scale), DPSGDClassifier()), "FunctionTransformer"),
         (make_pipeline(Normalizer(), LogisticRegression()), "logisticregression"),
@@ -377,7 +437,7 @@ def test_ledger_fits_pipelines_that_learn_nothing_outside():
         (FrozenEstimator(DPSGDClassifier()), "cannot say"),
         (GridSearchCV(DPSGDClassifier(), {"alpha": [0, 1]}), "GridSearchCV"),
     ],
-    ids=["scaler", "function", "not private", "last step", "frozen", "search"],
+    ids=["subclass", "scaler", "function", "not private", "last step", "frozen", "search"],
 )
 def test_ledger_refuses_what_it_cannot_count(estimator, match):
     book = ledger()
