@@ -272,13 +272,15 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._warn(guarantee, noise_ratio, len(X))
         row_map = self._row_map()
         clip_norm = self._clip_norm(row_map) if budget.private else math.inf
+        # From the first callback on, parameters may change: nothing that the noise depends on
+        # is read from them below.
         # Whatever floating point has to say about single rows must not be heard.
         with np.errstate(all="ignore"):
             rows = row_map(X)
             plan = self._plan(budget, noise_ratio, row_map, rows)
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-            shift = self._shift(rows, row_map, budget, noise, present)
+            shift = self._shift(rows, row_map, budget, guarantee, noise, present)
             features = rows if shift is None else shift.apply(rows)
             penalised = np.zeros((features.shape[1], 1))
             penalised[: X.shape[1]] = 1.0  # not the bias entries
@@ -299,7 +301,8 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             offset = offset + constant
             self.mean_ = shift.mean
         self.classes_ = classes
-        self.intercept_ = weights[-1].copy() if self.fit_intercept else np.zeros(n_outputs)
+        biased = row_map.bias is not None
+        self.intercept_ = weights[-1].copy() if biased else np.zeros(n_outputs)
         self.offset_ = offset
         self.n_iter_ = plan.n_iter
         self.learning_rate_ = plan.learning_rate
@@ -319,6 +322,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         rows: Array,
         row_map: RowMap,
         budget: _Budget,
+        guarantee: PrivacyGuarantee,
         noise: NoiseSource,
         present: np.ndarray | None,
     ) -> Shift | None:
@@ -818,6 +822,7 @@ class DPSGDFClassifier(_LinearClassifier):
         rows: Array,
         row_map: RowMap,
         budget: _Budget,
+        guarantee: PrivacyGuarantee,
         noise: NoiseSource,
         present: np.ndarray | None,
     ) -> Shift | None:
@@ -826,8 +831,8 @@ class DPSGDFClassifier(_LinearClassifier):
             row_map.bound,
             budget.mean,
             noise=noise.child("mean"),
-            neighboring_relation=self.neighboring_relation,
+            neighboring_relation=guarantee.neighboring_relation,
             present=present,
         )
-        constant = _CENTRED_BIAS * self._clip_norm(row_map) if self.fit_intercept else None
+        constant = None if row_map.bias is None else _CENTRED_BIAS * self._clip_norm(row_map)
         return Shift(mean, constant)

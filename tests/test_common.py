@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import CLASSIFIERS, blobs
+from helpers import CLASSIFIERS, blobs, releases
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import dpsubspace
-from dpsubspace import _compat
+from dpsubspace import _compat, _linear
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 quiet = pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
@@ -169,21 +169,25 @@ def test_fits_run_without_callback_support(monkeypatch):
     finish()
 
 
-def test_a_callback_cannot_change_what_is_charged(monkeypatch):
-    """Parameters set after the budget is fixed reach neither the noise nor the step count."""
-    from helpers import releases
+@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
+    """Parameters that are set after the budget is fixed do not reach the releases."""
+    options = {"epsilon": 5.0, "n_iter": 7, "neighboring_relation": "replace_one"}
+    X, y = blobs(n=400)
 
-    from dpsubspace import _linear
+    def fitted():
+        model = Classifier(random_state=0, **options)
+        with releases(monkeypatch) as seen:
+            model.fit(X, y)
+        return model, [(multiplier, out) for _, out, multiplier in seen]
 
     def meddle(estimator, n_iter):
-        estimator.set_params(n_iter=5000, epsilon=float("inf"))
+        estimator.set_params(n_iter=5000, epsilon=float("inf"), neighboring_relation="zero_out")
         return (lambda: False), (lambda: None)
 
+    honest, expected = fitted()
     monkeypatch.setattr(_linear, "start_progress", meddle)
-    X, y = blobs(n=400)
-    model = CLASSIFIERS[0](epsilon=5.0, n_iter=7, random_state=0)
-    with releases(monkeypatch) as seen:
-        model.fit(X, y)
-    assert len(seen) == model.n_iter_ == model.privacy_.event.count == 7
-    assert {m for _, _, m in seen} == {model.privacy_.event.event.noise_multiplier}
-    assert model.learning_rate_ == CLASSIFIERS[0](epsilon=5.0, n_iter=7).fit(X, y).learning_rate_
+    model, seen = fitted()
+    assert model.privacy_ == honest.privacy_
+    np.testing.assert_equal(seen, expected)
+    np.testing.assert_array_equal(model.coef_, honest.coef_)
