@@ -1,4 +1,4 @@
-"""Differentially private learning for scikit-learn that knows how to use public data."""
+"""Differentially private learning for scikit-learn."""
 
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
