@@ -36,9 +36,11 @@ __all__ = [
     "calibrate",
     "composed",
     "default_delta",
+    "describe",
     "epsilon_of",
     "gaussian",
     "non_private",
+    "warn_about_delta",
 ]
 
 _ROW_BY_ROW = (Binarizer, Normalizer)
@@ -503,7 +505,7 @@ class PrivacyLedger:
                 total = self._cost([*(entry for _, entry in self._entries), event])
             except (ValueError, OverflowError) as error:
                 raise PrivacyError(f"{event} cannot be counted: {error}") from error
-            if not (already_released or total <= self.budget * (1 + 1e-12)):
+            if not (already_released or self._covers(total)):
                 raise PrivacyBudgetError(
                     f"charging {label or 'this'} would bring the total to"
                     f" epsilon={total:.4g} at delta={self.delta:.3g}, over the budget of"
@@ -570,8 +572,8 @@ class PrivacyLedger:
             raise
         ran = composed([part.privacy_.event for part in _private_parts(estimator)])
         if ran != planned:  # rows were dropped on the way, say
-            self._replace(entry, (label, ran))
-            if not self.epsilon() <= self.budget * (1 + 1e-12):
+            self._replace(entry, (label, copy.deepcopy(ran)))
+            if not self._covers(self.epsilon()):
                 raise PrivacyBudgetError(
                     f"{label} cost more than planned, and more than the budget:"
                     f" epsilon={self.epsilon():.4g} of {self.budget:.4g} is spent and recorded."
@@ -638,6 +640,10 @@ class PrivacyLedger:
         with self._lock:
             place = next(i for i, kept in enumerate(self._entries) if kept is entry)
             self._entries[place : place + 1] = by
+
+    def _covers(self, epsilon: float) -> bool:
+        """Whether the budget does, up to rounding; never for NaN."""
+        return epsilon <= self.budget * (1 + 1e-12)
 
     def _cost(self, events: list[DpEvent], delta: float | None = None) -> float:
         return epsilon_of(

@@ -334,8 +334,12 @@ def test_ledger_counts_what_ran_where_it_differs_from_the_plan():
         def __array__(self, dtype=None, copy=None):
             return np.asarray(X, dtype)
 
-    model = book.fit(DPSGDClassifier(epsilon=5.0), Claims(), y)
-    assert book.entries == (("DPSGDClassifier", model.privacy_.event),)
+    for Classifier in CLASSIFIERS:
+        model = book.fit(Classifier(epsilon=5.0), Claims(), y)
+        assert book.entries[-1] == (Classifier.__name__, model.privacy_.event)
+    spent = book.epsilon()
+    model.privacy_.event.events.clear()  # the model's event is not the ledger's
+    assert len(book.entries) == 2 and book.epsilon() == spent
 
 
 def test_ledger_prints_its_entries():
