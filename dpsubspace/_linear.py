@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DPSGDClassifier", "DPSGDFClassifier"]
 
-# The constant entry of centred rows, in units of the clip norm. Its gradient is at most
-# this share of what clipping lets through, so it never crowds out the features.
+# The constant entry of centred rows, in units of the clip norm. Its gradient is this times
+# the residual, so that it alone does not fill what clipping lets through.
 _CENTRED_BIAS = 0.6
 
 
@@ -272,12 +272,12 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._warn(guarantee, noise_ratio, len(X))
         row_map = self._row_map()
         clip_norm = self._clip_norm(row_map) if budget.private else math.inf
-        # From the first callback on, parameters may change: nothing that the noise depends on
-        # is read from them below.
         # Whatever floating point has to say about single rows must not be heard.
         with np.errstate(all="ignore"):
             rows = row_map(X)
             plan = self._plan(budget, noise_ratio, row_map, rows)
+            # From the first callback on, parameters may change: nothing that the noise
+            # depends on is read from them below.
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             shift = self._shift(rows, row_map, budget, guarantee, noise, present)
@@ -396,7 +396,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return 5_000 if self.epsilon == math.inf else 100
 
     def _clip_norm(self, row_map: RowMap) -> float:
-        """Half the bound on a row: most residuals are below 1/2, and noise is halved."""
+        """Half the bound on a row: half the noise, which outweighs the gradients it shortens."""
         return 0.5 * _scale(row_map) if self.clip_norm == "auto" else float(self.clip_norm)
 
     def _budget(self, n_samples: int | None) -> _Budget:
@@ -521,14 +521,16 @@ class DPSGDClassifier(_LinearClassifier):
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100.
+        Number of steps; all of them are charged. "auto" is 100, and without privacy as
+        many as a stationary point takes, up to 5,000.
     learning_rate : float or "auto", default="auto"
         Step size. "auto" follows from `clip_norm` and from the ratio of noise to
         signal, both public.
     momentum : float or "auto", default="auto"
-        Nesterov momentum in [0, 1). "auto" is 0.9.
+        Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
     average : bool, default=True
         Whether to return the mean of the last half of the steps, which averages noise out.
+        Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record. "auto" is half the bound on a row.
     fit_intercept : bool, default=True
@@ -655,14 +657,16 @@ class DPSGDFClassifier(_LinearClassifier):
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100.
+        Number of steps; all of them are charged. "auto" is 100, and without privacy as
+        many as a stationary point takes, up to 5,000.
     learning_rate : float or "auto", default="auto"
         Step size. "auto" follows from `clip_norm` and from the ratio of noise to
         signal, both public.
     momentum : float or "auto", default="auto"
-        Nesterov momentum in [0, 1). "auto" is 0.9.
+        Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
     average : bool, default=True
         Whether to return the mean of the last half of the steps, which averages noise out.
+        Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record. "auto" is half the bound on a row.
     fit_intercept : bool, default=True

@@ -62,7 +62,7 @@ class LogLoss:
         return log_total - scores[xp.arange(y.shape[0]), y]
 
     def residual(self, y: Array, scores: Array) -> Array:
-        """P - onehot(y)."""
+        """Probabilities less onehot(y)."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
             return _sigmoid(xp, scores) - xp.astype(y, scores.dtype)[:, None]

@@ -108,8 +108,9 @@ class Shift:
         xp = namespace(rows)
         width = rows.shape[1]
         out = xp.empty((rows.shape[0], width + (self.constant is not None)), dtype=rows.dtype)
+        mean = as_like(self.mean, rows)
         for chunk in row_chunks(rows):
-            out[chunk, :width] = rows[chunk, :] - as_like(self.mean, rows)
+            out[chunk, :width] = rows[chunk, :] - mean
         if self.constant is not None:
             out[:, width] = self.constant
         return out

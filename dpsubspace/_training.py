@@ -10,17 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from dpsubspace._array import Array, namespace
 from dpsubspace._gradients import GradientSource, PerExampleGradients, clipped_sum
 from dpsubspace._noise import BoundedSum, NoiseSource, release
-from dpsubspace._privacy import gaussian, non_private
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
 
 __all__ = ["FlatStep", "Step", "TrainingPlan", "train"]
 
@@ -117,12 +113,6 @@ class TrainingPlan:
                 f" their product must be at most {limit:.3g}. Use a smaller learning_rate."
             )
 
-    def event(self) -> DpEvent:
-        """Cost of the run: whatever a step releases is one Gaussian of `noise_multiplier`."""
-        if self.noise_multiplier == 0:
-            return non_private()
-        return gaussian(self.noise_multiplier, self.n_iter)
-
 
 def train(
     plan: TrainingPlan,
@@ -161,8 +151,8 @@ def train(
     of a step are one Gaussian of ``plan.noise_multiplier``, since squares of mu add up.
     Gradients are taken at points that earlier releases determine, so steps compose
     adaptively. Momentum, restarts, penalty, averaging and the tolerance see released
-    gradients only and are postprocessing. Event: ``plan.event()``, whether or not the run
-    ends early.
+    gradients only and are postprocessing. Event: ``n_iter`` Gaussian mechanisms of
+    ``plan.noise_multiplier``, whether or not the run ends early.
     """
     xp = namespace(params)
     velocity = xp.zeros_like(params)
@@ -188,6 +178,7 @@ def train(
         age = 0 if uphill else age + 1
         if 2 * t >= plan.n_iter:
             total, n_averaged = total + params, n_averaged + 1
-        if after_step() or float(xp.max(xp.abs(gradient))) < plan.tolerance:
+        stationary = plan.tolerance > 0 and float(xp.max(xp.abs(gradient))) < plan.tolerance
+        if after_step() or stationary:
             break
     return total / n_averaged if plan.average and n_averaged else params

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, blobs
+from helpers import CLASSIFIERS, blobs, releases
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import NotFittedError
@@ -179,17 +179,14 @@ def test_twice_the_noise_hides_what_a_record_is(Classifier):
 
 
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
-def test_only_released_and_public_values_are_stored(Classifier):
+def test_only_released_and_public_values_are_stored(monkeypatch, Classifier):
     """Everything learned is the same whatever the data, once the releases are the same."""
-    from helpers import releases
-
     X, y = blobs(n=400)
     rng = np.random.default_rng(1)
-    patch = pytest.MonkeyPatch()
     states = []
-    with releases(patch) as outputs:
+    with releases(monkeypatch) as outputs:
         states.append(vars(Classifier(epsilon=5.0, random_state=0).fit(X, y)).copy())
-    with releases(patch, outputs=outputs):
+    with releases(monkeypatch, outputs=outputs):
         other = Classifier(epsilon=5.0, random_state=0)
         states.append(vars(other.fit(rng.normal(size=X.shape) * 9, rng.permutation(y))).copy())
     for state in states:
