@@ -3,6 +3,7 @@
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
+from dpsubspace._regression import DPSGDRegressor
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
 
 __version__ = "0.1.0.dev0"
@@ -11,6 +12,7 @@ __all__ = [
     "AuditResult",
     "DPSGDClassifier",
     "DPSGDFClassifier",
+    "DPSGDRegressor",
     "PrivacyBudgetError",
     "PrivacyError",
     "PrivacyGuarantee",

@@ -1,47 +1,64 @@
-"""Array namespace, dtype and the few sums that need care with either.
+"""Array namespace, device and dtype, and the few sums that need care with them.
 
 Arithmetic in this package is written once against the array API standard, so that
-the same lines run on NumPy and on any library whose arrays follow it. Norms are computed
-in float64 whatever the dtype of the data.
+the same lines run on NumPy and on torch. Norms are computed in float64 whatever the dtype
+of the data.
 
 Design note. Rounding is part of a sum's sensitivity: in a float32 sum of a million
 rows, one row can change how every later addition is rounded and so move the result by a
-thousand times its own size. Sums over records are therefore taken in short blocks whose
-results are added in float64. A changed record changes one block only, so rounding
-can move the sum by no more than :func:`sum_slack`, which the bounds include. This assumes
+thousand times its own size. Sums over records are therefore taken in short blocks, the
+blocks of a chunk of rows are added in float64, and the chunks by :class:`Total`, which
+loses next to nothing. A changed record changes one block of one chunk, so rounding can
+move the sum by no more than :func:`sum_slack`, which the bounds include. This assumes
 that matrix products (of blocks, and of rows with weights) give the same result for the
 same numbers, with one number of threads: OpenBLAS does, MKL where MKL_CBWR is set.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
+from scipy import sparse
 
 __all__ = [
     "EPS",
     "Array",
+    "Total",
     "as_like",
+    "check_device",
+    "chunk_rows",
     "column_sums",
+    "eps_of",
     "namespace",
-    "row_chunks",
+    "on_device",
+    "record_index",
     "row_norms",
     "row_product",
+    "slices",
     "sum_slack",
+    "to_numpy",
 ]
 
 Array = Any
 
-# Rows are visited in chunks of about this many entries (32 MiB of float64), so that
-# float64 temporaries of float32 data stay small beside the data.
-_CHUNK_ENTRIES = 1 << 22
-
 EPS = float(np.finfo(np.float64).eps)
 
 # Records that are added up in the dtype of the data before float64 takes over.
-_BLOCK = 256
+_BLOCK = 128
+
+# Rows in a chunk: few enough for the processor's cache and for small temporaries, many
+# enough for matrix products at full speed. A GPU wants more.
+_CHUNK, _CHUNK_GPU = 1 << 12, 1 << 16
+
+# Temporaries in float64 of a chunk have at most this many entries (32 MiB).
+_CHUNK_ENTRIES = 1 << 22
+
+
+# Namespaces and devices ---------------------------------------------------------------------
 
 
 def namespace(x: Array) -> Any:
@@ -49,17 +66,103 @@ def namespace(x: Array) -> Any:
     return array_namespace(x)
 
 
-def as_like(values: np.ndarray, like: Array) -> Array:
-    """Move NumPy `values` to the namespace, device and dtype of `like`."""
-    xp = namespace(like)
-    return xp.asarray(values, dtype=like.dtype, device=device(like))
+def as_like(values: Any, like: Array) -> Array:
+    """Move `values` to the namespace, device and dtype of `like`."""
+    if isinstance(like, np.ndarray):
+        return np.asarray(values, dtype=like.dtype)
+    return namespace(like).asarray(values, dtype=like.dtype, device=device(like))
 
 
-def row_chunks(X: Array) -> list[slice]:
-    """Slices that cover the rows of `X`, each of bounded size."""
-    n, d = X.shape
-    step = max(1, _CHUNK_ENTRIES // max(1, d))
+def to_numpy(x: Array) -> np.ndarray:
+    """`x` as a NumPy array on the CPU."""
+    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+
+
+def eps_of(x: Array) -> float:
+    """Machine epsilon of the dtype of `x`."""
+    return float(np.finfo(x.dtype).eps if sparse.issparse(x) else namespace(x).finfo(x.dtype).eps)
+
+
+def record_index(y: Array) -> Array:
+    """0, 1, ... for the records of `y`, on its device."""
+    return namespace(y).arange(y.shape[0], device=device(y))
+
+
+def check_device(value: Any) -> Any:
+    """None for NumPy or a torch.device, from a `device` parameter; ValueError with its name.
+
+    "cpu" is NumPy; torch on the CPU takes ``torch.device("cpu")`` itself, for tests.
+    """
+    if isinstance(value, str) and value == "cpu":
+        return None
+    found: Any
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.device):
+        found = value
+    elif isinstance(value, str) and (value in ("auto", "cuda") or value.startswith("cuda:")):
+        try:
+            torch = importlib.import_module("torch")
+        except ImportError:
+            if value == "auto":
+                return None
+            raise ImportError(
+                f"`device`={value!r} needs torch: pip install 'dpsubspace[torch]'."
+            ) from None
+        if value == "auto":
+            return torch.device("cuda") if torch.cuda.is_available() else None
+        found = torch.device(value)
+    else:
+        raise ValueError(
+            "`device` must be 'cpu', 'cuda', 'cuda:<index>', 'auto' or a torch.device,"
+            f" got {value!r}."
+        )
+    if found.type == "cuda":
+        count = torch.cuda.device_count()
+        if (found.index or 0) >= count:
+            raise ValueError(
+                f"`device`={value!r} is not there: torch sees {count} CUDA devices."
+                " Use device='cpu' or 'auto'."
+            )
+        if torch.get_float32_matmul_precision() != "highest":
+            raise ValueError(
+                "torch.get_float32_matmul_precision() must be 'highest' on a GPU: rounding is"
+                " part of a sum's sensitivity. Call torch.set_float32_matmul_precision('highest')."
+            )
+    elif found.type != "cpu":
+        raise ValueError(f"`device`={value!r} is not supported: sums need float64. Use 'cpu'.")
+    return found
+
+
+def on_device(x: np.ndarray, where: Any) -> Array:
+    """NumPy `x` on a device of :func:`check_device`; itself for None."""
+    if where is None:
+        return x
+    import torch
+
+    # A read-only array (a memory map, say) is copied: torch has no such thing.
+    return torch.tensor(x, device=where)
+
+
+# Rows in chunks -----------------------------------------------------------------------------
+
+
+def chunk_rows(x: Array, microbatch_size: int | None = None) -> int:
+    """Rows to visit at once, a multiple of the block.
+
+    `microbatch_size` is rounded up to one; None leaves the choice to the device.
+    """
+    if microbatch_size is None:
+        on_gpu = getattr(getattr(x, "device", None), "type", "cpu") != "cpu"
+        microbatch_size = _CHUNK_GPU if on_gpu else _CHUNK
+    return -(-min(microbatch_size, 1 << 16) // _BLOCK) * _BLOCK
+
+
+def slices(n: int, step: int) -> list[slice]:
+    """Slices of at most `step` that cover `n` rows."""
     return [slice(i, min(i + step, n)) for i in range(0, n, step)]
+
+
+# Norms and sums -----------------------------------------------------------------------------
 
 
 def row_norms(X: Array) -> Array:
@@ -68,9 +171,11 @@ def row_norms(X: Array) -> Array:
     Each row is divided by its largest entry first: rows of 1e300 and of 1e-300 get their
     norm and not inf or 0.
     """
+    if sparse.issparse(X):
+        return _sparse_row_norms(X)
     xp = namespace(X)
     parts = []
-    for rows in row_chunks(X):
+    for rows in slices(X.shape[0], max(1, _CHUNK_ENTRIES // X.shape[1])):
         block = xp.astype(X[rows, :], xp.float64)
         largest = xp.max(xp.abs(block), axis=1)
         unit = xp.where(largest > 0, largest, xp.ones_like(largest))
@@ -80,41 +185,69 @@ def row_norms(X: Array) -> Array:
     return xp.concat(parts)
 
 
-def row_product(X: Array, R: Array) -> Array:
-    """X^T R of shapes (n, d) and (n, c) in float64, added up in blocks of rows.
+def _sparse_row_norms(X: Any) -> np.ndarray:
+    """The same for a CSR matrix without duplicate entries."""
+    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    largest = np.zeros(X.shape[0])
+    np.maximum.at(largest, row, np.abs(X.data))
+    unit = np.where(largest > 0, largest, 1.0)
+    entries = X.data / unit[row]
+    squares = np.bincount(row, weights=entries * entries, minlength=X.shape[0])
+    return unit * np.sqrt(squares) * (1 + X.shape[1] * EPS)
 
-    Within :func:`sum_slack` of the exact product in the sense given there.
+
+def row_product(X: Array, R: Array) -> Array:
+    """X^T R of shapes (k, d) and (k, c) in float64, for the rows of one chunk.
+
+    Dense rows are added up in blocks; the few entries of sparse ones in float64 at once.
     """
+    if sparse.issparse(X):
+        return X.T @ R.astype(np.float64, copy=False)
     xp = namespace(X)
-    (n, d), c = X.shape, R.shape[1]
-    whole = n - n % _BLOCK
-    total = xp.zeros((c, d), dtype=xp.float64)
-    step = _BLOCK * max(1, _CHUNK_ENTRIES // (c * d))
-    for start in range(0, whole, step):
-        rows = slice(start, min(start + step, whole))
-        blocks_X = xp.reshape(X[rows, :], (-1, _BLOCK, d))
-        blocks_R = xp.reshape(R[rows, :].T, (c, -1, _BLOCK))
-        products = xp.matmul(xp.permute_dims(blocks_R, (1, 0, 2)), blocks_X)
-        total = total + xp.sum(products, axis=0, dtype=xp.float64)
-    if whole < n:
+    (k, d), c = X.shape, R.shape[1]
+    whole = k - k % _BLOCK
+    total: Array = xp.zeros((c, d), dtype=xp.float64, device=device(X))
+    if whole:
+        blocks_X = xp.reshape(X[:whole, :], (-1, _BLOCK, d))
+        blocks_R = xp.permute_dims(xp.reshape(R[:whole, :].T, (c, -1, _BLOCK)), (1, 0, 2))
+        total = xp.sum(xp.matmul(blocks_R, blocks_X), axis=0, dtype=xp.float64)
+    if whole < k:
         total = total + xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64)
     return total.T
 
 
-def column_sums(X: Array) -> Array:
-    """Sum of the rows of `X` in float64, added up in blocks of rows."""
-    xp = namespace(X)
-    n, d = X.shape
-    whole = n - n % _BLOCK
-    total = xp.zeros(d, dtype=xp.float64)
-    step = _BLOCK * max(1, _CHUNK_ENTRIES // (_BLOCK * d))
-    for start in range(0, whole, step):
-        blocks = xp.reshape(X[start : min(start + step, whole), :], (-1, _BLOCK, d))
-        total = total + xp.sum(xp.sum(blocks, axis=1, dtype=xp.float64), axis=0)
-    return total + xp.sum(X[whole:, :], axis=0, dtype=xp.float64)
+def column_sums(R: Array) -> Array:
+    """Sum of the rows of `R` in float64, for the rows of one chunk."""
+    xp = namespace(R)
+    return xp.sum(R, axis=0, dtype=xp.float64)
 
 
-def sum_slack(n_rows: int, eps: float) -> float:
+class Total:
+    """Sum of the sums of chunks, with what each addition loses carried along (Neumaier)."""
+
+    def __init__(self) -> None:
+        self._sum: Array = None
+        self._lost: Array = 0.0
+
+    def add(self, part: Array) -> None:
+        """Add `part`, a float64 array."""
+        if self._sum is None:
+            self._sum = part
+            return
+        xp = namespace(part)
+        total = self._sum + part
+        swap = xp.abs(self._sum) >= xp.abs(part)
+        larger, smaller = xp.where(swap, self._sum, part), xp.where(swap, part, self._sum)
+        self._lost = self._lost + ((larger - total) + smaller)
+        self._sum = total
+
+    @property
+    def value(self) -> Array:
+        """The sum; None where nothing was added."""
+        return None if self._sum is None else self._sum + self._lost
+
+
+def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16) -> float:
     """How far rounding can move a sum between neighbours, relative to its largest term.
 
     Parameters
@@ -123,15 +256,19 @@ def sum_slack(n_rows: int, eps: float) -> float:
         Terms of the sum, public.
     eps : float
         Machine epsilon of the dtype in which blocks are added up.
+    chunk : int
+        Most rows of a chunk.
 
     Notes
     -----
     Proof: a sum of k terms of norm at most C, added in any order with unit roundoff
     u = eps / 2, is off by at most ``k u / (1 - k u)`` times the sum of the norms, so by about
-    ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all blocks but
-    one of k = 256 rows, which is off by that much in each of them; adding the blocks up in
-    float64 is off by at most ``(n / k) u' n C`` more in each.
+    ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one,
+    and in that all blocks but one. The block, of at most 128 rows, is off by that much in
+    each; adding up the blocks (or rows) of the chunk in float64 by at most ``chunk^2 u' C``;
+    adding up the chunks with compensation by at most ``2 u'`` of a sum of norm ``n C``
+    and second-order terms (Higham, 2002, section 4.3).
     """
-    block = min(n_rows, _BLOCK) + 1
+    block, chunk = min(n_rows, _BLOCK) + 1, min(n_rows, chunk) + 1
     # A percent on top covers the denominators 1 - k u and the products' own rounding.
-    return 1.01 * (block**2 * eps + (n_rows / _BLOCK + 1) * n_rows * EPS)
+    return 1.01 * (block**2 * eps + chunk**2 * EPS + 4 * n_rows * EPS)

@@ -1,17 +1,21 @@
 """Per-example gradients that are never formed, and their clipped sum.
 
-For a linear model the gradient of record i is an outer product ``x_i r_i^T`` of its
-features and its residual. Its norm is ``|x_i| |r_i|`` and any weighted sum of gradients
+For a linear model the gradient of record i is an outer product ``phi_i r_i^T`` of its
+features and its residual. Its norm is ``|phi_i| |r_i|`` and any weighted sum of gradients
 is one matrix product, so clipping every record costs no more than the gradient that a
 model without privacy needs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpsubspace._array import Array, namespace, row_norms, row_product, sum_slack
+import numpy as np
+
+from dpsubspace._array import Array, namespace
+from dpsubspace._features import FeatureBlock, Features
 from dpsubspace._losses import Loss
 from dpsubspace._noise import BoundedSum
 
@@ -23,10 +27,13 @@ _TINY_SQUARE = 1e-300
 
 
 class PerExampleGradients(Protocol):
-    """Gradients of a batch, one a record, in whatever form is cheap."""
+    """Gradients of some records, one a record, in whatever form is cheap."""
 
     def norms(self) -> Array:
-        """Euclidean norm of each gradient, float64 and never rounded down, (n,)."""
+        """Euclidean norm of each gradient, float64 and never rounded down, (k,).
+
+        Inf for a gradient that must not count: a null record's, or one out of range.
+        """
         ...
 
     def weighted_sum(self, weights: Array) -> Array:
@@ -34,38 +41,46 @@ class PerExampleGradients(Protocol):
         ...
 
     def slack(self) -> float:
-        """How far rounding can move that sum between neighbours, in units of a term."""
+        """How far rounding can move the sum over all records, in units of a term."""
         ...
 
 
 class GradientSource(Protocol):
-    """Gradients of a model at given parameters, on the records it holds."""
+    """Gradients of a model on the records that it holds."""
 
-    def at(self, params: Array) -> PerExampleGradients:
-        """Per-example gradients at `params`."""
+    @property
+    def n_samples(self) -> int:
+        """Number of records, public."""
+        ...
+
+    def blocks(self, params: Array, batch: np.ndarray | None) -> Iterator[PerExampleGradients]:
+        """Gradients at `params` of the records of `batch` (None: of all), block by block."""
         ...
 
 
 @dataclass(frozen=True)
 class OuterGradients:
-    """Gradients ``features[i] residuals[i]^T`` of shape (d, c), kept as their factors.
+    """Gradients ``features[i] residuals[i]^T`` of shape (width, c), kept as their factors.
 
     Parameters
     ----------
-    features : array of shape (n, d)
-        Rows.
-    feature_norms : array of shape (n,)
-        Their norms in float64, which do not change between steps.
-    residuals : array of shape (n, c)
+    features : FeatureBlock
+        Features of the records.
+    feature_norms : array of shape (k,)
+        Their norms in float64, inf for null records. They do not change between steps.
+    residuals : array of shape (k, c)
         Derivatives of the loss by the scores.
+    rounding : float
+        Slack of a sum of such gradients over all records.
     """
 
-    features: Array
+    features: FeatureBlock
     feature_norms: Array
     residuals: Array
+    rounding: float
 
     def norms(self) -> Array:
-        """|x_i| |r_i|, rounded up by more than casts and products in the data's dtype err.
+        """|phi_i| |r_i|, rounded up by more than casts and products in the data's dtype err.
 
         Beyond the range in which that dtype can weigh a gradient down without denormal
         numbers (1e25 in float32, 1e286 in float64), the norm is reported as inf.
@@ -80,17 +95,16 @@ class OuterGradients:
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
-        """X^T (weights * R), (d, c), in float64."""
+        """Features^T (weights * residuals), (width, c), in float64."""
         xp = namespace(self.residuals)
         weighted = xp.astype(weights, self.residuals.dtype)[:, None] * self.residuals
         # A record of weight zero contributes zero even where its residual is not finite.
         weighted = xp.where((weights == 0)[:, None], xp.zeros_like(weighted), weighted)
-        return row_product(self.features, weighted)
+        return self.features.product(weighted)
 
     def slack(self) -> float:
-        """That of :func:`~dpsubspace._array.row_product`."""
-        eps = float(namespace(self.features).finfo(self.features.dtype).eps)
-        return sum_slack(self.features.shape[0], eps)
+        """Return that of the features."""
+        return self.rounding
 
 
 class LinearSource:
@@ -100,30 +114,37 @@ class LinearSource:
     ----------
     loss : Loss
         Loss of the scores.
-    features : array of shape (n, d)
+    features : Features
         Rows, bounded and with their bias entry.
-    y : array of shape (n,)
+    y : array of shape (n,) or (n, c)
         Targets as the loss takes them.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, whose gradient is zero at all parameters.
     """
 
-    def __init__(self, loss: Loss, features: Array, y: Array):
+    def __init__(self, loss: Loss, features: Features, y: Array, present: Array | None = None):
         self.loss = loss
         self.features = features
         self.y = y
-        self._norms = row_norms(features)
+        self._norms = features.norms()
+        self._slack = features.slack
+        if present is not None:
+            xp = namespace(self._norms)
+            self._norms = xp.where(present, self._norms, xp.full_like(self._norms, xp.inf))
 
-    def at(self, params: Array) -> OuterGradients:
-        """Per-example gradients at `params` of shape (d, c)."""
-        xp = namespace(self.features)
-        # Column by column in memory: what follows reduces over the few columns of many rows,
-        # which is several times faster that way.
-        scores = (xp.astype(params, self.features.dtype).T @ self.features.T).T
-        return OuterGradients(self.features, self._norms, self.loss.residual(self.y, scores))
+    @property
+    def n_samples(self) -> int:
+        """Number of records, public."""
+        return self.features.n_samples
+
+    def blocks(self, params: Array, batch: np.ndarray | None = None) -> Iterator[OuterGradients]:
+        """Per-example gradients at `params` of shape (width, c)."""
+        for rows, block in self.features.blocks(batch):
+            residuals = self.loss.residual(self.y[rows], block.scores(params))
+            yield OuterGradients(block, self._norms[rows], residuals, self._slack)
 
 
-def clipped_sum(
-    grads: PerExampleGradients, clip_norm: float, *, present: Array | None = None
-) -> BoundedSum:
+def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     """Sum of gradients, each shrunk to norm `clip_norm` where it is longer.
 
     Parameters
@@ -132,15 +153,14 @@ def clipped_sum(
         Gradients of the records.
     clip_norm : float
         Bound on one gradient; inf clips nothing and bounds nothing.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which contributes exactly zero.
 
     Returns
     -------
     BoundedSum
         With ``norm_bound = clip_norm * (1 + slack)`` and ``replace_bound = clip_norm *
-        (2 + slack)``; the slack is for rounding (0.8 % in float32; in float64 below 1e-6 up
-        to a million rows).
+        (2 + slack)``; the slack is for rounding of this sum and of its addition to those of
+        other records (0.8 % in float32; in float64 below 1e-6 up to a million rows, or
+        a thousand times that where rows are centred).
 
     Notes
     -----
@@ -163,8 +183,7 @@ def clipped_sum(
     factor = xp.ones_like(norms)
     if clip_norm < float("inf"):
         factor = clip_norm / xp.clip(norms, min=clip_norm)
-    counts = xp.isfinite(norms) if present is None else xp.isfinite(norms) & present
-    factor = xp.where(counts, factor, xp.zeros_like(factor))
+    factor = xp.where(xp.isfinite(norms), factor, xp.zeros_like(factor))
     total, slack = grads.weighted_sum(factor), grads.slack()
     return BoundedSum(
         total, norm_bound=clip_norm * (1 + slack), replace_bound=clip_norm * (2 + slack)

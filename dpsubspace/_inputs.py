@@ -11,18 +11,21 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 __all__ = [
     "check_auto",
     "check_bool",
+    "check_bounds",
     "check_choice",
     "check_classes",
     "check_integer",
     "check_real",
     "check_rows",
     "check_rows_and_labels",
+    "check_rows_and_targets",
     "log_class_weights",
 ]
 
@@ -81,23 +84,50 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     raise ValueError(f"`{name}` must be one of {list(choices)}, got {value!r}.")
 
 
+def check_bounds(name: str, value: Any, n_targets: int | None = None) -> None:
+    """ValueError unless `value` is (low, high), finite and in order, for `n_targets` columns."""
+    try:
+        low, high = (np.asarray(bound, dtype=np.float64) for bound in value)
+    except (TypeError, ValueError):
+        low = high = np.asarray(np.nan)
+    ordered = np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()
+    fits = max(low.ndim, high.ndim) <= 1 and np.abs(np.append(low, high)).max() <= 1e50
+    if n_targets is not None and fits:
+        fits = all(bound.size in (1, n_targets) for bound in (low, high))
+    if not (ordered and fits):
+        raise ValueError(
+            f"`{name}` must be (low, high) with low < high: two finite numbers, or two arrays of"
+            f" one number a target, got {value!r}."
+        )
+
+
 # Rows and labels ----------------------------------------------------------------------------
 
 
-def check_rows(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
-    """Rows of `X` as a float64 or float32 array of finite numbers."""
-    return _validated(estimator, X, reset=reset)
+def check_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers."""
+    return _plain(_validated(estimator, X, reset=reset))
 
 
-def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
-    return _validated(estimator, X, y, reset=True)
+    X, y = _validated(estimator, X, y, reset=True)
+    return _plain(X), y
 
 
-def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
+def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
+    X, y = _validated(estimator, X, y, reset=True, multi_output=True, y_numeric=True)
+    return _plain(X), np.asarray(y, dtype=np.float64)
+
+
+def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
     """scikit-learn's validation, with our words where its own quote an entry or mislead."""
+    dtypes = [np.float64, np.float32]
     try:
-        return validate_data(estimator, X, *y, reset=reset, dtype=[np.float64, np.float32])
+        return validate_data(
+            estimator, X, *y, reset=reset, dtype=dtypes, accept_sparse="csr", **options
+        )
     except ValueError as error:
         message = str(error)
     except TypeError as error:
@@ -106,6 +136,21 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool) -> Any:
             raise
     # Raised out here, so that no chained exception carries the entry either.
     raise ValueError(_without_values(X, message))
+
+
+def _plain(X: Any) -> Any:
+    """`X` as a plain array (a memory map stays on disk), or as CSR without duplicates.
+
+    Norms are taken entry by entry: two entries in one place would be bounded one by one
+    and used as their sum. What `X` says about itself (`has_canonical_format`) is not believed.
+    """
+    if not sparse.issparse(X):
+        return np.asarray(X)
+    X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _without_values(X: Any, message: str) -> str:

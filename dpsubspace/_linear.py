@@ -1,96 +1,53 @@
-"""Private linear classifiers: full-batch DP-SGD without per-example gradients.
+"""Private linear classifiers: DP-SGD without per-example gradients.
 
-Design note. Both estimators are one fit: bound the rows, release their mean or not,
-train, map the weights back. They differ in the share of the budget that the mean gets
-(zero or not), so they share every line that a privacy claim rests on.
+Design note. Both estimators are one fit, that of :class:`LinearModel`. They differ in the
+share of the budget that the mean of the rows gets (zero or not), so they share every line
+that a privacy claim rests on.
 """
 
 from __future__ import annotations
 
-import math
-import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._array import Array, row_norms
-from dpsubspace._compat import CallbackSupportMixin, start_progress, with_callbacks
-from dpsubspace._gradients import LinearSource
+from dpsubspace._array import Array
+from dpsubspace._compat import with_callbacks
+from dpsubspace._features import FeatureBlock, Features
 from dpsubspace._inputs import (
     check_auto,
-    check_bool,
     check_choice,
     check_classes,
-    check_integer,
     check_real,
     check_rows,
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._losses import LOSSES
+from dpsubspace._linear_model import CENTRED_BIAS, Bounded, LinearModel, Releases
+from dpsubspace._losses import CLASSIFIER_LOSSES
 from dpsubspace._moments import noisy_mean
-from dpsubspace._noise import NEIGHBORING_RELATIONS, NoiseSource, as_noise
-from dpsubspace._privacy import (
-    PrivacyGuarantee,
-    calibrate,
-    composed,
-    default_delta,
-    epsilon_of,
-    gaussian,
-    non_private,
-    warn_about_delta,
-)
 from dpsubspace._scaling import ROW_NORMS, RowMap, Shift
-from dpsubspace._training import FlatStep, TrainingPlan, train
-from dpsubspace.exceptions import PrivacyWarning
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
 
 __all__ = ["DPSGDClassifier", "DPSGDFClassifier"]
 
-# The constant entry of centred rows, in units of the clip norm. Its gradient is this times
-# the residual, so that it alone does not fill what clipping lets through.
-_CENTRED_BIAS = 0.6
+
+def _has_probabilities(estimator: _LinearClassifier) -> bool:
+    loss = CLASSIFIER_LOSSES.get(estimator.loss)
+    if loss is not None and not loss.probabilistic:
+        raise AttributeError(
+            f"loss={estimator.loss!r} gives no probabilities: use decision_function, or"
+            " loss='log_loss'."
+        )
+    return True
 
 
-@dataclass(frozen=True)
-class _Budget:
-    """Noise multipliers of one fit and the event that they add up to.
-
-    A fit takes the number of its steps and whether it is private from here and not from
-    its parameters, so that what runs is what is charged.
-    """
-
-    n_iter: int
-    mean: float  # inf where there is no mean: a release that says nothing
-    step: float
-    event: DpEvent
-
-    @property
-    def private(self) -> bool:
-        return self.step > 0
-
-    @classmethod
-    def shared(cls, multiplier: float, n_iter: int, mean_share: float) -> _Budget:
-        """Split a Gaussian of `multiplier` between the mean and `n_iter` steps.
-
-        Shares are shares of mu^2 = 1 / multiplier^2, so the parts compose to it exactly.
-        """
-        step = multiplier * math.sqrt(n_iter / (1 - mean_share))
-        if not mean_share:
-            return cls(n_iter, math.inf, step, gaussian(step, n_iter))
-        mean = multiplier / math.sqrt(mean_share)
-        return cls(n_iter, mean, step, composed([gaussian(mean), gaussian(step, n_iter)]))
-
-
-class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class _LinearClassifier(ClassifierMixin, LinearModel):
     """What the private linear classifiers share: all but the private mean."""
 
-    privacy_unit = "row"
+    _losses = CLASSIFIER_LOSSES
 
     def __init__(
         self,
@@ -105,12 +62,15 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         momentum: float | str = "auto",
         average: bool = True,
         clip_norm: float | str = "auto",
+        batch_size: int | None = None,
         fit_intercept: bool = True,
         intercept_scaling: float = 0.5,
         row_norm: str | None = "l2",
         data_norm: float | None = None,
         class_weight: dict | None = None,
         classes: Any = None,
+        microbatch_size: int | None = None,
+        device: Any = "cpu",
         noise_multiplier: float | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -124,12 +84,15 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.momentum = momentum
         self.average = average
         self.clip_norm = clip_norm
+        self.batch_size = batch_size
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.row_norm = row_norm
         self.data_norm = data_norm
         self.class_weight = class_weight
         self.classes = classes
+        self.microbatch_size = microbatch_size
+        self.device = device
         self.noise_multiplier = noise_multiplier
         self.random_state = random_state
 
@@ -141,8 +104,9 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Private rows.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map is read chunk by chunk and never copied. Sparse
+            matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,)
             Private labels.
 
@@ -159,42 +123,12 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         return self._fit(X, y)
 
-    def privacy_event(
-        self,
-        n_samples: int | None = None,
-        n_features: int | None = None,
-        n_outputs: int | None = None,
-    ) -> DpEvent:
-        """Return what a fit would cost, before any data are seen.
-
-        Parameters
-        ----------
-        n_samples : int, optional
-            Number of private rows. Needed where ``delta="auto"``.
-        n_features : int, optional
-            Number of features. Not needed by this estimator.
-        n_outputs : int, optional
-            Number of outputs. Not needed by this estimator.
-
-        Returns
-        -------
-        DpEvent
-            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of its range, or a size that is needed was not given.
-        """
-        self._check_parameters()
-        return self._budget(n_samples).event
-
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows.
 
         Returns
@@ -210,7 +144,7 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows.
 
         Returns
@@ -222,12 +156,13 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         best = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
         return self.classes_[best.astype(np.intp)]
 
+    @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of the class probabilities of rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows.
 
         Returns
@@ -238,12 +173,13 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         with np.errstate(divide="ignore"):  # log 0 is -inf, as it should be
             return np.log(self.predict_proba(X))
 
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows.
 
         Returns
@@ -251,7 +187,12 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``; each row adds up to 1.
         """
-        return LOSSES[self.loss].predict(self._scores(X))
+        return CLASSIFIER_LOSSES[self.loss].predict(self._scores(X))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     # The fit --------------------------------------------------------------------------------
 
@@ -264,103 +205,55 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         X, y = check_rows_and_labels(self, X, y)
         classes, codes = check_classes(y, self.classes)
         log_weights = log_class_weights(self.class_weight, classes)
-        noise = as_noise(self.random_state)
-        budget = self._budget(len(X))
-        guarantee = self._guarantee(budget, noise, len(X), X.shape[1], len(classes))
-        n_outputs = LOSSES[self.loss].n_outputs(len(classes))
-        noise_ratio = budget.step * math.sqrt((X.shape[1] + 1) * n_outputs) / len(X)
-        self._warn(guarantee, noise_ratio, len(X))
-        row_map = self._row_map()
-        clip_norm = self._clip_norm(row_map) if budget.private else math.inf
-        # Whatever floating point has to say about single rows must not be heard.
-        with np.errstate(all="ignore"):
-            rows = row_map(X)
-            plan = self._plan(budget, noise_ratio, row_map, rows)
-            # From the first callback on, parameters may change: nothing that the noise
-            # depends on is read from them below.
-            after_step, finish = start_progress(self, budget.n_iter)
-            self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-            shift = self._shift(rows, row_map, budget, guarantee, noise, present)
-            features = rows if shift is None else shift.apply(rows)
-            penalised = np.zeros((features.shape[1], 1))
-            penalised[: X.shape[1]] = 1.0  # not the bias entries
-            weights = train(
-                plan,
-                FlatStep(clip_norm=clip_norm, present=present),
-                LinearSource(LOSSES[self.loss], features, codes),
-                np.zeros((features.shape[1], n_outputs)),
-                penalised,
-                noise=noise.child("steps"),
-                after_step=after_step,
-            )
-        finish()
-
+        how = "read from y" if self.classes is None else "given"
+        public = [f"set of labels ({len(classes)}, {how})"]
+        if self.row_norm == "clip":
+            public.append(f"bound on row norms ({self.data_norm:g})")
+        if self.class_weight is not None:
+            public.append("class weights")
+        trained = self._train(X, codes, len(classes), tuple(public), present)
+        weights, n_outputs = trained.weights, trained.weights.shape[1]
         offset = np.diff(log_weights) if n_outputs == 1 else log_weights
-        if shift is not None:
-            weights, constant = shift.undo(weights)
+        if trained.shift is not None:
+            weights, constant = trained.shift.undo(weights)
             offset = offset + constant
-            self.mean_ = shift.mean
+            self.mean_ = trained.shift.mean
         self.classes_ = classes
-        biased = row_map.bias is not None
+        biased = trained.bounded.row_map.bias is not None
         self.intercept_ = weights[-1].copy() if biased else np.zeros(n_outputs)
         self.offset_ = offset
-        self.n_iter_ = plan.n_iter
-        self.learning_rate_ = plan.learning_rate
-        self.clip_norm_ = clip_norm
-        self._fitted_row_map = row_map
+        self.n_iter_ = trained.plan.n_iter
+        self.learning_rate_ = trained.plan.learning_rate
+        self.clip_norm_ = trained.clip_norm
+        self._fitted_row_map = trained.bounded.row_map
         self.coef_ = np.ascontiguousarray(weights[: X.shape[1]].T)  # last: now it can predict
         return self
 
-    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
-        """Record the cost and forget an earlier fit, just before the first release."""
-        for name in ("coef_", "intercept_", "offset_", "mean_", "classes_"):
-            self.__dict__.pop(name, None)
-        self.privacy_ = guarantee
+    def _row_map(self) -> RowMap:
+        bias = float(self.intercept_scaling) if self.fit_intercept else None
+        return RowMap(norm=self.row_norm, data_norm=self.data_norm, bias=bias)
 
-    def _shift(
-        self,
-        rows: Array,
-        row_map: RowMap,
-        budget: _Budget,
-        guarantee: PrivacyGuarantee,
-        noise: NoiseSource,
-        present: np.ndarray | None,
-    ) -> Shift | None:
-        """Shift by a released mean, if the estimator buys one."""
-        return None
+    def _row_bound(self) -> float:
+        return self._row_map().bound
 
-    def _mean_share(self) -> float:
-        """Share of the budget (of mu^2) that a mean of the rows gets."""
-        return 0.0
+    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
+        return Bounded(self._row_map(), targets)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
-        rows = self._fitted_row_map(check_rows(self, X, reset=False))
-        n_features = self.coef_.shape[1]
-        scores = rows[:, :n_features] @ self.coef_.T.astype(rows.dtype) + self.offset_
-        if rows.shape[1] > n_features:
-            scores += rows[:, n_features:] * self.intercept_
-        return scores
+        X = check_rows(self, X, reset=False)
+        row_map = self._fitted_row_map
+        with np.errstate(all="ignore"):
+            factors = row_map.factors(X)[0]
+            weights = self.coef_.T
+            if row_map.bias is not None:
+                weights = np.concatenate([weights, self.intercept_[None, :]])
+            return FeatureBlock(X, factors, row_map.bias, None).scores(weights) + self.offset_
 
-    # Parameters and what follows from them --------------------------------------------------
+    # Parameters -----------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        """Raise ValueError for any parameter out of its range, before data are touched."""
-        if (self.epsilon is None) == (self.noise_multiplier is None):
-            raise ValueError(
-                "set either `epsilon` or `noise_multiplier` and leave the other None, got"
-                f" epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r}."
-            )
-        # Beyond these limits accountants lose digits, and no use is known.
-        if self.epsilon is None:
-            check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)
-        elif isinstance(self.epsilon, bool) or self.epsilon != math.inf:
-            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, include_low=True)
-        check_auto("delta", self.delta, low=1e-100, high=1)
-        check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
-        check_choice("loss", self.loss, list(LOSSES))
-        check_bool("fit_intercept", self.fit_intercept)
-        check_bool("average", self.average)
+        super()._check_parameters()
         check_choice("row_norm", self.row_norm, ROW_NORMS)
         if self.row_norm == "clip":
             hint = "row_norm='clip' needs it: a bound on row norms from public knowledge."
@@ -370,134 +263,15 @@ class _LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 f"`data_norm`={self.data_norm!r} bounds rows with row_norm='clip' only, got"
                 f" row_norm={self.row_norm!r}. Leave it None, or set row_norm='clip'."
             )
-        check_real("intercept_scaling", self.intercept_scaling, low=1e-50, high=1e50)
-        check_real("alpha", self.alpha, low=0, high=1e50, include_low=True)
-        if self.n_iter != "auto":
-            check_integer("n_iter", self.n_iter, low=1, high=10**9)
-        check_auto("learning_rate", self.learning_rate, low=0, high=1e50)
-        check_auto("clip_norm", self.clip_norm, low=1e-10, high=1e50)
-        check_auto("momentum", self.momentum, low=0, high=1, include_low=True)
-
-    def _row_map(self) -> RowMap:
-        bias = float(self.intercept_scaling) if self.fit_intercept else None
-        return RowMap(norm=self.row_norm, data_norm=self.data_norm, bias=bias)
-
-    def _delta(self, n_samples: int | None) -> float:
-        if self.delta != "auto":
-            return float(self.delta)
-        if n_samples is None:
-            raise ValueError("delta='auto' depends on `n_samples`: pass it, or set `delta`.")
-        return default_delta(check_integer("n_samples", n_samples, low=1))
-
-    def _n_iter(self) -> int:
-        if self.n_iter != "auto":
-            return int(self.n_iter)
-        # Without noise the run ends at a stationary point; the number is a safety net.
-        return 5_000 if self.epsilon == math.inf else 100
-
-    def _clip_norm(self, row_map: RowMap) -> float:
-        """Half the bound on a row: half the noise, which outweighs the gradients it shortens."""
-        return 0.5 * _scale(row_map) if self.clip_norm == "auto" else float(self.clip_norm)
-
-    def _budget(self, n_samples: int | None) -> _Budget:
-        """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
-        n_iter, share = self._n_iter(), self._mean_share()
-        if self.epsilon == math.inf:
-            return _Budget(n_iter, 0.0, 0.0, non_private())
-        if self.epsilon is not None:
-            multiplier = calibrate(
-                lambda m: _Budget.shared(m, n_iter, share).event,
-                epsilon=float(self.epsilon),
-                delta=self._delta(n_samples),
-                neighboring_relation=self.neighboring_relation,
+        if self.class_weight is not None and not self._losses[self.loss].probabilistic:
+            raise ValueError(
+                f"`class_weight` multiplies probabilities, which loss={self.loss!r} does not"
+                " give. Use loss='log_loss', or shift the scores by a public threshold."
             )
-        else:
-            step = float(self.noise_multiplier or 0.0)  # checked: one of the two is given
-            multiplier = step * math.sqrt((1 - share) / n_iter)
-        return _Budget.shared(multiplier, n_iter, share)
-
-    def _guarantee(
-        self, budget: _Budget, noise: NoiseSource, n_samples: int, n_features: int, n_classes: int
-    ) -> PrivacyGuarantee:
-        delta = self._delta(n_samples)
-        relation = self.neighboring_relation
-        epsilon = self.epsilon
-        if epsilon is None:
-            epsilon = epsilon_of(budget.event, delta, neighboring_relation=relation)
-        public = [
-            f"number of records ({n_samples})",
-            f"number and names of features ({n_features})",
-            f"set of labels ({n_classes}, {'read from y' if self.classes is None else 'given'})",
-        ]
-        if self.row_norm == "clip":
-            public.append(f"bound on row norms ({self.data_norm:g})")
-        if self.class_weight is not None:
-            public.append("class weights")
-        return PrivacyGuarantee(
-            event=budget.event,
-            epsilon=float(epsilon),
-            delta=delta,
-            neighboring_relation=relation,
-            unit=self.privacy_unit,
-            secure=noise.secure,
-            public=(*public, "all parameters but random_state", "that the data pass the checks"),
-        )
-
-    def _plan(
-        self, budget: _Budget, noise_ratio: float, row_map: RowMap, rows: Array
-    ) -> TrainingPlan:
-        """How to train; only without privacy is anything chosen from `rows`."""
-        momentum = 0.9 if budget.private else None
-        if self.momentum != "auto":
-            momentum = float(self.momentum)
-        if self.learning_rate != "auto":
-            learning_rate = float(self.learning_rate)
-        elif budget.private:
-            # In units in which a clipped gradient moves a score by about 1. The noisier a
-            # step (noise norm over the largest signal), the shorter the way worth going.
-            units = self._clip_norm(row_map) * _scale(row_map)
-            learning_rate = min(4.0, 0.6 / noise_ratio) / units
-            if self.alpha:
-                learning_rate = min(learning_rate, 1 / self.alpha)
-        else:
-            # A shift takes from the mean square of the rows, its constant adds to it.
-            constant = _CENTRED_BIAS * self._clip_norm(row_map)
-            sq_norm = float((row_norms(rows) ** 2).mean()) + constant**2
-            learning_rate = 1 / (LOSSES[self.loss].curvature * sq_norm + self.alpha)
-        return TrainingPlan(
-            n_iter=budget.n_iter,
-            noise_multiplier=budget.step,
-            n_samples=rows.shape[0],
-            learning_rate=learning_rate,
-            momentum=momentum,
-            alpha=float(self.alpha),
-            average=bool(self.average) and budget.private,
-            neighboring_relation=self.neighboring_relation,
-            tolerance=0.0 if budget.private else 1e-6,
-        )
-
-    def _warn(self, guarantee: PrivacyGuarantee, noise_ratio: float, n_samples: int) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
-        if guarantee.epsilon == math.inf:
-            return
-        warn_about_delta(guarantee.delta, n_samples, stacklevel=5)
-        if noise_ratio > 1:
-            warnings.warn(
-                f"the noise of a step is {noise_ratio:.2g} times the largest gradient that"
-                f" {n_samples} rows can have: expect a poor model. More rows, fewer features"
-                " or a larger epsilon help.",
-                PrivacyWarning,
-                stacklevel=5,
-            )
-
-
-def _scale(row_map: RowMap) -> float:
-    """Public size of a mapped row; rows that nothing bounds are taken to be of size 1."""
-    return row_map.bound if row_map.bound < math.inf else 1.0
 
 
 class DPSGDClassifier(_LinearClassifier):
-    """Differentially private logistic regression by full-batch DP-SGD.
+    """Differentially private linear classifier by DP-SGD.
 
     Each step sums the clipped gradients of all records and adds Gaussian noise. Gradients
     of a linear model are outer products, so they are clipped in closed form and a private
@@ -515,8 +289,10 @@ class DPSGDClassifier(_LinearClassifier):
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The
         second needs twice the noise. The number of records is public in both.
-    loss : {"log_loss"}, default="log_loss"
-        Multinomial log loss, which for two classes is the logistic loss.
+    loss : {"log_loss", "hinge"}, default="log_loss"
+        Multinomial log loss (for two classes the logistic loss), or the margin loss of
+        support vector machines (Crammer and Singer's for more than two), which gives
+        no probabilities.
     alpha : float, default=1e-4
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
@@ -533,6 +309,9 @@ class DPSGDClassifier(_LinearClassifier):
         Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record. "auto" is half the bound on a row.
+    batch_size : int or None, default=None
+        Expected size of the Poisson batch of a step; None takes all records at every step,
+        which needs the least noise. Smaller batches make steps cheaper.
     fit_intercept : bool, default=True
         Whether to append a bias entry to the rows.
     intercept_scaling : float, default=0.5
@@ -550,6 +329,12 @@ class DPSGDClassifier(_LinearClassifier):
     classes : array-like or None, default=None
         Public list of all labels. None reads it from `y`, and the guarantee then assumes
         that the set of labels is public.
+    microbatch_size : int or None, default=None
+        Records to have in memory at once, rounded up to a multiple of 128, 65,536 at most;
+        no more than memory and time depend on it. None leaves it to the device.
+    device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
+        Where to train. "cpu" uses NumPy, anything else torch, with the same arithmetic and
+        noise. "auto" takes a GPU if there is one. Fitted attributes are NumPy arrays.
     noise_multiplier : float or None, default=None
         For experts, with ``epsilon=None``: noise standard deviation of a step over
         `clip_norm`.
@@ -651,8 +436,10 @@ class DPSGDFClassifier(_LinearClassifier):
         second needs twice the noise. The number of records is public in both.
     mean_share : float or "auto", default="auto"
         Share in (0, 1) of the budget (of mu^2) that the mean gets. "auto" is 0.05.
-    loss : {"log_loss"}, default="log_loss"
-        Multinomial log loss, which for two classes is the logistic loss.
+    loss : {"log_loss", "hinge"}, default="log_loss"
+        Multinomial log loss (for two classes the logistic loss), or the margin loss of
+        support vector machines (Crammer and Singer's for more than two), which gives
+        no probabilities.
     alpha : float, default=1e-4
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
@@ -669,6 +456,9 @@ class DPSGDFClassifier(_LinearClassifier):
         Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record. "auto" is half the bound on a row.
+    batch_size : int or None, default=None
+        Expected size of the Poisson batch of a step; None takes all records at every step,
+        which needs the least noise. Smaller batches make steps cheaper.
     fit_intercept : bool, default=True
         Whether to append a bias entry to the rows, and a constant to the centred rows.
     intercept_scaling : float, default=0.5
@@ -686,6 +476,12 @@ class DPSGDFClassifier(_LinearClassifier):
     classes : array-like or None, default=None
         Public list of all labels. None reads it from `y`, and the guarantee then assumes
         that the set of labels is public.
+    microbatch_size : int or None, default=None
+        Records to have in memory at once, rounded up to a multiple of 128, 65,536 at most;
+        no more than memory and time depend on it. None leaves it to the device.
+    device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
+        Where to train. "cpu" uses NumPy, anything else torch, with the same arithmetic and
+        noise. "auto" takes a GPU if there is one. Fitted attributes are NumPy arrays.
     noise_multiplier : float or None, default=None
         For experts, with ``epsilon=None``: noise standard deviation of a step over
         `clip_norm`. The mean's follows from `mean_share`.
@@ -778,12 +574,15 @@ class DPSGDFClassifier(_LinearClassifier):
         momentum: float | str = "auto",
         average: bool = True,
         clip_norm: float | str = "auto",
+        batch_size: int | None = None,
         fit_intercept: bool = True,
         intercept_scaling: float = 0.5,
         row_norm: str | None = "l2",
         data_norm: float | None = None,
         class_weight: dict | None = None,
         classes: Any = None,
+        microbatch_size: int | None = None,
+        device: Any = "cpu",
         noise_multiplier: float | None = None,
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -798,12 +597,15 @@ class DPSGDFClassifier(_LinearClassifier):
             momentum=momentum,
             average=average,
             clip_norm=clip_norm,
+            batch_size=batch_size,
             fit_intercept=fit_intercept,
             intercept_scaling=intercept_scaling,
             row_norm=row_norm,
             data_norm=data_norm,
             class_weight=class_weight,
             classes=classes,
+            microbatch_size=microbatch_size,
+            device=device,
             noise_multiplier=noise_multiplier,
             random_state=random_state,
         )
@@ -818,25 +620,17 @@ class DPSGDFClassifier(_LinearClassifier):
                 " private. Use row_norm='l2', or 'clip' with a public data_norm."
             )
 
-    def _mean_share(self) -> float:
+    def _share_before(self) -> float:
         return 0.05 if self.mean_share == "auto" else float(self.mean_share)
 
-    def _shift(
-        self,
-        rows: Array,
-        row_map: RowMap,
-        budget: _Budget,
-        guarantee: PrivacyGuarantee,
-        noise: NoiseSource,
-        present: np.ndarray | None,
-    ) -> Shift | None:
+    def _shift(self, features: Features, bound: float, releases: Releases) -> Shift | None:
         mean = noisy_mean(
-            rows,
-            row_map.bound,
-            budget.mean,
-            noise=noise.child("mean"),
-            neighboring_relation=guarantee.neighboring_relation,
-            present=present,
+            features,
+            bound,
+            releases.budget.before,
+            noise=releases.noise.child("mean"),
+            neighboring_relation=releases.neighboring_relation,
+            present=releases.present,
         )
-        constant = None if row_map.bias is None else _CENTRED_BIAS * self._clip_norm(row_map)
+        constant = CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
         return Shift(mean, constant)

@@ -1,7 +1,8 @@
-"""Losses of linear models: stateless values with the same four methods each.
+"""Losses of linear models: stateless values with the same members each.
 
-Targets are what the estimators pass: class indices (n,). Scores are (n, n_outputs). A
-loss is added as one frozen dataclass and one row of :data:`LOSSES`.
+Targets are what the estimators pass: class indices (n,) to classifiers' losses, scaled
+targets (n, n_outputs) to regressors'. Scores are (n, n_outputs). A loss is added as one
+frozen dataclass and one row of :data:`CLASSIFIER_LOSSES` or :data:`REGRESSOR_LOSSES`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpsubspace._array import Array, namespace
+from dpsubspace._array import Array, namespace, record_index
 
-__all__ = ["LOSSES", "LogLoss", "Loss"]
+__all__ = ["CLASSIFIER_LOSSES", "REGRESSOR_LOSSES", "Hinge", "Huber", "LogLoss", "Loss", "Squared"]
 
 
 class Loss(Protocol):
     """Per-record loss of a score, its derivative and the prediction it stands for."""
 
     curvature: float
-    """Bound on the largest eigenvalue of the second derivative by scores."""
+    """Bound on the largest eigenvalue of the second derivative by scores; inf where it jumps."""
 
-    def n_outputs(self, n_classes: int) -> int:
-        """Columns of scores for `n_classes` classes."""
+    probabilistic: bool
+    """Whether `predict` gives class probabilities."""
+
+    def n_outputs(self, n_targets: int) -> int:
+        """Columns of scores for so many classes (or columns of targets)."""
         ...
 
     def value(self, y: Array, scores: Array) -> Array:
@@ -29,11 +33,11 @@ class Loss(Protocol):
         ...
 
     def residual(self, y: Array, scores: Array) -> Array:
-        """Derivative of each record's loss by its scores, (n, n_outputs)."""
+        """Derivative of each record's loss by its scores, (n, n_outputs), a new array."""
         ...
 
     def predict(self, scores: Array) -> Array:
-        """Class probabilities, (n, n_classes)."""
+        """Class probabilities (n, n_classes), or the scores themselves."""
         ...
 
 
@@ -45,30 +49,28 @@ class LogLoss:
     """
 
     curvature = 0.5
+    probabilistic = True
 
-    def n_outputs(self, n_classes: int) -> int:
+    def n_outputs(self, n_targets: int) -> int:
         """One column for two classes, one a class for more."""
-        return 1 if n_classes == 2 else n_classes
+        return _class_columns(n_targets)
 
     def value(self, y: Array, scores: Array) -> Array:
         """-log p(y), without overflow."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
-            z = scores[:, 0]
-            margin = xp.where(y == 1, z, -z)
+            margin = _binary_margin(xp, y, scores)
             return xp.log1p(xp.exp(-xp.abs(margin))) + xp.clip(-margin, min=0.0)
         top = xp.max(scores, axis=1)
         log_total = top + xp.log(xp.sum(xp.exp(scores - top[:, None]), axis=1))
-        return log_total - scores[xp.arange(y.shape[0]), y]
+        return log_total - _of_class(scores, y)
 
     def residual(self, y: Array, scores: Array) -> Array:
         """Probabilities less onehot(y)."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
             return _sigmoid(xp, scores) - xp.astype(y, scores.dtype)[:, None]
-        out = _softmax(xp, scores)
-        out[xp.arange(y.shape[0]), y] -= 1
-        return out
+        return _less_onehot(_softmax(xp, scores), y)
 
     def predict(self, scores: Array) -> Array:
         """Class probabilities, each row adding up to 1."""
@@ -77,6 +79,131 @@ class LogLoss:
             positive = _sigmoid(xp, scores)
             return xp.concat([1 - positive, positive], axis=1)
         return _softmax(xp, scores)
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """Margin loss of support vector machines; for more than two classes Crammer and Singer's.
+
+    ``max(0, 1 - margin)`` with the margin ``y z`` of two classes, or ``z_y`` less the highest
+    other score. The residual is 0, or of norm 1 (two classes) or sqrt(2).
+    """
+
+    curvature = float("inf")
+    probabilistic = False
+
+    def n_outputs(self, n_targets: int) -> int:
+        """One column for two classes, one a class for more."""
+        return _class_columns(n_targets)
+
+    def value(self, y: Array, scores: Array) -> Array:
+        """max(0, 1 - margin)."""
+        return namespace(scores).clip(1 - self._margin_and_rival(y, scores)[0], min=0.0)
+
+    def residual(self, y: Array, scores: Array) -> Array:
+        """Within the margin, the best rival's onehot less that of y; else 0."""
+        xp = namespace(scores)
+        margin, rival = self._margin_and_rival(y, scores)
+        inside = xp.astype(margin < 1, scores.dtype)[:, None]
+        if scores.shape[1] == 1:
+            return inside * (1 - 2 * xp.astype(y, scores.dtype))[:, None]
+        out = xp.zeros_like(scores)
+        out[record_index(y), rival] = 1
+        return inside * _less_onehot(out, y)
+
+    def predict(self, scores: Array) -> Array:
+        """Return the scores themselves."""
+        return scores
+
+    def _margin_and_rival(self, y: Array, scores: Array) -> tuple[Array, Array | None]:
+        xp = namespace(scores)
+        if scores.shape[1] == 1:
+            return _binary_margin(xp, y, scores), None
+        own = _of_class(scores, y)
+        others = xp.where(_onehot(xp, y, scores) > 0, xp.full_like(scores, -xp.inf), scores)
+        return own - xp.max(others, axis=1), xp.argmax(others, axis=1)
+
+
+@dataclass(frozen=True)
+class Squared:
+    """Half the squared error, summed over columns of targets. Residuals are unbounded."""
+
+    curvature = 1.0
+    probabilistic = False
+
+    def n_outputs(self, n_targets: int) -> int:
+        """One column a target."""
+        return n_targets
+
+    def value(self, y: Array, scores: Array) -> Array:
+        """|z - y|^2 / 2."""
+        return namespace(scores).sum((scores - y) ** 2, axis=1) / 2
+
+    def residual(self, y: Array, scores: Array) -> Array:
+        """Scores less targets."""
+        return scores - y
+
+    def predict(self, scores: Array) -> Array:
+        """Return the scores themselves."""
+        return scores
+
+
+@dataclass(frozen=True)
+class Huber:
+    """Squared error that grows linearly beyond `threshold`, column by column.
+
+    Parameters
+    ----------
+    threshold : float
+        In units of the scaled targets, of which the range is [-1, 1].
+    """
+
+    threshold: float = 0.1
+    curvature = 1.0
+    probabilistic = False
+
+    def n_outputs(self, n_targets: int) -> int:
+        """One column a target."""
+        return n_targets
+
+    def value(self, y: Array, scores: Array) -> Array:
+        """e^2 / 2 up to the threshold h, h (|e| - h / 2) beyond."""
+        xp = namespace(scores)
+        error = xp.abs(scores - y)
+        small = xp.clip(error, max=self.threshold)
+        return xp.sum(small * (error - small / 2), axis=1)
+
+    def residual(self, y: Array, scores: Array) -> Array:
+        """Scores less targets, no larger than the threshold."""
+        return namespace(scores).clip(scores - y, -self.threshold, self.threshold)
+
+    def predict(self, scores: Array) -> Array:
+        """Return the scores themselves."""
+        return scores
+
+
+def _class_columns(n_classes: int) -> int:
+    return 1 if n_classes == 2 else n_classes
+
+
+def _binary_margin(xp, y: Array, scores: Array) -> Array:
+    """Score of one column towards the class of y."""
+    return xp.where(y == 1, scores[:, 0], -scores[:, 0])
+
+
+def _of_class(scores: Array, y: Array) -> Array:
+    """Score of the class of each record."""
+    return scores[record_index(y), y]
+
+
+def _less_onehot(out: Array, y: Array) -> Array:
+    """`out`, changed in place, less 1 in the column of each record's class."""
+    out[record_index(y), y] -= 1
+    return out
+
+
+def _onehot(xp, y: Array, scores: Array) -> Array:
+    return -_less_onehot(xp.zeros_like(scores), y)
 
 
 def _sigmoid(xp, z: Array) -> Array:
@@ -92,4 +219,5 @@ def _softmax(xp, z: Array) -> Array:
     return out
 
 
-LOSSES: dict[str, Loss] = {"log_loss": LogLoss()}
+CLASSIFIER_LOSSES: dict[str, Loss] = {"log_loss": LogLoss(), "hinge": Hinge()}
+REGRESSOR_LOSSES: dict[str, Loss] = {"squared_error": Squared(), "huber": Huber()}

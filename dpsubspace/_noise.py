@@ -21,11 +21,12 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import Array, as_like
+from dpsubspace._array import Array, Total, as_like
 
 __all__ = [
     "NEIGHBORING_RELATIONS",
     "BoundedSum",
+    "DisjointTotal",
     "NoiseSource",
     "SecureNoise",
     "SeededNoise",
@@ -48,6 +49,10 @@ class NoiseSource(Protocol):
         """Independent N(0, scale^2) entries, as an array like `like`."""
         ...
 
+    def poisson_sample(self, n: int, rate: float) -> np.ndarray:
+        """Sorted indices of a batch that each of `n` records enters with probability `rate`."""
+        ...
+
     def child(self, name: str) -> NoiseSource:
         """Independent stream called `name`; adding a name shifts no other stream."""
         ...
@@ -68,6 +73,14 @@ class SecureNoise:
         """Independent N(0, scale^2) entries, as an array like `like`."""
         pair = _system_normals((2, *shape))
         return as_like((pair[0] + pair[1]) * (scale / math.sqrt(2)), like)
+
+    def poisson_sample(self, n: int, rate: float) -> np.ndarray:
+        """Sorted indices of a batch that each of `n` records enters with probability `rate`.
+
+        What is in a batch must stay as unknown as the noise, so it comes from the same bits.
+        """
+        bits = np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
+        return np.flatnonzero((bits >> np.uint64(11)) * 2.0**-53 < rate)
 
     def child(self, name: str) -> SecureNoise:
         """Return itself: draws of a stateless source are independent already."""
@@ -102,6 +115,10 @@ class SeededNoise:
     def gaussian(self, shape: tuple[int, ...], scale: float, like: Array) -> Array:
         """Independent N(0, scale^2) entries, as an array like `like`."""
         return as_like(self._rng.standard_normal(shape) * scale, like)
+
+    def poisson_sample(self, n: int, rate: float) -> np.ndarray:
+        """Sorted indices of a batch that each of `n` records enters with probability `rate`."""
+        return np.flatnonzero(self._rng.random(n) < rate)
 
     def child(self, name: str) -> SeededNoise:
         """Independent stream called `name`, the same whenever it is asked for."""
@@ -152,20 +169,47 @@ class BoundedSum:
                 f" got {self.norm_bound} and {self.replace_bound}."
             )
 
-    def unit(self, neighboring_relation: str) -> float:
+    def unit(self, neighboring_relation: str, *, sampled: bool = False) -> float:
         """Noise standard deviation that a multiplier of 1 stands for.
 
         Accountants take a Gaussian event's multiplier against the norm of a record and
         double the sensitivity themselves under ``"replace_one"``: the unit is therefore
-        half of `replace_bound` there, so that one event is right under both relations.
+        half of `replace_bound` there, so that one event is right under both relations. For
+        a batch that a record may have missed, the norm of what it brings counts as well.
         """
         if neighboring_relation == "zero_out":
             return self.norm_bound
-        return self.replace_bound / 2
+        half = self.replace_bound / 2
+        return max(self.norm_bound, half) if sampled else half
+
+
+class DisjointTotal:
+    """Total of sums over disjoint records, as they come: a record is in one, whose bounds hold."""
+
+    def __init__(self) -> None:
+        self._total = Total()
+        self._bounds = (0.0, 0.0)
+
+    def add(self, part: BoundedSum) -> None:
+        """Add a sum over records that no other part holds."""
+        self._total.add(part.value)
+        self._bounds = (
+            max(self._bounds[0], part.norm_bound),
+            max(self._bounds[1], part.replace_bound),
+        )
+
+    def bounded_sum(self) -> BoundedSum:
+        """Return what has been added, with the bounds that hold for all of it."""
+        return BoundedSum(self._total.value, *self._bounds)
 
 
 def release(
-    total: BoundedSum, noise_multiplier: float, noise: NoiseSource, *, neighboring_relation: str
+    total: BoundedSum,
+    noise_multiplier: float,
+    noise: NoiseSource,
+    *,
+    neighboring_relation: str,
+    sampled: bool = False,
 ) -> Array:
     """Add the noise that makes `total` a Gaussian mechanism of `noise_multiplier`.
 
@@ -174,12 +218,14 @@ def release(
     total : BoundedSum
         What to release, with its sensitivity.
     noise_multiplier : float
-        Noise standard deviation in units of ``total.unit(neighboring_relation)``. Zero
+        Noise standard deviation in units of ``total.unit(neighboring_relation, ...)``. Zero
         adds nothing: the result is then *not private* (``epsilon=inf`` runs so).
     noise : NoiseSource
         Where the noise is drawn.
     neighboring_relation : {"zero_out", "replace_one"}
         Relation that the guarantee is for.
+    sampled : bool, default=False
+        Whether the sum is over a Poisson batch.
 
     Returns
     -------
@@ -191,11 +237,14 @@ def release(
     Privacy: one record moves ``total.value`` by at most ``norm_bound`` (zero_out) or
     ``replace_bound`` (replace_one) in L2 norm, so the output is 1/noise_multiplier-GDP
     or 2/noise_multiplier-GDP respectively (Dong, Roth, Su, 2022, Theorem 2.7). Event:
-    ``GaussianDpEvent(noise_multiplier)``.
+    ``GaussianDpEvent(noise_multiplier)``, inside a ``PoissonSampledDpEvent`` for a batch.
+    Under replace_one that event stands for a record whose contributions in the two data sets
+    are opposite and as long as they can be, which is the worst case (Lebeda, Regehr,
+    Kamath, Steinke, 2024); hence the larger unit there.
     """
     if noise_multiplier == 0:
         return total.value
-    scale = noise_multiplier * total.unit(neighboring_relation)
+    scale = noise_multiplier * total.unit(neighboring_relation, sampled=sampled)
     if not (0 < scale < math.inf):
         raise ValueError(f"the noise scale must be positive and finite, got {scale}.")
     return total.value + noise.gaussian(total.value.shape, scale, total.value)

@@ -22,6 +22,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scipy.optimize import brentq
 from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import Binarizer, Normalizer
 
@@ -40,6 +41,7 @@ __all__ = [
     "epsilon_of",
     "gaussian",
     "non_private",
+    "sampled_gaussian",
     "warn_about_delta",
 ]
 
@@ -62,6 +64,17 @@ def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
     return event if count == 1 else SelfComposedDpEvent(event, int(count))
 
 
+def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) -> DpEvent:
+    """Event of `count` Gaussian releases, each on a Poisson batch (all records at rate 1)."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+
+    if sample_rate == 1:
+        return gaussian(noise_multiplier, count)
+    step = GaussianDpEvent(float(noise_multiplier))
+    event = PoissonSampledDpEvent(float(sample_rate), step)
+    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+
 def composed(events: Iterable[DpEvent]) -> DpEvent:
     """Event of all `events` on the same records; a single one stays itself."""
     from dp_accounting import ComposedDpEvent, NoOpDpEvent
@@ -79,10 +92,12 @@ def non_private() -> DpEvent:
     return NonPrivateDpEvent()
 
 
-def _sq_mu(event: DpEvent) -> float | None:
+def _sq_mu(event: DpEvent, *, approximate: bool = False) -> float | None:
     """Square of mu where `event` is a Gaussian mechanism composed any number of times.
 
-    None for anything else. Multipliers are taken against the norm of one record.
+    None for anything else. Multipliers are taken against the norm of one record. With
+    `approximate`, sampled Gaussians count by their central limit (Bu, Dong, Long, Su, 2020),
+    which is good enough to start a search from and nothing else.
     """
     import dp_accounting as dpa
 
@@ -98,11 +113,15 @@ def _sq_mu(event: DpEvent) -> float | None:
     if isinstance(event, dpa.SelfComposedDpEvent):
         if not (isinstance(event.count, Integral) and event.count >= 1):
             raise PrivacyError(f"an event must run a whole number of times, not {event.count}.")
-        part = _sq_mu(event.event)
+        part = _sq_mu(event.event, approximate=approximate)
         return None if part is None else part * event.count
     if isinstance(event, dpa.ComposedDpEvent):
-        parts = [_sq_mu(part) for part in event.events]
+        parts = [_sq_mu(part, approximate=approximate) for part in event.events]
         return None if None in parts else math.fsum(parts)  # type: ignore[arg-type]
+    if approximate and isinstance(event, dpa.PoissonSampledDpEvent):
+        inner = _sq_mu(event.event)
+        if inner is not None:
+            return event.sampling_probability**2 * math.expm1(min(inner, 700.0))
     return None
 
 
@@ -112,6 +131,10 @@ def describe(event: DpEvent) -> str:
 
     if isinstance(event, dpa.GaussianDpEvent):
         return f"Gaussian noise, multiplier {_rounded(event.noise_multiplier, math.floor)}"
+    if isinstance(event, dpa.PoissonSampledDpEvent):
+        return (
+            f"on a Poisson batch of rate {event.sampling_probability:.4g}: {describe(event.event)}"
+        )
     if isinstance(event, dpa.SelfComposedDpEvent):
         return f"{event.count} x ({describe(event.event)})"
     if isinstance(event, dpa.ComposedDpEvent):
@@ -135,7 +158,6 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
         If no accountant here supports the event under the relation.
     """
     import dp_accounting as dpa
-    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
     sq_mu = _sq_mu(event)
     if sq_mu is not None:
@@ -144,12 +166,30 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
         if mu == 0 or mu == math.inf:
             return mu
         return float(dpa.get_epsilon_gaussian(1 / mu, delta))
+    grid = _grid_for(1.0)
+    cost = _pld_epsilon(event, delta, neighboring_relation, grid)
+    while (finer := _grid_for(cost)) < grid / 2:  # small epsilons need a fine grid, and show it
+        grid, cost = finer, _pld_epsilon(event, delta, neighboring_relation, finer)
+    return cost
+
+
+def _grid_for(epsilon: float) -> float:
+    """Discretisation of the PLD accountant; results are upper bounds at any value."""
+    return min(1e-2, max(1e-5, epsilon / 1000))
+
+
+def _pld_epsilon(event: DpEvent, delta: float, neighboring_relation: str, grid: float) -> float:
+    """Upper bound on the epsilon of `event` by privacy loss distributions."""
+    import dp_accounting as dpa
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+
     relation = {
         "zero_out": dpa.NeighboringRelation.REPLACE_SPECIAL,
         "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
     }[neighboring_relation]
     try:
-        return float(PLDAccountant(relation).compose(event).get_epsilon(delta))
+        accountant = PLDAccountant(relation, value_discretization_interval=grid)
+        return float(accountant.compose(event).get_epsilon(delta))
     except dpa.UnsupportedEventError as error:
         raise PrivacyError(
             f"the PLD accountant does not support {event} under {neighboring_relation!r};"
@@ -166,10 +206,12 @@ def calibrate(
 ) -> float:
     """Least noise multiplier at which ``make_event(multiplier)`` costs at most `epsilon`.
 
-    The event must be a composition of Gaussians whose mu^2 is ``a + b / multiplier^2``
-    (a fixed part and a part that the multiplier scales), which has a closed form. The
-    result is inflated until the evaluated epsilon is at most the target, so rounding
-    is always on the private side.
+    For a composition of Gaussians, of which mu^2 is ``a + b / multiplier^2`` (a fixed part and
+    a part that the multiplier scales), by a closed form. Otherwise by a search from the
+    central-limit approximation upwards, within one part in a thousand: at multipliers
+    far below the answer the accountant would take minutes and gigabytes. The result is
+    inflated until the evaluated epsilon is at most the target, so rounding is always
+    on the private side.
 
     Raises
     ------
@@ -178,19 +220,17 @@ def calibrate(
     """
     import dp_accounting as dpa
 
-    at_one, at_two = _sq_mu(make_event(1.0)), _sq_mu(make_event(2.0))
-    if at_one is None or at_two is None:
-        raise PrivacyError("only compositions of Gaussian mechanisms can be calibrated.")
-    scaled = (at_one - at_two) * 4 / 3
-    fixed = max(0.0, at_one - scaled)
     budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
     budget /= 4 if neighboring_relation == "replace_one" else 1
-    if fixed > 0 and fixed >= budget * (1 - 1e-9):
-        raise PrivacyBudgetError(
-            f"nothing of epsilon={epsilon:.4g} at delta={delta:.3g} is left beside what is"
-            " spent already; use a larger epsilon."
-        )
-    multiplier = math.sqrt(scaled / (budget - fixed))
+    at_one, at_two = (_sq_mu(make_event(multiplier)) for multiplier in (1.0, 2.0))
+    if at_one is None or at_two is None:
+        multiplier = _search(make_event, budget, epsilon, delta, neighboring_relation)
+    else:
+        scaled = (at_one - at_two) * 4 / 3
+        fixed = max(0.0, at_one - scaled)
+        if fixed > 0 and fixed >= budget * (1 - 1e-9):
+            raise _nothing_left(epsilon, delta)
+        multiplier = math.sqrt(scaled / (budget - fixed))
     inflation = 1e-15
     while (
         epsilon_of(make_event(multiplier), delta, neighboring_relation=neighboring_relation)
@@ -199,6 +239,59 @@ def calibrate(
         multiplier *= 1 + inflation
         inflation *= 2
     return multiplier
+
+
+def _search(
+    make_event: Callable[[float], DpEvent],
+    sq_mu: float,
+    epsilon: float,
+    delta: float,
+    neighboring_relation: str,
+) -> float:
+    """Multiplier of an event that only the PLD accountant can count, from above."""
+    grid = _grid_for(epsilon)
+
+    def excess(log_multiplier: float) -> float:
+        event = make_event(math.exp(log_multiplier))
+        cost = _pld_epsilon(event, delta, neighboring_relation, grid)
+        return math.log(max(cost, 1e-300) / epsilon)
+
+    # The approximation says too little noise, and the less the fewer steps there are.
+    low = _approximate_log_multiplier(make_event, sq_mu)
+    over = excess(low)
+    while over <= 0:
+        low -= 0.1
+        over = excess(low)
+    high = low + min(0.5, max(0.02, over))
+    while excess(high) > 0:
+        low, high = high, high + 2 * (high - low)
+        if high > math.log(1e9):
+            raise _nothing_left(epsilon, delta)
+    root: Any = brentq(excess, low, high, xtol=5e-4)
+    return math.exp(float(root) + 5e-4)
+
+
+def _approximate_log_multiplier(make_event: Callable[[float], DpEvent], sq_mu: float) -> float:
+    """Logarithm of the multiplier at which the event costs `sq_mu` by its central limit."""
+
+    def excess(log_multiplier: float) -> float:
+        cost = _sq_mu(make_event(math.exp(log_multiplier)), approximate=True)
+        if cost is None:
+            raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
+        return math.log(cost / sq_mu)
+
+    low, high = math.log(1e-1), math.log(1e9)
+    if excess(high) > 0 or excess(low) < 0:
+        return 0.0
+    root: Any = brentq(excess, low, high, xtol=1e-3)
+    return float(root)
+
+
+def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
+    return PrivacyBudgetError(
+        f"nothing of epsilon={epsilon:.4g} at delta={delta:.3g} is left beside what is"
+        " spent already; use a larger epsilon."
+    )
 
 
 def default_delta(n_samples: int) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsubspace._array import Array, as_like, namespace, row_chunks
+from dpsubspace._array import EPS, Array, eps_of, namespace, row_norms
 
 __all__ = ["ROW_NORMS", "RowMap", "Shift"]
 
@@ -20,7 +20,7 @@ ROW_NORMS = ("l2", "clip", None)
 
 @dataclass(frozen=True, kw_only=True)
 class RowMap:
-    """Append the bias entry to each row, then bound the two together.
+    """Append the bias entry to each row, then bound the two together by one factor.
 
     Scaling a row together with its bias entry multiplies every affine score
     ``w @ x + b`` of that row by one positive number, so each affine decision boundary
@@ -29,12 +29,12 @@ class RowMap:
 
     Parameters
     ----------
-    norm : {"l2", "clip", None}
+    norm : {"l2", "clip", "ball", None}
         ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the
         factor that brings the norm of x down to `data_norm`, where it is above;
-        None leaves rows as they are.
+        ``"ball"`` does that and divides by `data_norm`; None leaves rows as they are.
     data_norm : float or None
-        Public bound on the norm of x, for ``"clip"``.
+        Public or released bound on the norm of x, for ``"clip"`` and ``"ball"``.
     bias : float or None
         Public value of the bias entry; None appends no entry.
     """
@@ -48,49 +48,43 @@ class RowMap:
         """Most that the norm of a mapped row can be (inf where rows are left alone)."""
         if self.norm == "l2":
             return 1.0
-        if self.norm == "clip":  # the bias entry may round up in the dtype of the rows
-            return float(np.hypot(self.data_norm or 0.0, (self.bias or 0.0) * (1 + 1e-6)))
+        if self.norm == "clip":
+            return float(np.hypot(self.data_norm or 0.0, self.bias or 0.0))
+        if self.norm == "ball":
+            return float(np.hypot(1.0, (self.bias or 0.0) / (self.data_norm or 1.0)))
         return np.inf
 
-    def __call__(self, X: Array) -> Array:
-        """Mapped rows of `X`, a new array of shape (n_samples, n_features [+ 1])."""
-        xp = namespace(X)
-        width = X.shape[1] + (self.bias is not None)
-        out = xp.empty((X.shape[0], width), dtype=X.dtype)
-        for rows in row_chunks(X):
-            out[rows, :] = self._map(xp, X[rows, :], width)
-        return out
+    def factors(self, X: Array) -> tuple[Array, Array]:
+        """Factor of each row and norm of the mapped row, both float64 of shape (n,).
 
-    def _map(self, xp, X: Array, width: int) -> Array:
-        block = xp.empty((X.shape[0], width), dtype=xp.float64)
-        block[:, : X.shape[1]] = X
-        if self.bias is not None:
-            block[:, X.shape[1] :] = self.bias
-        if self.norm is None:
-            return xp.astype(block, X.dtype)
-        # Norms are taken of what bounds the row: all of it, or (to clip) its features.
-        measured = block if self.norm == "l2" else block[:, : X.shape[1]]
-        largest = xp.max(xp.abs(measured), axis=1)[:, None]
-        largest = xp.where(largest > 0, largest, xp.ones_like(largest))
-        scaled = measured / largest  # entries in [-1, 1]: squares neither overflow nor vanish
-        norms = xp.sqrt(xp.sum(scaled * scaled, axis=1))[:, None]
-        # Casting rounds entries up by at most eps/2: shrink first, so that the bound
-        # holds for the numbers that are actually summed.
-        shrink = 1 - 2 * float(xp.finfo(X.dtype).eps)
+        A row so long or so short that its factor has no exact counterpart in the dtype
+        of the rows (norms outside 1e-30 .. 1e30 in float32, 1e-290 .. 1e290 in
+        float64) counts as a row of zeros, its bias entry included.
+        """
+        norms = row_norms(X)
+        xp = namespace(norms)
+        joint = xp.hypot(norms, xp.full_like(norms, self.bias or 0.0)) * (1 + 4 * EPS)
+        # Rounded in the dtype of the rows, a factor grows by at most eps / 2: shrink first,
+        # so that the bound holds for the numbers that are used.
+        shrink = 1 - 4 * eps_of(X)
         if self.norm == "l2":
-            mapped = scaled * (shrink / xp.where(norms > 0, norms, xp.ones_like(norms)))
+            factors = shrink / xp.where(joint > 0, joint, xp.ones_like(joint))
+        elif self.norm == "clip":
+            factors = shrink * (self.data_norm or 0.0) / xp.clip(norms, min=self.data_norm)
+        elif self.norm == "ball":
+            factors = shrink / xp.clip(norms, min=self.data_norm)
         else:
-            limit = shrink * float(self.data_norm or 0.0)
-            over = norms > limit / xp.clip(largest, min=1e-200)  # no overflow at denormals
-            ones = xp.ones_like(norms)
-            factor = limit / xp.where(over, norms, ones)
-            mapped = xp.where(over, block / xp.where(over, largest, ones) * factor, block)
-        return xp.astype(mapped, X.dtype)
+            factors = xp.ones_like(norms)
+        limit = 1e30 if eps_of(X) > 1e-10 else 1e290
+        usable = (factors > 1 / limit) & (factors < limit) & (joint > 0)
+        factors = xp.where(usable, factors, xp.zeros_like(factors))
+        lengths = factors * xp.where(usable, joint, xp.zeros_like(joint))
+        return factors, lengths
 
 
 @dataclass(frozen=True)
 class Shift:
-    """Rows less a released mean, with a constant entry appended.
+    """Subtract a released mean from mapped rows, and append a constant entry.
 
     Parameters
     ----------
@@ -102,18 +96,6 @@ class Shift:
 
     mean: np.ndarray
     constant: float | None
-
-    def apply(self, rows: Array) -> Array:
-        """Shifted rows, a new array of shape (n_samples, width [+ 1])."""
-        xp = namespace(rows)
-        width = rows.shape[1]
-        out = xp.empty((rows.shape[0], width + (self.constant is not None)), dtype=rows.dtype)
-        mean = as_like(self.mean, rows)
-        for chunk in row_chunks(rows):
-            out[chunk, :width] = rows[chunk, :] - mean
-        if self.constant is not None:
-            out[:, width] = self.constant
-        return out
 
     def undo(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (width, c) and offset (c,) with the same scores on unshifted rows.

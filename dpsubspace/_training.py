@@ -8,7 +8,7 @@ is what the loop runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsubspace._array import Array, namespace
 from dpsubspace._gradients import GradientSource, PerExampleGradients, clipped_sum
-from dpsubspace._noise import BoundedSum, NoiseSource, release
+from dpsubspace._noise import BoundedSum, DisjointTotal, NoiseSource, release
 
 __all__ = ["FlatStep", "Step", "TrainingPlan", "train"]
 
@@ -30,7 +30,7 @@ class Step(Protocol):
         ...
 
     def sums(self, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Private sums to release. Must not add noise."""
+        """Private sums over some of the records. Must not add noise."""
         ...
 
     def combine(self, noisy: tuple[Array, ...]) -> Array:
@@ -46,19 +46,16 @@ class FlatStep:
     ----------
     clip_norm : float
         Bound on one gradient.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record.
     budget_shares : tuple of float
         One sum, one share.
     """
 
     clip_norm: float
-    present: Array | None = None
     budget_shares: tuple[float, ...] = (1.0,)
 
     def sums(self, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
         """Return the clipped sum."""
-        return (clipped_sum(grads, self.clip_norm, present=self.present),)
+        return (clipped_sum(grads, self.clip_norm),)
 
     def combine(self, noisy: tuple[Array, ...]) -> Array:
         """Return the noisy sum itself."""
@@ -67,7 +64,7 @@ class FlatStep:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Public parameters of a full-batch training run.
+    """Public parameters of a training run.
 
     Parameters
     ----------
@@ -75,8 +72,8 @@ class TrainingPlan:
         Steps, all of them charged.
     noise_multiplier : float
         Of each step; 0 is not private.
-    n_samples : int
-        Public denominator of the mean loss.
+    sample_rate : float
+        Probability with which each record enters a step's batch; 1 is the full batch.
     learning_rate : float
         Step size of Nesterov's accelerated gradient descent.
     momentum : float or None
@@ -94,7 +91,7 @@ class TrainingPlan:
 
     n_iter: int
     noise_multiplier: float
-    n_samples: int
+    sample_rate: float
     learning_rate: float
     momentum: float | None
     alpha: float
@@ -146,32 +143,41 @@ def train(
 
     Notes
     -----
-    Privacy: every step releases ``step.sums`` and uses the private records for nothing
-    else. Sum i has multiplier ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums
-    of a step are one Gaussian of ``plan.noise_multiplier``, since squares of mu add up.
-    Gradients are taken at points that earlier releases determine, so steps compose
-    adaptively. Momentum, restarts, penalty, averaging and the tolerance see released
-    gradients only and are postprocessing. Event: ``n_iter`` Gaussian mechanisms of
-    ``plan.noise_multiplier``, whether or not the run ends early.
+    Privacy: every step draws a Poisson batch (or takes all records), releases ``step.sums``
+    over it and uses the private records for nothing else. What a batch holds stays private:
+    sums are divided by its *expected* size, and an empty one steps like any other. Sum i
+    has multiplier ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums of a step are
+    one Gaussian of ``plan.noise_multiplier``, since squares of mu add up, and that inside
+    the sampling, since they share the batch. Gradients are taken at points that earlier
+    releases determine, so steps compose adaptively. Momentum, restarts, penalty, averaging
+    and the tolerance see released gradients only and are postprocessing. Event: ``n_iter``
+    Gaussian mechanisms of ``plan.noise_multiplier``, sampled at ``plan.sample_rate``,
+    whether or not the run ends early.
     """
     xp = namespace(params)
+    expected = plan.sample_rate * source.n_samples
+    step_noise, batch_noise = noise.child("steps"), noise.child("batches")
     velocity = xp.zeros_like(params)
     total, n_averaged = xp.zeros_like(params), 0
     age = 0  # steps since the momentum last started from zero
     for t in range(plan.n_iter):
         momentum = age / (age + 3) if plan.momentum is None else plan.momentum
         ahead = params + momentum * velocity
-        raw_sums = step.sums(source.at(ahead))
+        batch = None
+        if plan.sample_rate < 1:
+            batch = batch_noise.poisson_sample(source.n_samples, plan.sample_rate)
+        raw_sums = _over_blocks(step.sums(grads) for grads in source.blocks(ahead, batch))
         noisy_sums = tuple(
             release(
                 raw,
                 plan.noise_multiplier / math.sqrt(share),
-                noise,
+                step_noise,
                 neighboring_relation=plan.neighboring_relation,
+                sampled=batch is not None,
             )
             for raw, share in zip(raw_sums, step.budget_shares, strict=True)
         )
-        gradient = step.combine(noisy_sums) / plan.n_samples + plan.alpha * penalised * ahead
+        gradient = step.combine(noisy_sums) / expected + plan.alpha * penalised * ahead
         velocity = momentum * velocity - plan.learning_rate * gradient
         params = params + velocity
         uphill = plan.momentum is None and float(xp.sum(velocity * gradient)) > 0
@@ -182,3 +188,16 @@ def train(
         if after_step() or stationary:
             break
     return total / n_averaged if plan.average and n_averaged else params
+
+
+def _over_blocks(parts: Iterable[tuple[BoundedSum, ...]]) -> tuple[BoundedSum, ...]:
+    """Each of a step's sums over all blocks of its batch.
+
+    Blocks are added up as they come, so that the records of one only are in memory.
+    """
+    totals: list[DisjointTotal] = []
+    for sums in parts:
+        totals = totals or [DisjointTotal() for _ in sums]
+        for total, part in zip(totals, sums, strict=True):
+            total.add(part)
+    return tuple(total.bounded_sum() for total in totals)

@@ -4,12 +4,18 @@ import sys
 from contextlib import contextmanager
 
 import numpy as np
+from scipy import sparse
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
+from dpsubspace._array import to_numpy
+from dpsubspace._features import Features
 from dpsubspace._noise import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
 from dpsubspace._noise import release
+from dpsubspace._scaling import RowMap
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
+ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]
+PLAIN = RowMap(norm=None)
 
 # Every module through which a fit releases something: found, so that none is forgotten.
 RELEASING = [
@@ -29,6 +35,24 @@ def blobs(n=120, d=5, n_classes=3, seed=0):
     return means[y] + rng.normal(size=(n, d)) + 1.0, y
 
 
+def formed(features):
+    """Features as a matrix in float64, term by term as the module's docstring defines them."""
+    X = features.X.toarray() if sparse.issparse(features.X) else to_numpy(features.X)
+    rows = X.astype(np.float64) * to_numpy(features.factors)[:, None]
+    if features.bias is not None:
+        rows = np.column_stack([rows, features.bias * to_numpy(features.factors)])
+    if features.shift is not None:
+        rows = rows - features.shift.mean
+        if features.shift.constant is not None:
+            rows = np.column_stack([rows, np.full(len(rows), features.shift.constant)])
+    return rows
+
+
+def mapped(X, **options):
+    """Rows after a RowMap, formed."""
+    return formed(Features(X, RowMap(**options)))
+
+
 @contextmanager
 def releases(monkeypatch, outputs=None):
     """Record every sum that is released and what came out; replay `outputs` if given.
@@ -38,9 +62,9 @@ def releases(monkeypatch, outputs=None):
     """
     seen = []
 
-    def recording(total, noise_multiplier, noise, *, neighboring_relation):
+    def recording(total, noise_multiplier, noise, **options):
         if outputs is None:
-            out = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+            out = release(total, noise_multiplier, noise, **options)
         else:
             out = outputs[len(seen)][1]
         seen.append((total, out, noise_multiplier))
@@ -62,6 +86,9 @@ class ScaledNoise:
 
     def gaussian(self, shape, scale, like):
         return self.source.gaussian(shape, scale * self.factor, like)
+
+    def poisson_sample(self, n, rate):
+        return self.source.poisson_sample(n, rate)
 
     def child(self, name):
         return ScaledNoise(self.source.child(name), self.factor)

@@ -8,7 +8,7 @@ from helpers import CLASSIFIERS, ScaledNoise
 from sklearn.datasets import load_breast_cancer
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import DPSGDClassifier, PrivacyError, _linear, audit_epsilon, one_run_audit
+from dpsubspace import DPSGDClassifier, PrivacyError, _linear_model, audit_epsilon, one_run_audit
 from dpsubspace._audit import _p_value
 from dpsubspace._noise import SeededNoise
 
@@ -62,7 +62,9 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(
     honest = one_run_audit(model, X, y, random_state=0)
     assert not honest.refuted and "does not refute the claim of 1" in str(honest)
 
-    monkeypatch.setattr(_linear, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1))
+    monkeypatch.setattr(
+        _linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
+    )
     broken = one_run_audit(model, X, y, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2
     assert "REFUTES" in str(broken)

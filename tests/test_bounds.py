@@ -2,15 +2,19 @@
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, RELATIONS, blobs, releases
+from helpers import CLASSIFIERS, ESTIMATORS, PLAIN, RELATIONS, blobs, mapped, releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import sparse
 
+from dpsubspace import DPSGDRegressor
+from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource, OuterGradients, clipped_sum
 from dpsubspace._losses import LogLoss
-from dpsubspace._moments import bounded_row_sum
-from dpsubspace._scaling import RowMap
+from dpsubspace._moments import bounded_row_sum, noisy_range
+from dpsubspace._noise import SeededNoise
+from dpsubspace._scaling import RowMap, Shift
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
@@ -28,59 +32,81 @@ row_maps = [
     RowMap(norm="l2"),
     RowMap(norm="clip", data_norm=2.0, bias=0.5),
     RowMap(norm="clip", data_norm=2.0),
+    RowMap(norm="ball", data_norm=2.0, bias=0.5),
 ]
+KINDS = {"dense": np.asarray, "sparse": sparse.csr_array}
 
 
 def move(one, other):
     return float(np.linalg.norm(np.asarray(one.value - other.value, dtype=np.float64)))
 
 
+@pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("row_map", row_maps, ids=str)
 @given(X=matrices, other=hnp.arrays(np.float64, 3, elements=entries))
-@settings(max_examples=60, deadline=None)
-def test_row_sum_moves_within_its_bounds(row_map, dtype, X, other):
+@settings(max_examples=40, deadline=None)
+def test_row_sum_moves_within_its_bounds(row_map, dtype, as_rows, X, other):
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
     changed = X.copy()
     changed[0] = np.clip(other, np.finfo(dtype).min, np.finfo(dtype).max)
-    rows, changed = row_map(X), row_map(changed)
-    total = bounded_row_sum(rows, row_map.bound)
-    without = bounded_row_sum(rows, row_map.bound, present=np.arange(6) > 0)
-    assert np.isfinite(rows).all()
+    with np.errstate(all="ignore"):
+        here, there = (Features(as_rows(rows), row_map) for rows in (X, changed))
+        total = bounded_row_sum(here, row_map.bound)
+        without = bounded_row_sum(here, row_map.bound, present=np.arange(6) > 0)
+        replaced = bounded_row_sum(there, row_map.bound)
+    assert np.isfinite(total.value).all()
     assert move(total, without) <= total.norm_bound * (1 + SLACK[dtype])
-    assert move(total, bounded_row_sum(changed, row_map.bound)) <= total.replace_bound * (
-        1 + SLACK[dtype]
-    )
+    assert move(total, replaced) <= total.replace_bound * (1 + SLACK[dtype])
 
 
 @pytest.mark.parametrize("row_map", row_maps, ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_no_mapped_row_is_longer_than_the_bound(row_map, dtype, rng):
-    X = (rng.normal(size=(2000, 7)) * 10.0 ** rng.integers(-30, 30, size=(2000, 1))).astype(dtype)
-    norms = np.linalg.norm(row_map(X).astype(np.float64), axis=1)
+    X = (rng.normal(size=(2000, 7)) * 10.0 ** rng.integers(-20, 20, size=(2000, 1))).astype(dtype)
+    factors, lengths = row_map.factors(X)
+    rows = X * factors.astype(dtype)[:, None]
+    if row_map.bias is not None:
+        rows = np.column_stack([rows, row_map.bias * factors.astype(dtype)])
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1)
     assert norms.max() <= row_map.bound
     assert norms.max() > 0.99 * row_map.bound  # and not shrunk for nothing
+    assert (norms <= lengths * (1 + 2 * np.finfo(dtype).eps)).all()
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float32, 1e30), (np.float64, 1e290)])
+def test_rows_beyond_the_range_of_their_dtype_count_as_zeros(dtype, limit):
+    X = np.array([[limit * 100, 0.0], [1.0, 0.0], [limit / 100, 0.0]], dtype)
+    rows = mapped(X, norm="l2", bias=0.5)
+    assert not rows[0].any()
+    np.testing.assert_allclose(np.linalg.norm(rows[1:], axis=1), 1.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("constant", [None, 0.3])
 @given(
     X=hnp.arrays(np.float64, (5, 3), elements=entries),
     R=hnp.arrays(
         np.float64, (5, 2), elements=st.one_of(entries, st.sampled_from([np.nan, np.inf, 1e-200]))
     ),
+    mean=st.one_of(st.none(), hnp.arrays(np.float64, 3, elements=st.floats(-3, 3))),
     clip_norm=st.sampled_from([1e-3, 0.5, 1.0, 40.0]),
 )
 @settings(max_examples=150, deadline=None)
-def test_clipped_sum_moves_within_its_bounds(dtype, X, R, clip_norm):
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+def test_clipped_sum_moves_within_its_bounds(dtype, constant, X, R, mean, clip_norm):
+    with np.errstate(all="ignore"):
         X, R = X.astype(dtype), R.astype(dtype)
         X[~np.isfinite(X)] = 1.0  # rows are checked before; residuals are not
-        norms = np.array([np.linalg.norm(x / max(1, abs(x).max())) for x in X.astype(float)])
-        norms *= np.maximum(1, abs(X.astype(float)).max(axis=1))
+        row_map = PLAIN if mean is None else RowMap(norm="clip", data_norm=3.0)
 
         def total(rows, present=None):
-            grads = OuterGradients(X[rows], norms[rows], R[rows])
-            return clipped_sum(grads, clip_norm, present=present)
+            features = Features(X[rows], row_map)
+            features = features.shifted(None if mean is None else Shift(mean, constant))
+            norms = features.norms()
+            if present is not None:
+                norms = np.where(present, norms, np.inf)
+            block = next(features.blocks())[1]
+            return clipped_sum(OuterGradients(block, norms, R[rows], features.slack), clip_norm)
 
         whole = total([0, 1, 2, 3])
         assert np.isfinite(whole.value).all()
@@ -89,13 +115,18 @@ def test_clipped_sum_moves_within_its_bounds(dtype, X, R, clip_norm):
         assert move(whole, total([0, 1, 2, 4])) <= whole.replace_bound + slack
 
 
+def outer(X, R, slack=0.0):
+    """Gradients of given rows and residuals."""
+    features = Features(X, PLAIN, 1 << 16)
+    return OuterGradients(next(features.blocks())[1], features.norms(), R, features.slack)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_clipped_gradient_is_never_longer_than_the_clip_norm(dtype, rng):
     for _ in range(300):
         x = (rng.normal(size=(1, 9)) * 10.0 ** rng.integers(-3, 12)).astype(dtype)
         r = rng.normal(size=(1, 4)).astype(dtype)
-        norms = np.linalg.norm(x.astype(float), axis=1)
-        total = clipped_sum(OuterGradients(x, norms, r), 0.3).value
+        total = clipped_sum(outer(x, r), 0.3).value
         assert np.linalg.norm(total) <= 0.3
 
 
@@ -105,31 +136,58 @@ def test_rounding_cannot_amplify_a_record(dtype):
 
     Added up in one go in float32, the first record moves this sum by 17 times its size.
     """
-    half, clip_norm = 2**16, 0.50001
+    half, clip_norm = 2**15, 0.50001
     X = np.zeros((2 * half, 20), dtype)
     X[:half, 0], X[half, 0] = 1.0, 0.5
     ulp = half * np.finfo(dtype).eps / 2
     late = np.arange(half + 4, 2 * half, 8)
     X[late[0::2], 0], X[late[1::2], 0] = -0.9 * ulp, 0.4 * ulp
-    grads = OuterGradients(X, np.abs(X[:, 0]).astype(float), np.full((2 * half, 1), 0.5, dtype))
-    present = np.arange(2 * half) > 0
-    whole, without = clipped_sum(grads, clip_norm), clipped_sum(grads, clip_norm, present=present)
+    grads = outer(X, np.full((2 * half, 1), 0.5, dtype))
+    norms = grads.feature_norms.copy()
+    norms[0] = np.inf
+    others = OuterGradients(grads.features, norms, grads.residuals, grads.rounding)
+    whole, without = clipped_sum(grads, clip_norm), clipped_sum(others, clip_norm)
     assert 0.49 < move(whole, without) <= whole.norm_bound
 
 
 def test_the_allowance_for_rounding_is_small():
-    one = OuterGradients(np.ones((60_000, 1), np.float32), np.ones(60_000), np.ones((60_000, 1)))
-    assert clipped_sum(one, 1.0).norm_bound < 1.01
-    assert bounded_row_sum(np.ones((60_000, 1)), 1.0).norm_bound < 1 + 1e-6
+    X = np.ones((60_000, 1), np.float32)
+    for dtype, plain, shifted in ((np.float32, 0.003, 0.01), (np.float64, 1e-8, 1e-4)):
+        features = Features(X.astype(dtype), RowMap(norm="l2"))
+        assert features.slack < plain
+        assert features.shifted(Shift(np.zeros(1), None)).slack < shifted
+        assert Features(sparse.csr_array(X.astype(dtype)), RowMap(norm="l2")).slack < 1e-8
 
 
-def test_a_present_mask_removes_a_record_exactly(rng):
+def test_a_null_record_is_removed_exactly(rng):
     X, y = rng.normal(size=(20, 3)), np.arange(20) % 3
     keep = np.arange(20) != 7
     weights = rng.normal(size=(3, 3))
-    masked = clipped_sum(LinearSource(LogLoss(), X, y).at(weights), 0.2, present=keep)
-    removed = clipped_sum(LinearSource(LogLoss(), X[keep], y[keep]).at(weights), 0.2)
-    np.testing.assert_allclose(masked.value, removed.value, rtol=0, atol=1e-14)
+    (masked,) = LinearSource(LogLoss(), Features(X, PLAIN), y, keep).blocks(weights)
+    (removed,) = LinearSource(LogLoss(), Features(X[keep], PLAIN), y[keep]).blocks(weights)
+    np.testing.assert_allclose(
+        clipped_sum(masked, 0.2).value, clipped_sum(removed, 0.2).value, rtol=0, atol=1e-14
+    )
+
+
+@given(
+    values=hnp.arrays(np.float64, 9, elements=entries),
+    other=st.one_of(entries, st.sampled_from([2.0, -2.0, 2.0**40, -(2.0**40)])),
+)
+@settings(max_examples=100, deadline=None)
+def test_counts_move_within_their_bounds(values, other):
+    changed = np.append(other, values[1:])
+
+    def counts(values, present=None):
+        with pytest.MonkeyPatch.context() as patch, releases(patch) as seen:
+            options = {"noise": SeededNoise(0), "neighboring_relation": "zero_out"}
+            noisy_range(values, 1.0, present=present, **options)
+        return seen[0][0]
+
+    total = counts(values)
+    assert total.value.sum() == 9  # every value is counted, wherever it lies
+    assert move(total, counts(values, np.arange(9) > 0)) == 1.0 == total.norm_bound
+    assert move(total, counts(changed)) <= total.replace_bound * (1 + 1e-15)
 
 
 def neighbours(X, y, relation, kind):
@@ -152,23 +210,42 @@ def neighbours(X, y, relation, kind):
 SETTINGS = [
     {},
     {"fit_intercept": False},
-    {"row_norm": "clip", "data_norm": 2.0},
     {"clip_norm": 0.05},
-    {"class_weight": {0: 100.0}},
     {"alpha": 0.1, "momentum": 0.0, "average": False},
+    {"batch_size": 10},
+]
+CLASSIFIER_SETTINGS = [
+    {"row_norm": "clip", "data_norm": 2.0},
+    {"class_weight": {0: 100.0}},
+    {"loss": "hinge"},
+]
+REGRESSOR_SETTINGS = [
+    {"loss": "huber"},
+    {"data_norm": 2.0},
+    {"data_norm": 2.0, "target_bounds": (-1, 3)},
+]
+CASES = [
+    (Estimator, options)
+    for Estimator in ESTIMATORS
+    for options in SETTINGS
+    + (CLASSIFIER_SETTINGS if Estimator in CLASSIFIERS else REGRESSOR_SETTINGS)
 ]
 
 
-def replay(monkeypatch, Classifier, X, y, relation, kind, **options):
+def replay(monkeypatch, Estimator, X, y, relation, kind, as_rows=np.asarray, **options):
     """Sums of a fit, and of a fit on a neighbour that is given the outputs of the first."""
-    options = {"epsilon": 2.0, "n_iter": 8, "classes": [0, 1, 2], "random_state": 0, **options}
-    model = Classifier(neighboring_relation=relation, **options)
+    if Estimator in CLASSIFIERS:
+        options = {"classes": [0, 1, 2], **options}
+    options = {"epsilon": 2.0, "n_iter": 8, "random_state": 0, **options}
+    model = Estimator(neighboring_relation=relation, **options)
     other_X, other_y, present = neighbours(X, y, relation, kind)
     with releases(monkeypatch) as here:
-        model._fit(X, y)
+        model._fit(as_rows(X), y)
     with releases(monkeypatch, outputs=here) as there:
-        model._fit(other_X, other_y, present=present)
-    assert len(here) == len(there) == 8 + (Classifier is CLASSIFIERS[1])
+        model._fit(as_rows(other_X), other_y, present=present)
+    bounds = sum(options.get(name) is None for name in ("data_norm", "target_bounds"))
+    before = {CLASSIFIERS[0]: 0, CLASSIFIERS[1]: 1, DPSGDRegressor: bounds}[Estimator]
+    assert len(here) == len(there) == 8 + before
     return here, there
 
 
@@ -182,34 +259,52 @@ def assert_within_bounds(here, there, relation):
 
 @pytest.mark.parametrize("kind", ["opposite", "huge", "zero", "duplicate"])
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("options", SETTINGS, ids=str)
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize(("Estimator", "options"), CASES, ids=str)
 def test_every_release_of_a_fit_moves_within_its_bound(
-    monkeypatch, Classifier, options, relation, kind
+    monkeypatch, Estimator, options, relation, kind
 ):
     """Replay the outputs of one fit on a neighbour and compare all the sums between."""
     X, y = blobs(n=40)
     X[0] *= 30
-    here, there = replay(monkeypatch, Classifier, X, y, relation, kind, **options)
+    here, there = replay(monkeypatch, Estimator, X, y, relation, kind, **options)
     assert_within_bounds(here, there, relation)
 
 
+@pytest.mark.parametrize("batch_size", [None, 300])
+@pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
-def test_bounds_hold_over_several_blocks(monkeypatch, Classifier, relation, dtype):
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_bounds_hold_over_several_blocks(
+    monkeypatch, Estimator, relation, dtype, as_rows, batch_size
+):
     X, y = blobs(n=700)
-    here, there = replay(monkeypatch, Classifier, X.astype(dtype), y, relation, "opposite")
+    options = {"batch_size": batch_size, "microbatch_size": 256, "as_rows": as_rows}
+    X = X.astype(dtype)
+    here, there = replay(monkeypatch, Estimator, X, y, relation, "opposite", **options)
     assert_within_bounds(here, there, relation)
 
 
-def test_the_neighbour_test_would_notice_a_bound_that_is_too_small(monkeypatch):
+@pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
+def test_the_neighbour_test_would_notice_a_bound_that_is_too_small(monkeypatch, as_rows):
     """A huge row moves the sum of gradients by nearly its bound: the bound is tight."""
     X, y = blobs(n=40)
     model = CLASSIFIERS[0](n_iter=1, clip_norm=0.1, random_state=0)
     present = np.arange(40) > 0
     with releases(monkeypatch) as here:
-        model._fit(X, y)
+        model._fit(as_rows(X), y)
     with releases(monkeypatch, outputs=here) as there:
-        model._fit(X, y, present=present)
+        model._fit(as_rows(X), y, present=present)
     assert move(here[0][0], there[0][0]) > 0.99 * here[0][0].norm_bound
+
+
+def test_duplicate_entries_of_a_sparse_row_are_added_up_before_they_are_bounded(monkeypatch):
+    """Entry by entry, 50 times 1 in one place has norm 7; used as their sum, it is 50."""
+    data, indices = np.ones(50 + 39), np.zeros(89, np.int32)
+    indptr = np.r_[0, np.arange(50, 90)].astype(np.int32)
+    twice = sparse.csr_array((data, indices, indptr), shape=(40, 2))
+    twice.has_canonical_format = True  # a lie
+    options = {"epsilon": 5.0, "row_norm": None, "n_iter": 3, "random_state": 0}
+    y = np.arange(40) % 2
+    models = [CLASSIFIERS[0](**options).fit(rows, y) for rows in (twice, twice.toarray())]
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-12)

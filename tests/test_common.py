@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import CLASSIFIERS, blobs, releases
+from helpers import CLASSIFIERS, ESTIMATORS, blobs, releases
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import dpsubspace
-from dpsubspace import _compat, _linear
+from dpsubspace import _compat, _linear_model
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 quiet = pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
@@ -26,7 +26,7 @@ quiet = pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.Privac
 @quiet
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
-@parametrize_with_checks([Classifier() for Classifier in CLASSIFIERS])
+@parametrize_with_checks([Estimator() for Estimator in ESTIMATORS])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -34,7 +34,7 @@ def test_scikit_learn_checks(estimator, check):
 def test_every_estimator_is_tested():
     public = [getattr(dpsubspace, name) for name in dpsubspace.__all__]
     estimators = [e for e in public if inspect.isclass(e) and hasattr(e, "fit")]
-    assert {e for e in estimators if hasattr(e, "get_params")} == set(CLASSIFIERS)
+    assert {e for e in estimators if hasattr(e, "get_params")} == set(ESTIMATORS)
 
 
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
@@ -186,7 +186,7 @@ def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
         return (lambda: False), (lambda: None)
 
     honest, expected = fitted()
-    monkeypatch.setattr(_linear, "start_progress", meddle)
+    monkeypatch.setattr(_linear_model, "start_progress", meddle)
     model, seen = fitted()
     assert model.privacy_ == honest.privacy_
     np.testing.assert_equal(seen, expected)

@@ -18,7 +18,7 @@ BAD_PARAMETERS = {
     "average": ["no"],
     "delta": [0, 1, 1.5, -0.1, 1e-300, "small", math.nan],
     "neighboring_relation": ["add_remove", None, 3],
-    "loss": ["hinge", None],
+    "loss": ["squared_error", None],
     "alpha": [-1e-3, 1e300, math.inf, None],
     "n_iter": [0, -5, 2.5, 10**12, "many", True],
     "learning_rate": [0, -1.0, 1e300, math.inf, None],

@@ -14,9 +14,11 @@ MODULES = sorted(ROOT.glob("*.py"))
 LAYERS = [
     {"exceptions", "_array", "_compat"},
     {"_inputs", "_noise", "_privacy", "_losses", "_scaling"},
+    {"_features"},
     {"_gradients"},
     {"_training", "_moments"},
-    {"_linear", "_audit"},
+    {"_linear_model"},
+    {"_linear", "_regression", "_audit"},
     {"__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

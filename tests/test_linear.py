@@ -6,12 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, blobs, releases
+from helpers import CLASSIFIERS, blobs, formed, mapped, releases
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import NotFittedError
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
+from dpsubspace._features import Features
 from dpsubspace._scaling import RowMap, Shift
 
 
@@ -75,7 +76,7 @@ def test_infinite_epsilon_is_logistic_regression(
     model = Classifier(epsilon=math.inf, alpha=alpha, fit_intercept=fit_intercept).fit(X, y)
     # The same problem for scikit-learn: bias entries so large that penalising them is free.
     large = 1e3
-    rows = RowMap(norm="l2", bias=0.5 if fit_intercept else None)(X)
+    rows = mapped(X, norm="l2", bias=0.5 if fit_intercept else None)
     if Classifier is DPSGDFClassifier:
         rows = rows - rows.mean(axis=0)
     if fit_intercept:
@@ -92,12 +93,16 @@ def test_infinite_epsilon_is_logistic_regression(
 @pytest.mark.parametrize("constant", [None, 0.7])
 def test_shift_is_undone_exactly(constant, rng):
     """Sun, Suresh, Menon (2024), Lemma 5: scores are the same with and without the shift."""
-    rows, mean = rng.normal(size=(50, 4)), rng.normal(size=4) * 1e3
+    features = Features(rng.normal(size=(50, 4)), RowMap(norm="clip", data_norm=10.0))
+    rows, mean = formed(features), rng.normal(size=4) * 1e3
     shift = Shift(mean, constant)
     weights = rng.normal(size=(4 + (constant is not None), 3))
     on_rows, offset = shift.undo(weights)
     np.testing.assert_allclose(
-        rows @ on_rows + offset, shift.apply(rows) @ weights, rtol=1e-12, atol=1e-12 * 1e4
+        rows @ on_rows + offset,
+        formed(features.shifted(shift)) @ weights,
+        rtol=1e-12,
+        atol=1e-12 * 1e4,
     )
 
 
@@ -114,7 +119,7 @@ def test_public_attributes_reproduce_the_scores(Classifier):
 def test_every_affine_boundary_is_linear_after_the_row_map(rng):
     X, w, b = rng.normal(size=(100, 3)) * 5, rng.normal(size=3), 1.7
     for norm in ("l2", "clip"):
-        rows = RowMap(norm=norm, data_norm=2.0, bias=0.5)(X)
+        rows = mapped(X, norm=norm, data_norm=2.0, bias=0.5)
         np.testing.assert_array_equal(rows @ np.append(w, b / 0.5) > 0, X @ w + b > 0)
 
 

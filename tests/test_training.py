@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, RELATIONS, ScaledNoise, blobs, releases
+from helpers import ESTIMATORS, PLAIN, RELATIONS, ScaledNoise, blobs, releases
 from scipy import stats
 
-from dpsubspace import DPSGDClassifier, _linear
+from dpsubspace import DPSGDClassifier, _linear_model
+from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
 from dpsubspace._losses import LogLoss
 from dpsubspace._noise import SeededNoise
@@ -20,10 +21,12 @@ def multipliers(event):
         return [m for part in event.events for m in multipliers(part)]
     if hasattr(event, "count"):
         return multipliers(event.event) * event.count
+    if hasattr(event, "sampling_probability"):
+        return multipliers(event.event)
     return [event.noise_multiplier]
 
 
-def p_values(monkeypatch, Classifier, relation, factor):
+def p_values(monkeypatch, Estimator, relation, factor, **options):
     """KS p-values that the releases of a fit have the noise that its event says.
 
     One for each kind of release, against the guarantee's event and the sums' own bounds.
@@ -31,9 +34,11 @@ def p_values(monkeypatch, Classifier, relation, factor):
     X, y = blobs(n=400, d=1500)
     if factor != 1:
         monkeypatch.setattr(
-            _linear, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
+            _linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
         )
-    model = Classifier(epsilon=5.0, n_iter=3, neighboring_relation=relation, random_state=0)
+    model = Estimator(
+        epsilon=5.0, n_iter=3, neighboring_relation=relation, random_state=0, **options
+    )
     with releases(monkeypatch) as seen:
         model.fit(X, y)
     described = multipliers(model.privacy_.event)
@@ -41,19 +46,22 @@ def p_values(monkeypatch, Classifier, relation, factor):
     draws = {}
     for (total, out, _), multiplier in zip(seen, described, strict=True):
         unit = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
+        if "batch_size" in options and total.value.ndim == 2:  # a sampled sum
+            unit = max(unit, total.norm_bound)
         noise = (out - total.value).ravel() / (multiplier * unit)
         draws.setdefault(total.value.ndim, []).append(noise)
-    assert len(draws) == 1 + (Classifier is not DPSGDClassifier)
+    assert len(draws) == 1 + (Estimator is not DPSGDClassifier)
     return [stats.kstest(np.concatenate(part), "norm").pvalue for part in draws.values()]
 
 
 @pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("options", [{}, {"batch_size": 100}], ids=str)
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
-def test_noise_of_a_fit_is_that_of_its_event(monkeypatch, Classifier, relation):
-    assert min(p_values(monkeypatch, Classifier, relation, 1)) > 1e-3
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_noise_of_a_fit_is_that_of_its_event(monkeypatch, Estimator, relation, options):
+    assert min(p_values(monkeypatch, Estimator, relation, 1, **options)) > 1e-3
     for factor in (2 / 3, 3 / 2):
-        assert max(p_values(monkeypatch, Classifier, relation, factor)) < 1e-3
+        assert max(p_values(monkeypatch, Estimator, relation, factor, **options)) < 1e-3
 
 
 def plan(**options):
@@ -61,7 +69,7 @@ def plan(**options):
         **{
             "n_iter": 30,
             "noise_multiplier": 0.0,
-            "n_samples": 60,
+            "sample_rate": 1.0,
             "learning_rate": 0.5,
             "momentum": 0.5,
             "alpha": 0.1,
@@ -75,7 +83,7 @@ def plan(**options):
 def trained(plan, step=None, **options):
     X, y = blobs(n=60, d=2)
     step = step or FlatStep(clip_norm=0.3)
-    source = LinearSource(LogLoss(), X, y)
+    source = LinearSource(LogLoss(), Features(X, PLAIN), y)
     start, penalised = np.zeros((2, 3)), np.ones((2, 1))
     return train(plan, step, source, start, penalised, noise=SeededNoise(0), **options)
 
@@ -137,3 +145,62 @@ def test_exact_gradients_converge_and_stop():
         after_step=lambda: calls.append(1) or False,
     )
     assert 10 < len(calls) < 1000
+
+
+class Recorder:
+    """Step that notes the batches it is given, as the sums of a constant column."""
+
+    budget_shares = (1.0,)
+
+    def __init__(self):
+        self.sizes = []
+
+    def sums(self, grads):
+        total = FlatStep(clip_norm=0.3).sums(grads)[0]
+        self.sizes.append(grads.residuals.shape[0])
+        return (total,)
+
+    def combine(self, noisy):
+        return noisy[0]
+
+
+def test_batches_are_poisson_and_their_size_stays_private():
+    """Sizes vary as binomials do, empty batches step, and the denominator is the expected size."""
+    step = Recorder()
+    trained(plan(n_iter=400, sample_rate=0.02), step)
+    sizes = np.array(step.sizes)
+    assert len(sizes) == 400 and (sizes == 0).sum() > 60  # 0.98 ** 60 = 0.30 of 400
+    assert abs(sizes.mean() - 1.2) < 0.25
+    assert 0.8 < sizes.var() / (60 * 0.02 * 0.98) < 1.25
+
+
+def test_an_empty_batch_steps_with_noise_alone(monkeypatch):
+    with releases(monkeypatch) as seen:
+        weights = trained(plan(n_iter=1, sample_rate=1e-9, noise_multiplier=1.0, alpha=0.0))
+    ((total, out, _),) = seen
+    assert not total.value.any()
+    assert total.norm_bound >= 0.3
+    np.testing.assert_allclose(weights, -0.5 * out / (60 * 1e-9))
+
+
+def test_a_batch_of_everything_is_the_full_batch(monkeypatch):
+    from dpsubspace._noise import SeededNoise as Source
+
+    everything = trained(plan())
+    monkeypatch.setattr(Source, "poisson_sample", lambda self, n, rate: np.arange(n))
+    sampled = trained(plan(sample_rate=1 - 1e-12))
+    np.testing.assert_allclose(sampled, everything, atol=1e-10)
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_a_batch_size_becomes_the_rate_of_its_event(Estimator):
+    X, y = blobs(n=400)
+    model = Estimator(batch_size=100, epsilon=5.0, n_iter=20, random_state=0).fit(X, y)
+    step = model.privacy_.event
+    step = step.events[-1] if hasattr(step, "events") else step
+    assert step.count == 20 and step.event.sampling_probability == 0.25
+    assert model.privacy_.epsilon == 5.0
+    with pytest.raises(ValueError, match=r"batch_size.*401.*400.*None"):
+        Estimator(batch_size=401).fit(X, y)
+    with pytest.raises(ValueError, match=r"batch_size.*n_samples"):
+        Estimator(batch_size=40, delta=1e-5).privacy_event()

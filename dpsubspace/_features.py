@@ -1,0 +1,210 @@
+"""Private rows as a linear model sees them: scaled, shifted, and never formed.
+
+Record i enters as ``phi_i = (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with a
+bias entry s, less a released mean m, with a constant entry k. Scores and gradient sums of
+such features are matrix products with the rows as they came, plus terms of the size of
+the scores. No copy of the rows is made, so a memory map stays on disk and a sparse matrix
+stays sparse although its rows are centred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import sparse
+
+from dpsubspace._array import (
+    EPS,
+    Array,
+    as_like,
+    chunk_rows,
+    column_sums,
+    eps_of,
+    namespace,
+    row_product,
+    slices,
+    sum_slack,
+)
+from dpsubspace._scaling import RowMap, Shift
+
+__all__ = ["FeatureBlock", "Features"]
+
+
+class Features:
+    """All records, to be visited block by block.
+
+    Parameters
+    ----------
+    X : array of shape (n, d) or CSR matrix without duplicate entries
+        Rows.
+    row_map : RowMap
+        Gives the factor of each row and its bias entry.
+    microbatch_size : int, optional
+        Rows to visit at once.
+    """
+
+    def __init__(self, X: Array, row_map: RowMap, microbatch_size: int | None = None):
+        self.X = X
+        self.bias = row_map.bias
+        self.factors, self.lengths = row_map.factors(X)
+        self.chunk = chunk_rows(X, microbatch_size)
+        self.shift: Shift | None = None
+
+    def shifted(self, shift: Shift | None) -> Features:
+        """The same records less a released mean; shares the rows."""
+        other = object.__new__(Features)
+        other.__dict__.update(self.__dict__)
+        other.shift = shift
+        return other
+
+    @property
+    def n_samples(self) -> int:
+        """Number of records."""
+        return self.X.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Entries of a feature vector."""
+        extra = self.shift is not None and self.shift.constant is not None
+        return self.X.shape[1] + (self.bias is not None) + extra
+
+    def blocks(self, batch: np.ndarray | None = None) -> Iterator[tuple[Array, FeatureBlock]]:
+        """Index of some records and their features, until all (or all of `batch`) were seen.
+
+        Rows of a batch are used in float64: which rows share a block of a sum then depends
+        on the batch, and rounding must not tell the batches apart.
+        """
+        if batch is None:
+            for rows in slices(self.n_samples, self.chunk):
+                yield rows, self._block(rows, self.X.dtype)
+            return
+        for part in slices(len(batch), self.chunk) or [slice(0, 0)]:  # an empty batch, too
+            rows = batch[part]
+            if not (isinstance(self.X, np.ndarray) or sparse.issparse(self.X)):
+                xp = namespace(self.X)
+                rows = xp.asarray(rows, device=self.X.device)
+            yield rows, self._block(rows, namespace(self.factors).float64)
+
+    def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
+        X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
+        if X.dtype != dtype:
+            X = X.astype(np.float64) if sparse.issparse(X) else namespace(X).astype(X, dtype)
+        return FeatureBlock(X, self.factors[rows], self.bias, self.shift)
+
+    def norms(self) -> Array:
+        """Norms of the features in float64, never too small, (n,).
+
+        Shifted features are reported as at least a public share of their length before
+        the shift (:attr:`_floor`): it bounds what rounding can do, and clips a little
+        more where a row nearly equals the mean, which costs no privacy.
+        """
+        if self.shift is None:
+            return self.lengths
+        xp = namespace(self.lengths)
+        norms = xp.concat([block.norms(self.lengths[rows]) for rows, block in self.blocks()])
+        return xp.maximum(norms, self._floor * self.lengths)
+
+    @property
+    def _floor(self) -> float:
+        """Least norm of shifted features over their length before the shift."""
+        return 0.25 if not sparse.issparse(self.X) and eps_of(self.X) > 1e-10 else 1e-3
+
+    @property
+    def slack(self) -> float:
+        """How far rounding can move a sum of weighted features between neighbours.
+
+        In units of the norm of one term. A shifted term is the difference of two parts,
+        of which the first is up to ``1 / floor`` times as long as the term, and the
+        second, added up in float64, longer by one term at most.
+        """
+        eps = EPS if sparse.issparse(self.X) else eps_of(self.X)
+        slack = sum_slack(self.n_samples, eps, self.chunk)
+        if self.shift is None:
+            return slack
+        longer = 1 / self._floor
+        own = 8 * eps * longer  # the two parts see the record's weight rounded differently
+        return longer * slack + (1 + longer) * sum_slack(self.n_samples, EPS, self.chunk) + own
+
+
+class FeatureBlock:
+    """Features of some records.
+
+    Parameters
+    ----------
+    X : array of shape (k, d) or CSR matrix
+        Rows.
+    factors : array of shape (k,)
+        Their factors, float64.
+    bias : float or None
+        Bias entry before the factor.
+    shift : Shift or None
+        What is subtracted and appended after it.
+    """
+
+    def __init__(self, X: Array, factors: Array, bias: float | None, shift: Shift | None):
+        self.X = X
+        self.bias = bias
+        self.shift = shift
+        xp = namespace(factors)
+        self.scale = factors if sparse.issparse(X) else xp.astype(factors, X.dtype, copy=False)
+
+    def scores(self, params: Array) -> Array:
+        """Features times `params` of shape (width, c): (k, c)."""
+        d = self.X.shape[1]
+        weights = params[:d, :]
+        if sparse.issparse(self.X):
+            scores = self.X @ weights
+        else:
+            # Column by column in memory: what follows reduces over the few columns of
+            # many rows, which is several times faster that way.
+            scores = (as_like(weights, self.X).T @ self.X.T).T
+        if self.bias is not None:
+            scores += as_like(self.bias * params[d, :], scores)
+        scores *= self.scale[:, None]
+        if self.shift is not None:
+            mean = as_like(self.shift.mean, params)
+            offset = -(mean @ params[: mean.shape[0], :])
+            if self.shift.constant is not None:
+                offset = offset + self.shift.constant * params[-1, :]
+            scores += as_like(offset, scores)
+        return scores
+
+    def product(self, weights: Array) -> Array:
+        """Sum of features times `weights` of shape (k, c): (width, c) in float64."""
+        xp = namespace(weights)
+        scaled = weights * self.scale[:, None]
+        parts = [row_product(self.X, scaled)]
+        if self.bias is not None:
+            parts.append(self.bias * column_sums(scaled)[None, :])
+        total = xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+        if self.shift is not None:
+            sums = column_sums(weights)[None, :]
+            total = total - as_like(self.shift.mean, total)[:, None] * sums
+            if self.shift.constant is not None:
+                total = xp.concat([total, self.shift.constant * sums], axis=0)
+        return total
+
+    def norms(self, lengths: Array) -> Array:
+        """Norms of shifted features of given `lengths` before the shift, never too small."""
+        xp = namespace(lengths)
+        assert self.shift is not None
+        d = self.X.shape[1]
+        mean = as_like(self.shift.mean, lengths)
+        if sparse.issparse(self.X):
+            # |u - m|^2 = |u|^2 - 2 <u, m> + |m|^2 cancels: what rounding may have lost is added.
+            dots = (self.X.astype(np.float64) @ mean[:d]) * self.scale
+            if self.bias is not None:
+                dots += self.bias * self.scale * mean[d]
+            center = float(np.linalg.norm(mean))
+            squares = lengths**2 - 2 * dots + center**2
+            squares = np.maximum(squares, 0) + 8 * (d + 8) * EPS * (lengths + center) ** 2
+        else:
+            scale = xp.astype(self.scale, xp.float64)
+            rows = xp.astype(self.X, xp.float64) * scale[:, None] - mean[None, :d]
+            squares = xp.sum(rows * rows, axis=1)
+            if self.bias is not None:
+                squares = squares + (self.bias * scale - mean[d]) ** 2
+        if self.shift.constant is not None:
+            squares = squares + self.shift.constant**2
+        return xp.sqrt(squares) * (1 + (d + 8) * EPS)

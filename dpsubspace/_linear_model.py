@@ -1,0 +1,461 @@
+"""What all private linear models share: from checked arrays to trained weights.
+
+Design note. Every fit here is one sequence: bound the rows (and release what that needs),
+release their mean or not, train, map the weights back. Estimators say what they release
+before training (`_bound`, `_shift`) and which share of the budget it gets; all lines that
+a privacy claim rests on are in this module and below it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from dpsubspace._array import Array, as_like, check_device, on_device, to_numpy
+from dpsubspace._compat import CallbackSupportMixin, start_progress
+from dpsubspace._features import Features
+from dpsubspace._gradients import LinearSource
+from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
+from dpsubspace._losses import Loss
+from dpsubspace._noise import NEIGHBORING_RELATIONS, NoiseSource, as_noise
+from dpsubspace._privacy import (
+    PrivacyGuarantee,
+    calibrate,
+    composed,
+    default_delta,
+    epsilon_of,
+    gaussian,
+    non_private,
+    sampled_gaussian,
+    warn_about_delta,
+)
+from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._training import FlatStep, TrainingPlan, train
+from dpsubspace.exceptions import PrivacyWarning
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = ["CENTRED_BIAS", "Bounded", "Budget", "LinearModel", "Releases", "Sizes", "Trained"]
+
+# The constant entry of centred rows, in units of the clip norm. Its gradient is this times
+# the residual, so that it alone does not fill what clipping lets through.
+CENTRED_BIAS = 0.6
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Public sizes of a fit; None where they are not known before the data are.
+
+    Parameters
+    ----------
+    n_samples, n_features, n_outputs : int or None
+        Records, columns, columns of scores.
+    """
+
+    n_samples: int | None
+    n_features: int | None = None
+    n_outputs: int | None = None
+
+    def known(self, name: str, why: str) -> int:
+        """Size called `name`, or ValueError that says why it is needed."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{why} depends on `{name}`: pass it, or set that parameter.")
+        return check_integer(name, value, low=1)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Noise multipliers of one fit and the event that they add up to.
+
+    A fit takes the number of its steps, the rate of its batches and whether it is private
+    from here and not from its parameters, so that what runs is what is charged.
+    """
+
+    n_iter: int
+    sample_rate: float
+    before: float  # of each release before training; inf where there is none
+    step: float
+    event: DpEvent
+
+    @property
+    def private(self) -> bool:
+        """Whether noise is added at all."""
+        return self.step > 0
+
+    @classmethod
+    def of(cls, step: float, before: float, n_before: int, n_iter: int, rate: float) -> Budget:
+        """Budget of given multipliers: `n_before` releases, then `n_iter` steps."""
+        parts = [sampled_gaussian(step, rate, n_iter)]
+        if n_before:
+            parts.insert(0, gaussian(before, n_before))
+        return cls(n_iter, rate, before if n_before else math.inf, step, composed(parts))
+
+    @classmethod
+    def shared(cls, multiplier: float, share: float, n_before: int, n_iter: int) -> Budget:
+        """Split a Gaussian of `multiplier` between what comes before training and full batches.
+
+        Shares are shares of mu^2 = 1 / multiplier^2, so the parts compose to it exactly.
+        """
+        step = multiplier * math.sqrt(n_iter / (1 - share))
+        before = multiplier * math.sqrt(n_before / share) if share else math.inf
+        return cls.of(step, before, n_before if share else 0, n_iter, 1.0)
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What every release of one fit has in common."""
+
+    budget: Budget
+    noise: NoiseSource
+    neighboring_relation: str
+    present: Array | None
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """How rows are bounded, and targets as the loss takes them with the range they had."""
+
+    row_map: RowMap
+    targets: Array
+    target_bounds: Any = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Result of a fit, released or public: weights on mapped rows and how they came about."""
+
+    weights: np.ndarray
+    shift: Shift | None
+    bounded: Bounded
+    plan: TrainingPlan
+    clip_norm: float
+
+
+class LinearModel(CallbackSupportMixin, BaseEstimator):
+    """Private linear models: parameters and training; subclasses know labels and targets."""
+
+    privacy_unit = "row"
+
+    _losses: ClassVar[Mapping[str, Loss]]
+
+    # Parameters that every subclass has; they store them in their own __init__.
+    epsilon: float | None
+    delta: float | str
+    neighboring_relation: str
+    loss: str
+    alpha: float
+    n_iter: int | str
+    learning_rate: float | str
+    momentum: float | str
+    average: bool
+    clip_norm: float | str
+    batch_size: int | None
+    fit_intercept: bool
+    intercept_scaling: float
+    microbatch_size: int | None
+    device: Any
+    noise_multiplier: float | None
+    random_state: int | np.random.RandomState | None
+
+    def privacy_event(
+        self,
+        n_samples: int | None = None,
+        n_features: int | None = None,
+        n_outputs: int | None = None,
+    ) -> DpEvent:
+        """Return what a fit would cost, before any data are seen.
+
+        Parameters
+        ----------
+        n_samples : int, optional
+            Number of private rows. Needed where ``delta="auto"`` or a `batch_size` is set.
+        n_features : int, optional
+            Number of features. Not needed by this estimator.
+        n_outputs : int, optional
+            Number of outputs. Not needed by this estimator.
+
+        Returns
+        -------
+        DpEvent
+            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range, or a size that is needed was not given.
+        """
+        self._check_parameters()
+        return self._budget(Sizes(n_samples, n_features, n_outputs)).event
+
+    # What subclasses release before they train -----------------------------------------------
+
+    def _share_before(self) -> float:
+        """Share of the budget (of mu^2) for releases before training."""
+        return 0.0
+
+    def _n_before(self, sizes: Sizes) -> int:
+        """Number of those releases, all of one multiplier."""
+        return 1
+
+    def _row_bound(self) -> float:
+        """Public bound on the norm of a mapped row; inf where nothing bounds rows."""
+        raise NotImplementedError
+
+    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
+        """Bound rows and targets, by public or released numbers."""
+        raise NotImplementedError
+
+    def _shift(self, features: Features, bound: float, releases: Releases) -> Shift | None:
+        """Shift by a released mean, if the estimator buys one."""
+        return None
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _train(
+        self,
+        X: Any,
+        targets: np.ndarray,
+        n_targets: int,
+        public: tuple[str, ...],
+        present: np.ndarray | None,
+    ) -> Trained:
+        """Train on checked rows and targets, after setting ``privacy_`` and before any other."""
+        loss = self._losses[self.loss]
+        n_samples, n_features = X.shape
+        n_outputs = loss.n_outputs(n_targets)
+        where = check_device(self.device)
+        noise = as_noise(self.random_state)
+        budget = self._budget(Sizes(n_samples, n_features, n_outputs))
+        guarantee = self._guarantee(budget, noise, n_samples, n_features, public)
+        expected = budget.sample_rate * n_samples
+        noise_ratio = budget.step * math.sqrt((n_features + 1) * n_outputs) / expected
+        self._warn(guarantee, noise_ratio, n_samples)
+        # Callbacks may change parameters: from here on they are read from a copy, so that
+        # nothing the noise depends on can differ from what is charged.
+        fixed = copy.copy(self)
+        # Whatever floating point has to say about single rows must not be heard.
+        with np.errstate(all="ignore"):
+            X, targets, present = (_moved(a, where) for a in (X, targets, present))
+            bound = fixed._row_bound()
+            clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
+            plan = fixed._plan(budget, noise_ratio, bound)
+            after_step, finish = start_progress(self, budget.n_iter)
+            self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
+            releases = Releases(budget, noise, guarantee.neighboring_relation, present)
+            bounded = fixed._bound(X, targets, releases)
+            features = Features(X, bounded.row_map, fixed.microbatch_size)
+            shift = fixed._shift(features, bound, releases)
+            features = features.shifted(shift)
+            if not budget.private and fixed.learning_rate == "auto":
+                plan = replace(plan, learning_rate=_stable_step(loss, features, plan.alpha))
+            penalised = np.zeros((features.width, 1))
+            penalised[:n_features] = 1.0  # not the bias entries
+            weights = train(
+                plan,
+                FlatStep(clip_norm=clip_norm),
+                LinearSource(loss, features, bounded.targets, present),
+                as_like(np.zeros((features.width, n_outputs)), features.lengths),
+                as_like(penalised, features.lengths),
+                noise=noise,
+                after_step=after_step,
+            )
+        finish()
+        return Trained(to_numpy(weights), shift, bounded, plan, clip_norm)
+
+    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
+        """Record the cost and forget an earlier fit, just before the first release."""
+        for name in [*vars(self)]:
+            if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+                del self.__dict__[name]
+        self.privacy_ = guarantee
+
+    # Parameters and what follows from them --------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        """Raise ValueError for any parameter out of its range, before data are touched."""
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError(
+                "set either `epsilon` or `noise_multiplier` and leave the other None, got"
+                f" epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r}."
+            )
+        # Beyond these limits accountants lose digits, and no use is known.
+        if self.epsilon is None:
+            check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)
+        elif isinstance(self.epsilon, bool) or self.epsilon != math.inf:
+            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, include_low=True)
+        check_auto("delta", self.delta, low=1e-100, high=1)
+        check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
+        check_choice("loss", self.loss, list(self._losses))
+        check_bool("fit_intercept", self.fit_intercept)
+        check_bool("average", self.average)
+        check_real("intercept_scaling", self.intercept_scaling, low=1e-50, high=1e50)
+        check_real("alpha", self.alpha, low=0, high=1e50, include_low=True)
+        if self.n_iter != "auto":
+            check_integer("n_iter", self.n_iter, low=1, high=10**9)
+        check_auto("learning_rate", self.learning_rate, low=0, high=1e50)
+        check_auto("clip_norm", self.clip_norm, low=1e-10, high=1e50)
+        check_auto("momentum", self.momentum, low=0, high=1, include_low=True)
+        if self.batch_size is not None:
+            check_integer("batch_size", self.batch_size, low=1)
+        if self.microbatch_size is not None:
+            check_integer("microbatch_size", self.microbatch_size, low=1)
+
+    def _delta(self, n_samples: int | None) -> float:
+        if self.delta != "auto":
+            return float(self.delta)
+        return default_delta(Sizes(n_samples).known("n_samples", "delta='auto'"))
+
+    def _sample_rate(self, sizes: Sizes) -> float:
+        """Probability with which a record enters a batch."""
+        if self.batch_size is None or self.epsilon == math.inf:
+            return 1.0
+        n_samples = sizes.known("n_samples", f"`batch_size`={self.batch_size}")
+        if self.batch_size > n_samples:
+            raise ValueError(
+                f"`batch_size`={self.batch_size} is larger than the number of records"
+                f" ({n_samples}). Use None for the full batch, or a smaller number."
+            )
+        return self.batch_size / n_samples
+
+    def _n_iter(self, sample_rate: float) -> int:
+        if self.n_iter != "auto":
+            return int(self.n_iter)
+        if self.epsilon == math.inf:
+            return 5_000  # the run ends at a stationary point; the number is a safety net
+        # Batches of a small rate need more steps to see each record as often.
+        return min(10_000, max(100, math.ceil(20 / sample_rate)))
+
+    def _clip_norm(self, bound: float) -> float:
+        """Half the bound on a row: half the noise, which outweighs the gradients it shortens."""
+        return 0.5 * _size(bound) if self.clip_norm == "auto" else float(self.clip_norm)
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
+        rate = self._sample_rate(sizes)
+        n_iter, share = self._n_iter(rate), self._share_before()
+        n_before = self._n_before(sizes) if share else 0
+        if self.epsilon == math.inf:
+            return Budget(n_iter, 1.0, 0.0, 0.0, non_private())
+        if self.epsilon is None:
+            step = float(self.noise_multiplier or 0.0)  # checked: one of the two is given
+            # What comes before gets its share of the steps' mu^2 (by their central limit
+            # where batches are sampled: a choice, which the event then counts exactly).
+            sq_mu = n_iter / step**2
+            if rate < 1:
+                sq_mu = n_iter * rate**2 * math.expm1(min(step**-2, 700.0))
+            before = math.sqrt(n_before * (1 - share) / (share * sq_mu)) if share else math.inf
+            return Budget.of(step, before, n_before, n_iter, rate)
+        target = {
+            "epsilon": float(self.epsilon),
+            "delta": self._delta(sizes.n_samples),
+            "neighboring_relation": self.neighboring_relation,
+        }
+        full = calibrate(lambda m: Budget.shared(m, share, n_before, n_iter).event, **target)
+        budget = Budget.shared(full, share, n_before, n_iter)
+        if rate < 1:
+            step = calibrate(
+                lambda m: Budget.of(m, budget.before, n_before, n_iter, rate).event, **target
+            )
+            budget = Budget.of(step, budget.before, n_before, n_iter, rate)
+        return budget
+
+    def _guarantee(
+        self,
+        budget: Budget,
+        noise: NoiseSource,
+        n_samples: int,
+        n_features: int,
+        public: tuple[str, ...],
+    ) -> PrivacyGuarantee:
+        delta = self._delta(n_samples)
+        relation = self.neighboring_relation
+        epsilon = self.epsilon
+        if epsilon is None:
+            epsilon = epsilon_of(budget.event, delta, neighboring_relation=relation)
+        return PrivacyGuarantee(
+            event=budget.event,
+            epsilon=float(epsilon),
+            delta=delta,
+            neighboring_relation=relation,
+            unit=self.privacy_unit,
+            secure=noise.secure,
+            public=(
+                f"number of records ({n_samples})",
+                f"number and names of features ({n_features})",
+                *public,
+                "all parameters but random_state",
+                "that the data pass the checks",
+            ),
+        )
+
+    def _plan(self, budget: Budget, noise_ratio: float, bound: float) -> TrainingPlan:
+        """How to train, from public quantities."""
+        momentum = 0.9 if budget.private else None
+        if self.momentum != "auto":
+            momentum = float(self.momentum)
+        if self.learning_rate != "auto":
+            learning_rate = float(self.learning_rate)
+        elif not budget.private:
+            learning_rate = 0.0  # set by what is learned from, which need not be private
+        else:
+            # In units in which a clipped gradient moves a score by about 1. The noisier a
+            # step (noise norm over the largest signal), the shorter the way worth going.
+            units = self._clip_norm(bound) * _size(bound)
+            learning_rate = min(4.0, 0.6 / noise_ratio) / units
+            if self.alpha:
+                learning_rate = min(learning_rate, 1 / self.alpha)
+        return TrainingPlan(
+            n_iter=budget.n_iter,
+            sample_rate=budget.sample_rate,
+            noise_multiplier=budget.step,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            alpha=float(self.alpha),
+            average=bool(self.average) and budget.private,
+            neighboring_relation=self.neighboring_relation,
+            tolerance=0.0 if budget.private else 1e-6,
+        )
+
+    def _warn(self, guarantee: PrivacyGuarantee, noise_ratio: float, n_samples: int) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+        if guarantee.epsilon == math.inf:
+            return
+        warn_about_delta(guarantee.delta, n_samples, stacklevel=6)
+        if noise_ratio > 1:
+            warnings.warn(
+                f"the noise of a step is {noise_ratio:.2g} times the largest gradient that"
+                f" {n_samples} rows can have: expect a poor model. More rows, fewer features"
+                " or a larger epsilon help.",
+                PrivacyWarning,
+                stacklevel=6,
+            )
+
+
+def _size(bound: float) -> float:
+    """Public size of a mapped row; rows that nothing bounds are taken to be of size 1."""
+    return bound if bound < math.inf else 1.0
+
+
+def _stable_step(loss: Loss, features: Features, alpha: float) -> float:
+    """Step size for exact gradients, from the data: for fits that are not private."""
+    curvature = loss.curvature if loss.curvature < math.inf else 1.0
+    return 1 / (curvature * float((features.norms() ** 2).mean()) + alpha)
+
+
+def _moved(x: Any, where: Any) -> Any:
+    """`x` on a device; sparse rows stay where they are, on the CPU."""
+    if x is None or where is None:
+        return x
+    if sparse.issparse(x):
+        raise ValueError("sparse rows run on the CPU only: set device='cpu'.")
+    return on_device(x, where)
