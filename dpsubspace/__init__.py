@@ -3,6 +3,7 @@
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
+from dpsubspace._torch import TorchFeatures
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
 
 __version__ = "0.1.0.dev0"
@@ -16,6 +17,7 @@ __all__ = [
     "PrivacyGuarantee",
     "PrivacyLedger",
     "PrivacyWarning",
+    "TorchFeatures",
     "audit_epsilon",
     "one_run_audit",
 ]
