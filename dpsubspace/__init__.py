@@ -1,6 +1,7 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
+from dpsubspace._display import PrivacyUtilityDisplay
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
 from dpsubspace._torch import TorchFeatures
@@ -16,6 +17,7 @@ __all__ = [
     "PrivacyError",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "TorchFeatures",
     "audit_epsilon",

@@ -18,7 +18,7 @@ LAYERS = [
     {"_privacy"},
     {"_gradients"},
     {"_training", "_moments"},
-    {"_linear", "_audit"},
+    {"_linear", "_audit", "_display"},
     {"__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
