@@ -77,7 +77,8 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     ``fit`` tries the module on random rows and refuses it if a row alone and in a batch, or
     beside other rows, or twice, has different features. This finds batch statistics,
     dropout that stays on and dynamic quantisation; it is a test and not a proof, and cannot
-    find a module that was made to pass it.
+    find a module that was made to pass it. The random entries lie in [0, 1] or around zero,
+    up to a few hundred: a module that takes less (indices of an embedding) must clamp them.
 
     Layers in training mode need no attention: the copy leaves it, with dropout off and
     batch normalisation by its running statistics. Rows enter in the dtype of the module's
@@ -144,13 +145,15 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 f"`module` must be a torch.nn.Module, got {type(self.module).__name__}."
             )
         device = _device(self.device)
-        width = check_rows(self, X, reset=True).shape[1]
+        width = self._rows(X, reset=True).shape[1]
         shape = _row_shape(self.input_shape, width)
-        module = copy.deepcopy(self.module)
+        with torch.no_grad():  # scripted modules would copy how their weights came about
+            module = copy.deepcopy(self.module)
         module.eval()
         _check_layers(module)
-        module.requires_grad_(False)
-        module.zero_grad()  # gradients of an earlier training have no place in a saved model
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None  # of an earlier training: it has no place in a saved model
         self._n_features_out = _try_out(module.to(device), shape, device)
         self.module_ = module
         self._fitted_shape = shape
@@ -178,7 +181,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             hold entries of the rows.
         """
         check_is_fitted(self, "module_")
-        X = check_rows(self, X, reset=False)
+        X = self._rows(X, reset=False)
         # Asked again, since a model that was fitted on a GPU may be loaded elsewhere.
         device = _device(self.device)
         module = self.module_.to(device)
@@ -197,6 +200,14 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 " where memory ran out."
             )
         return out
+
+    def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
+        if getattr(X, "ndim", 2) > 2:
+            raise ValueError(
+                f"`X` must have two axes, got {X.ndim}: one flat row a record, since scikit-learn"
+                " passes no others. Use X.reshape(len(X), -1) and input_shape=X.shape[1:]."
+            )
+        return check_rows(self, X, reset=reset)
 
     def __getstate__(self) -> dict[str, Any]:
         """State whose fitted module lies on the CPU: it loads where there is no GPU."""
@@ -321,6 +332,10 @@ def _try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> in
         others = rng.normal(size=rows.shape) * 100
         others[2] = rows[2]
         first = _mapped_random(module, rows, device)
+        if not np.isfinite(first).any():  # nothing could be compared
+            raise ValueError(
+                "`module` maps random rows to nothing but NaN and infinity. Are its weights finite?"
+            )
         beside_others = _mapped_random(module, others, device)
         again = _mapped_random(module, rows, device)
         if not _close(again, first, _SAME_SHAPE):

@@ -79,6 +79,19 @@ def test_one_number_a_row_is_one_feature(function):
     assert TorchFeatures(Calls(function)).fit_transform(ROWS).shape == (23, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+def test_scripted_and_reparametrised_modules_are_taken():
+    net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(16, 3)), nn.ReLU())
+    expected = TorchFeatures(net).fit_transform(ROWS)
+    plain = nn.Sequential(nn.Linear(16, 3), nn.ReLU())
+    with torch.no_grad():
+        plain[0].weight.copy_(net[0].weight)
+        plain[0].bias.copy_(net[0].bias)
+    out = TorchFeatures(torch.jit.script(plain)).fit_transform(ROWS)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_data_frames_names_and_set_output():
     frame = pd.DataFrame(ROWS, columns=[f"pixel {i}" for i in range(16)])
     model = TorchFeatures(nn.Linear(16, 2)).set_output(transform="pandas")
@@ -278,11 +291,24 @@ def test_modules_that_change_between_calls_are_refused(module):
         ({"module": Calls(lambda x: x[:2])}, r"one entry a row, got shape \(2, 16\)"),
         ({"module": Calls(lambda x: x.sum())}, r"one entry a row, got shape \(\)"),
         ({"module": nn.LazyLinear(3)}, "lazy layers"),
+        ({"module": Calls(lambda x: x / 0 * 0)}, "nothing but NaN and infinity"),
     ],
 )
 def test_errors_name_the_way_out(options, match):
     with pytest.raises(ValueError, match=match):
         TorchFeatures(**{"module": nn.Identity()} | options).fit(ROWS)
+
+
+def test_images_must_come_flat_and_of_one_size():
+    model = TorchFeatures(nn.Flatten(), input_shape=(1, 4, 4))
+    images = ROWS.reshape(-1, 1, 4, 4)
+    for pictures in (images, torch.tensor(images)):
+        with pytest.raises(ValueError, match=r"two axes, got 4.*input_shape=X.shape\[1:\]"):
+            model.fit(pictures)
+    with pytest.raises(ValueError, match="16 features"):
+        model.fit(ROWS).transform(ROWS[:, :9])
+    with pytest.raises(ValueError, match="NaN"):
+        model.transform(np.where(ROWS > 2, np.nan, ROWS))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
