@@ -326,6 +326,7 @@ class PrivacyUtilityDisplay:
             options = {"color": "grey", "linestyle": ":", "label": "chance"} | (chance_kw or {})
             self.chance_line_ = ax.axhline(self.chance_level, **options)
         ax.set(xscale="log", xlabel="epsilon (smaller is more private)", ylabel=self.score_name)
+        ax.xaxis.set_major_formatter("{x:g}")
         if ax.get_legend_handles_labels()[1]:
             ax.legend()
         self.ax_, self.figure_ = ax, ax.figure
