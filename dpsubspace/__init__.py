@@ -1,9 +1,11 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
+from dpsubspace._display import PrivacyUtilityDisplay
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
 from dpsubspace._regression import DPSGDRegressor
+from dpsubspace._torch import TorchFeatures
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
 
 __version__ = "0.1.0.dev0"
@@ -17,7 +19,9 @@ __all__ = [
     "PrivacyError",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "TorchFeatures",
     "audit_epsilon",
     "one_run_audit",
 ]

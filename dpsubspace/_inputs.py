@@ -104,20 +104,22 @@ def check_bounds(name: str, value: Any, n_targets: int | None = None) -> None:
 # Rows and labels ----------------------------------------------------------------------------
 
 
-def check_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
+def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True) -> Any:
     """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers."""
-    return _plain(_validated(estimator, X, reset=reset))
+    form = "csr" if accept_sparse else False
+    return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
 
 
 def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
-    X, y = _validated(estimator, X, y, reset=True)
+    X, y = _validated(estimator, X, y, reset=True, accept_sparse="csr")
     return _plain(X), y
 
 
 def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
-    X, y = _validated(estimator, X, y, reset=True, multi_output=True, y_numeric=True)
+    options = {"accept_sparse": "csr", "multi_output": True, "y_numeric": True}
+    X, y = _validated(estimator, X, y, reset=True, **options)
     return _plain(X), np.asarray(y, dtype=np.float64)
 
 
@@ -125,9 +127,7 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> 
     """scikit-learn's validation, with our words where its own quote an entry or mislead."""
     dtypes = [np.float64, np.float32]
     try:
-        return validate_data(
-            estimator, X, *y, reset=reset, dtype=dtypes, accept_sparse="csr", **options
-        )
+        return validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
     except ValueError as error:
         message = str(error)
     except TypeError as error:

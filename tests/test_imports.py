@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from dpsubspace import TorchFeatures
 
 HEAVY = ["torch", "matplotlib", "dp_accounting", "diffprivlib"]
 
@@ -36,3 +39,9 @@ X = np.random.default_rng(0).normal(size=(500, 3))
 print(DPSGDFClassifier(epsilon=5.0).fit(X, X[:, 0] > 0).privacy_)
 """
     assert "epsilon = 5" in run(code)
+
+
+def test_without_torch_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r'pip install "dpsubspace\[torch\]"'):
+        TorchFeatures(object()).fit(np.ones((3, 2)))

@@ -13,12 +13,12 @@ MODULES = sorted(ROOT.glob("*.py"))
 # Lower layers first; a module imports from layers below its own only.
 LAYERS = [
     {"exceptions", "_array", "_compat"},
-    {"_inputs", "_noise", "_privacy", "_losses", "_scaling"},
-    {"_features"},
-    {"_gradients"},
+    {"_inputs", "_noise", "_losses", "_scaling"},
+    {"_torch", "_features"},
+    {"_privacy", "_gradients"},
     {"_training", "_moments"},
     {"_linear_model"},
-    {"_linear", "_regression", "_audit"},
+    {"_linear", "_regression", "_audit", "_display"},
     {"__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
