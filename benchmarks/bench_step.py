@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 import dpsubspace
+from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
 from dpsubspace._losses import LogLoss
 from dpsubspace._noise import SecureNoise
+from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._training import FlatStep, TrainingPlan, train
 
 
@@ -29,8 +31,9 @@ def seconds(function):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--features", type=int, default=785)
+    parser.add_argument("--features", type=int, default=784)
     parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--centred", action="store_true")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -40,25 +43,29 @@ def main():
     y = rng.integers(args.classes, size=args.rows)
     weights = rng.normal(size=(args.features, args.classes))
     residual = rng.normal(size=(args.rows, args.classes)).astype(np.float32)
-    source = LinearSource(LogLoss(), X, y)
+    features = Features(X, RowMap(norm="l2", bias=0.5))
+    if args.centred:
+        features = features.shifted(Shift(np.full(args.features + 1, 0.01), 0.3))
+    source = LinearSource(LogLoss(), features, y)
+    start = rng.normal(size=(features.width, args.classes))
     plan = TrainingPlan(
         n_iter=1,
         noise_multiplier=40.0,
-        n_samples=args.rows,
+        sample_rate=1.0,
         learning_rate=1.0,
         momentum=0.9,
         alpha=1e-4,
         average=True,
         neighboring_relation="zero_out",
     )
-    step, penalised = FlatStep(clip_norm=0.5), np.ones((args.features, 1))
+    step, penalised = FlatStep(clip_norm=0.5), np.ones((features.width, 1))
 
     def floor():
         X @ weights.astype(np.float32)
         X.T @ residual
 
     def private():
-        train(plan, step, source, weights, penalised, noise=SecureNoise())
+        train(plan, step, source, start, penalised, noise=SecureNoise())
 
     times = np.array([(seconds(floor), seconds(private)) for _ in range(args.repeats + 1)])[1:]
     ratios = times[:, 1] / times[:, 0]

@@ -29,6 +29,7 @@ __all__ = [
     "Array",
     "Total",
     "as_like",
+    "by_columns",
     "check_device",
     "chunk_rows",
     "column_sums",
@@ -194,6 +195,17 @@ def _sparse_row_norms(X: Any) -> np.ndarray:
     entries = X.data / unit[row]
     squares = np.bincount(row, weights=entries * entries, minlength=X.shape[0])
     return unit * np.sqrt(squares) * (1 + X.shape[1] * EPS)
+
+
+def by_columns(x: Array) -> Array:
+    """Copy of `x` of shape (k, c) with its columns one after another in memory.
+
+    What follows a product with many rows reduces over its few columns, which is several
+    times faster that way.
+    """
+    if isinstance(x, np.ndarray):
+        return np.ascontiguousarray(x.T).T
+    return x.T.contiguous().T
 
 
 def row_product(X: Array, R: Array) -> Array:

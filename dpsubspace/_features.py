@@ -18,6 +18,7 @@ from dpsubspace._array import (
     EPS,
     Array,
     as_like,
+    by_columns,
     chunk_rows,
     column_sums,
     eps_of,
@@ -156,9 +157,7 @@ class FeatureBlock:
         if sparse.issparse(self.X):
             scores = self.X @ weights
         else:
-            # Column by column in memory: what follows reduces over the few columns of
-            # many rows, which is several times faster that way.
-            scores = (as_like(weights, self.X).T @ self.X.T).T
+            scores = by_columns(self.X @ as_like(weights, self.X))
         if self.bias is not None:
             scores += as_like(self.bias * params[d, :], scores)
         scores *= self.scale[:, None]
@@ -170,16 +169,24 @@ class FeatureBlock:
             scores += as_like(offset, scores)
         return scores
 
-    def product(self, weights: Array) -> Array:
-        """Sum of features times `weights` of shape (k, c): (width, c) in float64."""
+    def product(self, residuals: Array, weights: Array) -> Array:
+        """Sum of features times rows of `residuals` (k, c) times `weights` (k,): (width, c).
+
+        In float64. A record of weight zero contributes zero, also where its residual is not
+        finite.
+        """
         xp = namespace(weights)
-        scaled = weights * self.scale[:, None]
+        absent = weights == 0
+        if bool(xp.any(absent)):
+            residuals = xp.where(absent[:, None], xp.zeros_like(residuals), residuals)
+        weights = xp.astype(weights, residuals.dtype)
+        scaled = residuals * (weights * self.scale)[:, None]
         parts = [row_product(self.X, scaled)]
         if self.bias is not None:
             parts.append(self.bias * column_sums(scaled)[None, :])
         total = xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
         if self.shift is not None:
-            sums = column_sums(weights)[None, :]
+            sums = column_sums(residuals * weights[:, None])[None, :]
             total = total - as_like(self.shift.mean, total)[:, None] * sums
             if self.shift.constant is not None:
                 total = xp.concat([total, self.shift.constant * sums], axis=0)

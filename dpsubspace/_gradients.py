@@ -21,10 +21,6 @@ from dpsubspace._noise import BoundedSum
 
 __all__ = ["GradientSource", "LinearSource", "OuterGradients", "PerExampleGradients", "clipped_sum"]
 
-# Added to a sum of squares before its root: squares below it may have underflowed, and a
-# norm that is rounded up clips more, which costs no privacy.
-_TINY_SQUARE = 1e-300
-
 
 class PerExampleGradients(Protocol):
     """Gradients of some records, one a record, in whatever form is cheap."""
@@ -87,20 +83,18 @@ class OuterGradients:
         """
         xp = namespace(self.residuals)
         info = xp.finfo(self.residuals.dtype)
-        r = xp.astype(self.residuals, xp.float64, copy=False)
-        r_norms = xp.sqrt(xp.sum(r * r, axis=1) + _TINY_SQUARE)
-        norms = self.feature_norms * (r_norms * (1 + 8 * float(info.eps)))
-        largest = 1e-6 * float(info.eps) / float(info.smallest_normal)
+        eps, smallest = float(info.eps), float(info.smallest_normal)
+        r, c = self.residuals, self.residuals.shape[1]
+        # Squares below the smallest number may have vanished.
+        r_norms = xp.astype(xp.sqrt(xp.sum(r * r, axis=1) + c * smallest), xp.float64)
+        norms = self.feature_norms * (r_norms * (1 + (8 + c) * eps))
+        largest = 1e-6 * eps / smallest
         fits = (self.feature_norms <= largest) & (norms <= largest)
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
         """Features^T (weights * residuals), (width, c), in float64."""
-        xp = namespace(self.residuals)
-        weighted = xp.astype(weights, self.residuals.dtype)[:, None] * self.residuals
-        # A record of weight zero contributes zero even where its residual is not finite.
-        weighted = xp.where((weights == 0)[:, None], xp.zeros_like(weighted), weighted)
-        return self.features.product(weighted)
+        return self.features.product(self.residuals, weights)
 
     def slack(self) -> float:
         """Return that of the features."""

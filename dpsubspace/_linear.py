@@ -14,6 +14,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpsubspace import _auto
 from dpsubspace._array import Array
 from dpsubspace._compat import with_callbacks
 from dpsubspace._features import FeatureBlock, Features
@@ -26,7 +27,7 @@ from dpsubspace._inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import CENTRED_BIAS, Bounded, LinearModel, Releases
+from dpsubspace._linear_model import Bounded, LinearModel, Releases
 from dpsubspace._losses import CLASSIFIER_LOSSES
 from dpsubspace._moments import noisy_mean
 from dpsubspace._scaling import ROW_NORMS, RowMap, Shift
@@ -56,7 +57,7 @@ class _LinearClassifier(ClassifierMixin, LinearModel):
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         loss: str = "log_loss",
-        alpha: float = 1e-4,
+        alpha: float = 1e-6,
         n_iter: int | str = "auto",
         learning_rate: float | str = "auto",
         momentum: float | str = "auto",
@@ -293,19 +294,20 @@ class DPSGDClassifier(_LinearClassifier):
         Multinomial log loss (for two classes the logistic loss), or the margin loss of
         support vector machines (Crammer and Singer's for more than two), which gives
         no probabilities.
-    alpha : float, default=1e-4
+    alpha : float, default=1e-6
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100, and without privacy as
-        many as a stationary point takes, up to 5,000.
+        Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
+        with a `batch_size`), and without privacy as many as a stationary point takes, up
+        to 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from `clip_norm` and from the ratio of noise to
-        signal, both public.
+        Step size. "auto" follows from the ratio of noise to signal and the number of
+        parameters, all public.
     momentum : float or "auto", default="auto"
         Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
     average : bool, default=True
-        Whether to return the mean of the last half of the steps, which averages noise out.
+        Whether to return the mean of the last quarter of the steps, which averages noise out.
         Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record. "auto" is half the bound on a row.
@@ -435,27 +437,28 @@ class DPSGDFClassifier(_LinearClassifier):
         What the guarantee hides: whether a record is a null record, or what it is. The
         second needs twice the noise. The number of records is public in both.
     mean_share : float or "auto", default="auto"
-        Share in (0, 1) of the budget (of mu^2) that the mean gets. "auto" is 0.05.
+        Share in (0, 1) of the budget (of mu^2) that the mean gets. "auto" is 0.1.
     loss : {"log_loss", "hinge"}, default="log_loss"
         Multinomial log loss (for two classes the logistic loss), or the margin loss of
         support vector machines (Crammer and Singer's for more than two), which gives
         no probabilities.
-    alpha : float, default=1e-4
+    alpha : float, default=1e-6
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100, and without privacy as
-        many as a stationary point takes, up to 5,000.
+        Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
+        with a `batch_size`), and without privacy as many as a stationary point takes, up
+        to 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from `clip_norm` and from the ratio of noise to
-        signal, both public.
+        Step size. "auto" follows from the ratio of noise to signal and the number of
+        parameters, all public.
     momentum : float or "auto", default="auto"
         Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
     average : bool, default=True
-        Whether to return the mean of the last half of the steps, which averages noise out.
+        Whether to return the mean of the last quarter of the steps, which averages noise out.
         Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
-        Bound on the gradient of one record. "auto" is half the bound on a row.
+        Bound on the gradient of one record. "auto" is a quarter of the bound on a row.
     batch_size : int or None, default=None
         Expected size of the Poisson batch of a step; None takes all records at every step,
         which needs the least noise. Smaller batches make steps cheaper.
@@ -501,7 +504,8 @@ class DPSGDFClassifier(_LinearClassifier):
         Constant added to the scores: what the shift leaves, the trained constant and the
         logarithm of the class weights.
     mean_ : ndarray of shape (n_features,) or (n_features + 1,)
-        Released mean of the mapped rows, with that of their bias entry.
+        Released mean of the mapped rows, with that of their bias entry, shrunk towards zero
+        by the estimator of James and Stein: where noise outweighs it, it is zero.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
@@ -541,7 +545,8 @@ class DPSGDFClassifier(_LinearClassifier):
     clipping; see :class:`DPSGDClassifier`.
 
     Centring pays where rows share a common part (images, counts) and can cost a little
-    where they do not.
+    where they do not. Where the noise of the mean outweighs it, the mean is shrunk to zero,
+    which costs no more privacy.
 
     References
     ----------
@@ -560,6 +565,9 @@ class DPSGDFClassifier(_LinearClassifier):
     True
     """
 
+    _clip_share = _auto.CENTRED_CLIP
+    _largest_step = _auto.CENTRED_LARGEST
+
     def __init__(
         self,
         *,
@@ -568,7 +576,7 @@ class DPSGDFClassifier(_LinearClassifier):
         neighboring_relation: str = "zero_out",
         mean_share: float | str = "auto",
         loss: str = "log_loss",
-        alpha: float = 1e-4,
+        alpha: float = 1e-6,
         n_iter: int | str = "auto",
         learning_rate: float | str = "auto",
         momentum: float | str = "auto",
@@ -621,7 +629,7 @@ class DPSGDFClassifier(_LinearClassifier):
             )
 
     def _share_before(self) -> float:
-        return 0.05 if self.mean_share == "auto" else float(self.mean_share)
+        return _auto.MEAN_SHARE if self.mean_share == "auto" else float(self.mean_share)
 
     def _shift(self, features: Features, bound: float, releases: Releases) -> Shift | None:
         mean = noisy_mean(
@@ -632,5 +640,5 @@ class DPSGDFClassifier(_LinearClassifier):
             neighboring_relation=releases.neighboring_relation,
             present=releases.present,
         )
-        constant = CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
+        constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
         return Shift(mean, constant)

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
+from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, to_numpy
 from dpsubspace._compat import CallbackSupportMixin, start_progress
 from dpsubspace._features import Features
@@ -44,11 +45,7 @@ from dpsubspace.exceptions import PrivacyWarning
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["CENTRED_BIAS", "Bounded", "Budget", "LinearModel", "Releases", "Sizes", "Trained"]
-
-# The constant entry of centred rows, in units of the clip norm. Its gradient is this times
-# the residual, so that it alone does not fill what clipping lets through.
-CENTRED_BIAS = 0.6
+__all__ = ["Bounded", "Budget", "LinearModel", "Releases", "Sizes", "Trained"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,11 @@ class Sizes:
     n_samples: int | None
     n_features: int | None = None
     n_outputs: int | None = None
+
+    @property
+    def n_params(self) -> int:
+        """Weights and intercepts."""
+        return (self.known("n_features", "the step size") + 1) * (self.n_outputs or 1)
 
     def known(self, name: str, why: str) -> int:
         """Size called `name`, or ValueError that says why it is needed."""
@@ -147,6 +149,8 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
     privacy_unit = "row"
 
     _losses: ClassVar[Mapping[str, Loss]]
+    _clip_share: ClassVar[float] = _auto.CLIP
+    _largest_step: ClassVar[float] = _auto.LARGEST
 
     # Parameters that every subclass has; they store them in their own __init__.
     epsilon: float | None
@@ -180,9 +184,11 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
         n_samples : int, optional
             Number of private rows. Needed where ``delta="auto"`` or a `batch_size` is set.
         n_features : int, optional
-            Number of features. Not needed by this estimator.
+            Number of features. With ``n_iter="auto"`` the number of steps depends on it;
+            without it the event has 100, which cost the same.
         n_outputs : int, optional
-            Number of outputs. Not needed by this estimator.
+            Number of columns of scores: 1 for two classes, else that of classes or targets.
+            Used as `n_features` is, and to count the ranges of targets to release.
 
         Returns
         -------
@@ -235,10 +241,11 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
         n_outputs = loss.n_outputs(n_targets)
         where = check_device(self.device)
         noise = as_noise(self.random_state)
-        budget = self._budget(Sizes(n_samples, n_features, n_outputs))
+        sizes = Sizes(n_samples, n_features, n_outputs)
+        budget = self._budget(sizes)
         guarantee = self._guarantee(budget, noise, n_samples, n_features, public)
         expected = budget.sample_rate * n_samples
-        noise_ratio = budget.step * math.sqrt((n_features + 1) * n_outputs) / expected
+        noise_ratio = budget.step * math.sqrt(sizes.n_params) / expected
         self._warn(guarantee, noise_ratio, n_samples)
         # Callbacks may change parameters: from here on they are read from a copy, so that
         # nothing the noise depends on can differ from what is charged.
@@ -248,7 +255,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
             X, targets, present = (_moved(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()
             clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
-            plan = fixed._plan(budget, noise_ratio, bound)
+            plan = fixed._plan(budget, sizes, bound)
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
@@ -327,26 +334,45 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
             )
         return self.batch_size / n_samples
 
-    def _n_iter(self, sample_rate: float) -> int:
+    def _n_iter(self, sizes: Sizes, rate: float, multiplier: float) -> int:
+        """Number of steps, where `multiplier` is that of all of them together."""
         if self.n_iter != "auto":
             return int(self.n_iter)
         if self.epsilon == math.inf:
             return 5_000  # the run ends at a stationary point; the number is a safety net
-        # Batches of a small rate need more steps to see each record as often.
-        return min(10_000, max(100, math.ceil(20 / sample_rate)))
+        if rate < 1:
+            # Batches of a small rate need more steps to see each record as often.
+            return min(10_000, max(_auto.n_steps(0.0, 1.0), math.ceil(20 / rate)))
+        if None in (sizes.n_samples, sizes.n_features, sizes.n_outputs):
+            return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
+        return _auto.n_steps(self._travel(sizes, multiplier), self._largest())
+
+    def _travel(self, sizes: Sizes, multiplier: float) -> float:
+        return _auto.travel(
+            walk=self._losses[self.loss].walk,
+            n_params=sizes.n_params,
+            n_samples=sizes.known("n_samples", "the step size"),
+            multiplier=multiplier,
+        )
+
+    def _largest(self) -> float:
+        """Bound on the learning rate times the clip norm, for rows of size 1."""
+        loss = self._losses[self.loss]
+        return min(self._largest_step, loss.largest_step * loss.size * self._clip_share)
 
     def _clip_norm(self, bound: float) -> float:
-        """Half the bound on a row: half the noise, which outweighs the gradients it shortens."""
-        return 0.5 * _size(bound) if self.clip_norm == "auto" else float(self.clip_norm)
+        if self.clip_norm != "auto":
+            return float(self.clip_norm)
+        return self._clip_share * self._losses[self.loss].size * _size(bound)
 
     def _budget(self, sizes: Sizes) -> Budget:
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
-        rate = self._sample_rate(sizes)
-        n_iter, share = self._n_iter(rate), self._share_before()
+        rate, share = self._sample_rate(sizes), self._share_before()
         n_before = self._n_before(sizes) if share else 0
         if self.epsilon == math.inf:
-            return Budget(n_iter, 1.0, 0.0, 0.0, non_private())
+            return Budget(self._n_iter(sizes, 1.0, 0.0), 1.0, 0.0, 0.0, non_private())
         if self.epsilon is None:
+            n_iter = self._n_iter(Sizes(None), rate, 0.0)
             step = float(self.noise_multiplier or 0.0)  # checked: one of the two is given
             # What comes before gets its share of the steps' mu^2 (by their central limit
             # where batches are sampled: a choice, which the event then counts exactly).
@@ -360,6 +386,9 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
             "delta": self._delta(sizes.n_samples),
             "neighboring_relation": self.neighboring_relation,
         }
+        # The multiplier of everything together does not depend on the number of steps.
+        full = calibrate(lambda m: Budget.shared(m, share, n_before, 1).event, **target)
+        n_iter = self._n_iter(sizes, rate, full)
         full = calibrate(lambda m: Budget.shared(m, share, n_before, n_iter).event, **target)
         budget = Budget.shared(full, share, n_before, n_iter)
         if rate < 1:
@@ -398,9 +427,9 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
             ),
         )
 
-    def _plan(self, budget: Budget, noise_ratio: float, bound: float) -> TrainingPlan:
+    def _plan(self, budget: Budget, sizes: Sizes, bound: float) -> TrainingPlan:
         """How to train, from public quantities."""
-        momentum = 0.9 if budget.private else None
+        momentum = _auto.MOMENTUM if budget.private else None
         if self.momentum != "auto":
             momentum = float(self.momentum)
         if self.learning_rate != "auto":
@@ -408,10 +437,18 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
         elif not budget.private:
             learning_rate = 0.0  # set by what is learned from, which need not be private
         else:
-            # In units in which a clipped gradient moves a score by about 1. The noisier a
-            # step (noise norm over the largest signal), the shorter the way worth going.
+            # A gradient of the clip norm moves a score by about as much, times the row's size.
             units = self._clip_norm(bound) * _size(bound)
-            learning_rate = min(4.0, 0.6 / noise_ratio) / units
+            multiplier = budget.step / (budget.sample_rate * math.sqrt(budget.n_iter))
+            learning_rate = (
+                _auto.step_size(
+                    self._travel(sizes, multiplier),
+                    self._largest(),
+                    n_iter=budget.n_iter,
+                    momentum=momentum or 0.0,
+                )
+                / units
+            )
             if self.alpha:
                 learning_rate = min(learning_rate, 1 / self.alpha)
         return TrainingPlan(

@@ -24,6 +24,17 @@ class Loss(Protocol):
     probabilistic: bool
     """Whether `predict` gives class probabilities."""
 
+    @property
+    def size(self) -> float:
+        """Size of a residual that is worth its clip norm."""
+        ...
+
+    walk: float
+    """Noise in the weights that training bears (see :mod:`dpsubspace._auto`)."""
+
+    largest_step: float
+    """Bound on the step size for rows of norm 1; inf where bounded residuals hold it."""
+
     def n_outputs(self, n_targets: int) -> int:
         """Columns of scores for so many classes (or columns of targets)."""
         ...
@@ -50,6 +61,9 @@ class LogLoss:
 
     curvature = 0.5
     probabilistic = True
+    size = 1.0
+    walk = 7.5
+    largest_step = float("inf")
 
     def n_outputs(self, n_targets: int) -> int:
         """One column for two classes, one a class for more."""
@@ -91,6 +105,9 @@ class Hinge:
 
     curvature = float("inf")
     probabilistic = False
+    size = 1.0
+    walk = 3.0
+    largest_step = float("inf")
 
     def n_outputs(self, n_targets: int) -> int:
         """One column for two classes, one a class for more."""
@@ -130,6 +147,9 @@ class Squared:
 
     curvature = 1.0
     probabilistic = False
+    size = 1.0
+    walk = 0.9
+    largest_step = 1.3
 
     def n_outputs(self, n_targets: int) -> int:
         """One column a target."""
@@ -161,6 +181,13 @@ class Huber:
     threshold: float = 0.1
     curvature = 1.0
     probabilistic = False
+    walk = 0.9
+    largest_step = 1.3
+
+    @property
+    def size(self) -> float:
+        """The threshold, which bounds residuals."""
+        return self.threshold
 
     def n_outputs(self, n_targets: int) -> int:
         """One column a target."""

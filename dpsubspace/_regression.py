@@ -49,7 +49,7 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
     loss : {"squared_error", "huber"}, default="squared_error"
         Half the squared error of the scaled target, or one that grows linearly beyond 0.1,
         a twentieth of the range of the targets.
-    alpha : float, default=1e-4
+    alpha : float, default=1e-6
         Weight of the penalty on the squared norm of the scaled weights beside the mean
         loss. The intercept is not penalised.
     data_norm : float or None, default=None
@@ -67,11 +67,11 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         to 5,000.
     learning_rate : float or "auto", default="auto"
         Step size for scaled rows and targets. "auto" follows from the ratio of noise to
-        signal, which is public.
+        signal and the number of parameters, all public.
     momentum : float or "auto", default="auto"
         Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
     average : bool, default=True
-        Whether to return the mean of the last half of the steps, which averages noise out.
+        Whether to return the mean of the last quarter of the steps, which averages noise out.
         Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record, for scaled rows and targets. "auto" is half the
@@ -172,7 +172,7 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         loss: str = "squared_error",
-        alpha: float = 1e-4,
+        alpha: float = 1e-6,
         data_norm: float | None = None,
         target_bounds: tuple[Any, Any] | None = None,
         bounds_share: float | str = "auto",

@@ -82,7 +82,7 @@ class TrainingPlan:
     alpha : float
         Weight of the squared norm of the penalised parameters.
     average : bool
-        Return the mean of the last half of the iterates instead of the last one.
+        Return the mean of the last quarter of the iterates instead of the last one.
     neighboring_relation : str
         Relation that the noise is scaled for.
     tolerance : float
@@ -182,7 +182,7 @@ def train(
         params = params + velocity
         uphill = plan.momentum is None and float(xp.sum(velocity * gradient)) > 0
         age = 0 if uphill else age + 1
-        if 2 * t >= plan.n_iter:
+        if 4 * t >= 3 * plan.n_iter:
             total, n_averaged = total + params, n_averaged + 1
         stationary = plan.tolerance > 0 and float(xp.max(xp.abs(gradient))) < plan.tolerance
         if after_step() or stationary:

@@ -12,7 +12,7 @@ MODULES = sorted(ROOT.glob("*.py"))
 
 # Lower layers first; a module imports from layers below its own only.
 LAYERS = [
-    {"exceptions", "_array", "_compat"},
+    {"exceptions", "_array", "_auto", "_compat"},
     {"_inputs", "_noise", "_losses", "_scaling"},
     {"_torch", "_features"},
     {"_privacy", "_gradients"},
