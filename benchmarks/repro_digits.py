@@ -4,29 +4,18 @@ usage: python benchmarks/repro_digits.py [--seeds 10] [--out benchmarks/results/
 """
 
 import argparse
-import json
 import math
-import platform
-import sys
 import warnings
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import sklearn
-from sklearn.datasets import load_digits
+from _data import digits
+from _report import printed, save
 
-import dpsubspace
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
 
 CLASSIFIERS = (DPSGDClassifier, DPSGDFClassifier)
-
-
-def digits():
-    """Unit rows, 1437 to train and 360 to test; the split is fixed, seeds vary the noise."""
-    X, y = load_digits(return_X_y=True)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    order = np.random.default_rng(0).permutation(len(X))
-    return X[order[360:]], y[order[360:]], X[order[:360]], y[order[:360]]
 
 
 def digits_rows(seeds):
@@ -80,29 +69,22 @@ def counter_example_rows(seeds, n=40_000, mu=1000.0):
         }
 
 
+def line(row):
+    return (
+        "{data:<30} {model:<17} epsilon {epsilon:<4} {accuracy:.4f} ± {std:.4f}"
+        " (min {min:.4f}, {seeds} seeds)"
+    ).format(**row)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     warnings.simplefilter("ignore", PrivacyWarning)  # epsilon 0.3 is mostly noise
-    rows = []
-    for row in (*digits_rows(args.seeds), *counter_example_rows(args.seeds)):
-        print(
-            "{data:<30} {model:<17} epsilon {epsilon:<4} {accuracy:.4f} ± {std:.4f}".format(**row),
-            f"(min {row['min']:.4f}, {row['seeds']} seeds)",
-        )
-        rows.append(row)
-    if args.out:
-        versions = {
-            "dpsubspace": dpsubspace.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "scikit-learn": sklearn.__version__,
-        }
-        report = {"arguments": {"seeds": args.seeds}, "results": rows, "versions": versions}
-        args.out.write_text(json.dumps(report, indent=1, sort_keys=True) + "\n")
+    rows = chain(digits_rows(args.seeds), counter_example_rows(args.seeds))
+    save(args, printed(rows, line))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
