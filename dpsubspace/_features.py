@@ -9,8 +9,6 @@ stays sparse although its rows are centred.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy import sparse
 
@@ -33,7 +31,7 @@ __all__ = ["FeatureBlock", "Features"]
 
 
 class Features:
-    """All records, to be visited block by block.
+    """All records, to be visited chunk by chunk.
 
     Parameters
     ----------
@@ -70,22 +68,24 @@ class Features:
         extra = self.shift is not None and self.shift.constant is not None
         return self.X.shape[1] + (self.bias is not None) + extra
 
-    def blocks(self, batch: np.ndarray | None = None) -> Iterator[tuple[Array, FeatureBlock]]:
-        """Index of some records and their features, until all (or all of `batch`) were seen.
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
+        """Indices that together name every record once, or every record of `batch`."""
+        if batch is None:
+            return slices(self.n_samples, self.chunk)
+        # An empty batch is one chunk without records.
+        return [batch[part] for part in slices(len(batch), self.chunk) or [slice(0, 0)]]
+
+    def at(self, rows: Array) -> FeatureBlock:
+        """Features of a chunk.
 
         Rows of a batch are used in float64: which rows share a block of a sum then depends
         on the batch, and rounding must not tell the batches apart.
         """
-        if batch is None:
-            for rows in slices(self.n_samples, self.chunk):
-                yield rows, self._block(rows, self.X.dtype)
-            return
-        for part in slices(len(batch), self.chunk) or [slice(0, 0)]:  # an empty batch, too
-            rows = batch[part]
-            if not (isinstance(self.X, np.ndarray) or sparse.issparse(self.X)):
-                xp = namespace(self.X)
-                rows = xp.asarray(rows, device=self.X.device)
-            yield rows, self._block(rows, namespace(self.factors).float64)
+        if isinstance(rows, slice):
+            return self._block(rows, self.X.dtype)
+        if not (isinstance(self.X, np.ndarray) or sparse.issparse(self.X)):
+            rows = namespace(self.X).asarray(rows, device=self.X.device)
+        return self._block(rows, namespace(self.factors).float64)
 
     def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
         X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
@@ -103,7 +103,7 @@ class Features:
         if self.shift is None:
             return self.lengths
         xp = namespace(self.lengths)
-        norms = xp.concat([block.norms(self.lengths[rows]) for rows, block in self.blocks()])
+        norms = xp.concat([self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()])
         return xp.maximum(norms, self._floor * self.lengths)
 
     @property

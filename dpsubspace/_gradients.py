@@ -8,7 +8,6 @@ model without privacy needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,8 +48,17 @@ class GradientSource(Protocol):
         """Number of records, public."""
         ...
 
-    def blocks(self, params: Array, batch: np.ndarray | None) -> Iterator[PerExampleGradients]:
-        """Gradients at `params` of the records of `batch` (None: of all), block by block."""
+    @property
+    def data(self) -> Array:
+        """What holds the records: tells where they are."""
+        ...
+
+    def chunks(self, batch: np.ndarray | None) -> list[Array]:
+        """Indices that together name every record once, or every record of `batch`."""
+        ...
+
+    def at(self, params: Array, rows: Array) -> PerExampleGradients:
+        """Gradients at `params` of the records of a chunk."""
         ...
 
 
@@ -131,11 +139,20 @@ class LinearSource:
         """Number of records, public."""
         return self.features.n_samples
 
-    def blocks(self, params: Array, batch: np.ndarray | None = None) -> Iterator[OuterGradients]:
+    @property
+    def data(self) -> Array:
+        """Return the rows."""
+        return self.features.X
+
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
+        """Return those of the features."""
+        return self.features.chunks(batch)
+
+    def at(self, params: Array, rows: Array) -> OuterGradients:
         """Per-example gradients at `params` of shape (width, c)."""
-        for rows, block in self.features.blocks(batch):
-            residuals = self.loss.residual(self.y[rows], block.scores(params))
-            yield OuterGradients(block, self._norms[rows], residuals, self._slack)
+        block = self.features.at(rows)
+        residuals = self.loss.residual(self.y[rows], block.scores(params))
+        return OuterGradients(block, self._norms[rows], residuals, self._slack)
 
 
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:

@@ -147,7 +147,7 @@ class Squared:
 
     curvature = 1.0
     probabilistic = False
-    size = 1.0
+    size = 0.7
     walk = 0.9
     largest_step = 1.3
 

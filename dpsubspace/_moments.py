@@ -42,7 +42,8 @@ def bounded_row_sum(
     xp = namespace(features.lengths)
     weights = xp.ones_like(features.lengths) if present is None else xp.astype(present, xp.float64)
     total = Total()
-    for rows, block in features.blocks():
+    for rows in features.chunks():
+        block = features.at(rows)
         total.add(block.product(xp.ones_like(block.scale)[:, None], weights[rows]))
     return BoundedSum(
         total.value[:, 0],

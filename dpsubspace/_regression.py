@@ -74,8 +74,8 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         Whether to return the mean of the last quarter of the steps, which averages noise out.
         Without privacy the last step is returned.
     clip_norm : float or "auto", default="auto"
-        Bound on the gradient of one record, for scaled rows and targets. "auto" is half the
-        bound on a scaled row.
+        Bound on the gradient of one record, for scaled rows and targets. "auto" is 0.35
+        times the bound on a scaled row, and a twentieth of it for the Huber loss.
     batch_size : int or None, default=None
         Expected size of the Poisson batch of a step; None takes all records at every step,
         which needs the least noise. Smaller batches make steps cheaper.

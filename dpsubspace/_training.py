@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpsubspace._array import Array, namespace
+from dpsubspace._array import Array, chunk_map, namespace
 from dpsubspace._gradients import GradientSource, PerExampleGradients, clipped_sum
 from dpsubspace._noise import BoundedSum, DisjointTotal, NoiseSource, release
 
@@ -154,30 +154,46 @@ def train(
     Gaussian mechanisms of ``plan.noise_multiplier``, sampled at ``plan.sample_rate``,
     whether or not the run ends early.
     """
+    with chunk_map(source.data, len(source.chunks(None))) as over_chunks:
+
+        def released(at: Array) -> Array:
+            """Noisy gradient of the mean loss at `at`: all that is learned from the records."""
+            batch = None
+            if plan.sample_rate < 1:
+                batch = batch_noise.poisson_sample(source.n_samples, plan.sample_rate)
+            parts = over_chunks(lambda rows: step.sums(source.at(at, rows)), source.chunks(batch))
+            noisy_sums = tuple(
+                release(
+                    raw,
+                    plan.noise_multiplier / math.sqrt(share),
+                    step_noise,
+                    neighboring_relation=plan.neighboring_relation,
+                    sampled=batch is not None,
+                )
+                for raw, share in zip(_totals(parts), step.budget_shares, strict=True)
+            )
+            return step.combine(noisy_sums) / (plan.sample_rate * source.n_samples)
+
+        step_noise, batch_noise = noise.child("steps"), noise.child("batches")
+        return _descend(plan, released, params, penalised, after_step)
+
+
+def _descend(
+    plan: TrainingPlan,
+    released: Callable[[Array], Array],
+    params: Array,
+    penalised: Array,
+    after_step: Callable[[], bool],
+) -> Array:
+    """Nesterov's descent along released gradients: postprocessing."""
     xp = namespace(params)
-    expected = plan.sample_rate * source.n_samples
-    step_noise, batch_noise = noise.child("steps"), noise.child("batches")
     velocity = xp.zeros_like(params)
     total, n_averaged = xp.zeros_like(params), 0
     age = 0  # steps since the momentum last started from zero
     for t in range(plan.n_iter):
         momentum = age / (age + 3) if plan.momentum is None else plan.momentum
         ahead = params + momentum * velocity
-        batch = None
-        if plan.sample_rate < 1:
-            batch = batch_noise.poisson_sample(source.n_samples, plan.sample_rate)
-        raw_sums = _over_blocks(step.sums(grads) for grads in source.blocks(ahead, batch))
-        noisy_sums = tuple(
-            release(
-                raw,
-                plan.noise_multiplier / math.sqrt(share),
-                step_noise,
-                neighboring_relation=plan.neighboring_relation,
-                sampled=batch is not None,
-            )
-            for raw, share in zip(raw_sums, step.budget_shares, strict=True)
-        )
-        gradient = step.combine(noisy_sums) / expected + plan.alpha * penalised * ahead
+        gradient = released(ahead) + plan.alpha * penalised * ahead
         velocity = momentum * velocity - plan.learning_rate * gradient
         params = params + velocity
         uphill = plan.momentum is None and float(xp.sum(velocity * gradient)) > 0
@@ -190,11 +206,8 @@ def train(
     return total / n_averaged if plan.average and n_averaged else params
 
 
-def _over_blocks(parts: Iterable[tuple[BoundedSum, ...]]) -> tuple[BoundedSum, ...]:
-    """Each of a step's sums over all blocks of its batch.
-
-    Blocks are added up as they come, so that the records of one only are in memory.
-    """
+def _totals(parts: Iterable[tuple[BoundedSum, ...]]) -> tuple[BoundedSum, ...]:
+    """Each of a step's sums over all chunks of its batch, added up as they come."""
     totals: list[DisjointTotal] = []
     for sums in parts:
         totals = totals or [DisjointTotal() for _ in sums]

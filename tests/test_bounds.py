@@ -105,7 +105,7 @@ def test_clipped_sum_moves_within_its_bounds(dtype, constant, X, R, mean, clip_n
             norms = features.norms()
             if present is not None:
                 norms = np.where(present, norms, np.inf)
-            block = next(features.blocks())[1]
+            block = features.at(slice(None))
             return clipped_sum(OuterGradients(block, norms, R[rows], features.slack), clip_norm)
 
         whole = total([0, 1, 2, 3])
@@ -118,7 +118,7 @@ def test_clipped_sum_moves_within_its_bounds(dtype, constant, X, R, mean, clip_n
 def outer(X, R, slack=0.0):
     """Gradients of given rows and residuals."""
     features = Features(X, PLAIN, 1 << 16)
-    return OuterGradients(next(features.blocks())[1], features.norms(), R, features.slack)
+    return OuterGradients(features.at(slice(None)), features.norms(), R, features.slack)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -163,8 +163,9 @@ def test_a_null_record_is_removed_exactly(rng):
     X, y = rng.normal(size=(20, 3)), np.arange(20) % 3
     keep = np.arange(20) != 7
     weights = rng.normal(size=(3, 3))
-    (masked,) = LinearSource(LogLoss(), Features(X, PLAIN), y, keep).blocks(weights)
-    (removed,) = LinearSource(LogLoss(), Features(X[keep], PLAIN), y[keep]).blocks(weights)
+    everything = slice(None)
+    masked = LinearSource(LogLoss(), Features(X, PLAIN), y, keep).at(weights, everything)
+    removed = LinearSource(LogLoss(), Features(X[keep], PLAIN), y[keep]).at(weights, everything)
     np.testing.assert_allclose(
         clipped_sum(masked, 0.2).value, clipped_sum(removed, 0.2).value, rtol=0, atol=1e-14
     )

@@ -31,8 +31,8 @@ def targets(name, n, n_targets, rng):
 def total(source, weights, clip_norm, batch=None):
     """Clipped sum over all blocks of a source."""
     sums = DisjointTotal()
-    for grads in source.blocks(weights, batch):
-        sums.add(clipped_sum(grads, clip_norm))
+    for rows in source.chunks(batch):
+        sums.add(clipped_sum(source.at(weights, rows), clip_norm))
     return sums.bounded_sum()
 
 

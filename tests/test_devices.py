@@ -1,0 +1,70 @@
+"""The same arithmetic through torch: on its CPU everywhere, on a GPU where there is one."""
+
+import numpy as np
+import pytest
+from helpers import ESTIMATORS, blobs
+from scipy import sparse
+
+from dpsubspace import DPSGDClassifier
+
+torch = pytest.importorskip("torch")
+
+CPU = torch.device("cpu")
+DEVICES = [
+    CPU,
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    ),
+]
+SETTINGS = [{}, {"batch_size": 200}, {"microbatch_size": 128}, {"epsilon": float("inf")}]
+
+
+def fitted(Estimator, X, y, device, **options):
+    options = {"epsilon": 5.0, "n_iter": 30, "random_state": 0, **options}
+    return Estimator(device=device, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_torch_gives_the_numbers_of_numpy(device, Estimator, options, dtype):
+    X, y = blobs(n=700)
+    X = X.astype(dtype)
+    here, there = (fitted(Estimator, X, y, where, **options) for where in ("cpu", device))
+    tolerance = 1e-9 if dtype == np.float64 else 2e-3
+    np.testing.assert_allclose(there.coef_, here.coef_, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(there.intercept_, here.intercept_, rtol=tolerance, atol=tolerance)
+    assert there.privacy_ == here.privacy_
+    arrays = [value for value in vars(there).values() if hasattr(value, "shape")]
+    assert arrays and all(isinstance(value, np.ndarray) for value in arrays)
+    assert isinstance(there.predict(X), np.ndarray)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "hinge"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_losses_on_torch(loss, n_classes):
+    X, y = blobs(n=400, n_classes=n_classes)
+    here, there = (fitted(DPSGDClassifier, X, y, where, loss=loss) for where in ("cpu", CPU))
+    np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-9)
+
+
+def test_a_device_that_is_not_there_is_named():
+    count = torch.cuda.device_count()
+    with pytest.raises(ValueError, match=rf"device.*cuda:{count}.*sees {count} CUDA.*'auto'"):
+        fitted(DPSGDClassifier, *blobs(n=400), f"cuda:{count}")
+    with pytest.raises(ValueError, match="float64"):
+        fitted(DPSGDClassifier, *blobs(n=400), torch.device("meta"))
+
+
+def test_auto_takes_what_there_is():
+    model = fitted(DPSGDClassifier, *blobs(n=400), "auto")
+    assert model.predict(blobs(n=400)[0]).shape == (400,)
+
+
+def test_sparse_rows_stay_on_the_cpu():
+    X, y = blobs(n=400)
+    model = DPSGDClassifier(epsilon=5.0, device=CPU)
+    with pytest.raises(ValueError, match="sparse rows run on the CPU only"):
+        model.fit(sparse.csr_array(X), y)
+    assert not hasattr(model, "privacy_")
