@@ -1,0 +1,189 @@
+"""One training run in a process of its own: its CPU seconds and its memory, as a line of JSON.
+
+`bench_linear.py` starts this, if need be with the interpreter of another environment: nothing
+of dpsubspace is imported but by its own methods. Memory is anonymous memory (RssAnon), so that
+neither libraries nor memory maps count; a thread samples it every 2 ms.
+
+usage: python benchmarks/_one_fit.py '{"method": "DPSGDClassifier", "rows": 60000, "n_iter": 10}'
+"""
+
+import json
+import resource
+import sys
+import threading
+import warnings
+
+import numpy as np
+
+JOB = {  # and what may be left out of it
+    "method": None,
+    "rows": 60_000,
+    "features": 784,
+    "classes": 10,
+    "file": None,  # an .npy file to map instead of rows in memory
+    "batch_size": None,
+    "n_iter": 10,
+    "noise_multiplier": 5.0,
+    "clip_norm": 0.5,
+    "accounting": True,
+}
+
+
+def anonymous_mb():
+    with open("/proc/self/status") as status:
+        found = next(line for line in status if line.startswith("RssAnon"))
+    return int(found.split()[1]) * 1024 / 1e6
+
+
+def cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measured(run):
+    """CPU seconds (user and system, all threads) and memory of calling `run`."""
+    start = peak = anonymous_mb()
+    done = threading.Event()
+
+    def watch():
+        nonlocal peak
+        while not done.wait(0.002):
+            peak = max(peak, anonymous_mb())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    before = cpu_seconds()
+    run()
+    seconds = cpu_seconds() - before
+    done.set()
+    watcher.join()
+    return {"cpu_s": seconds, "start_mb": start, "peak_mb": max(peak, anonymous_mb())}
+
+
+# Methods: each prepares, imports included, and returns what is measured ------------------------
+
+
+def estimator(job, X, y):
+    import dpsubspace
+    from dpsubspace import _linear_model
+
+    warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
+    if not job["accounting"]:  # what a fit costs is counted by no peer while it trains
+        _linear_model.epsilon_of = lambda *args, **kwargs: 1.0
+    model = getattr(dpsubspace, job["method"])(
+        epsilon=None,
+        **{name: job[name] for name in ("noise_multiplier", "n_iter", "clip_norm", "batch_size")},
+    )
+    small = getattr(dpsubspace, job["method"])(n_iter=1)
+    small.fit(np.eye(4, dtype=np.float32), [0, 1, 0, 1])  # what is imported on first use
+    return lambda: model.fit(X, y)
+
+
+def torch_func(job, X, y):
+    """Per-example gradients by vmap, 4,096 records at once."""
+    import torch
+    from torch.func import grad, vmap
+
+    rows, labels = torch.from_numpy(X), torch.from_numpy(y)
+
+    def loss(params, row, label):
+        scores = row @ params[0] + params[1]
+        return torch.nn.functional.cross_entropy(scores[None], label[None])
+
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+    clip_norm, expected = job["clip_norm"], job["batch_size"] or len(X)
+
+    def clipped_sum(params, batch):
+        sums = [torch.zeros_like(p) for p in params]
+        for part in batch.split(4096):
+            parts = gradients(params, rows[part], labels[part])
+            norms = torch.sqrt(sum(g.flatten(1).square().sum(1) for g in parts))
+            factors = (clip_norm / norms).clamp(max=1)
+            for total, g in zip(sums, parts, strict=True):
+                total += torch.tensordot(factors, g, dims=1)
+        return sums
+
+    def run():
+        params = [torch.zeros(job["features"], job["classes"]), torch.zeros(job["classes"])]
+        noise = job["noise_multiplier"] * clip_norm
+        for _ in range(job["n_iter"]):
+            sums = clipped_sum(params, torch_batch(job))
+            params = [
+                p - (s + noise * torch.randn_like(s)) / expected
+                for p, s in zip(params, sums, strict=True)
+            ]
+
+    return run
+
+
+def torch_batch(job):
+    import torch
+
+    if job["batch_size"] is None:
+        return torch.arange(job["rows"])
+    return torch.nonzero(torch.rand(job["rows"]) < job["batch_size"] / job["rows"]).ravel()
+
+
+def opacus_ghost(job, X, y, loaded=True):
+    """Opacus with ghost clipping, on batches of its own loader."""
+    import opacus
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    warnings.simplefilter("ignore")
+    rows, labels = torch.from_numpy(X), torch.from_numpy(y)
+    model = torch.nn.Linear(job["features"], job["classes"])
+    model, optimizer, criterion, loader = opacus.PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+        data_loader=DataLoader(TensorDataset(rows, labels), batch_size=job["batch_size"] or len(X)),
+        criterion=torch.nn.CrossEntropyLoss(),
+        noise_multiplier=job["noise_multiplier"],
+        max_grad_norm=job["clip_norm"],
+        grad_sample_mode="ghost",
+    )
+
+    def batches():
+        while True:
+            if loaded:
+                yield from loader
+            else:
+                batch = torch_batch(job)
+                yield rows[batch], labels[batch]
+
+    def run():
+        for _, (x, label) in zip(range(job["n_iter"]), batches(), strict=False):
+            optimizer.zero_grad()
+            criterion(model(x), label).backward()
+            optimizer.step()
+
+    return run
+
+
+def opacus_ghost_gathered(job, X, y):
+    """The same on batches gathered by index, which its loader does row by row."""
+    return opacus_ghost(job, X, y, loaded=False)
+
+
+METHODS = {
+    "DPSGDClassifier": estimator,
+    "DPSGDFClassifier": estimator,
+    "torch.func": torch_func,
+    "opacus ghost": opacus_ghost,
+    "opacus ghost, gathered": opacus_ghost_gathered,
+}
+
+
+def main():
+    job = JOB | json.loads(sys.argv[1])
+    rng = np.random.default_rng(0)
+    if job["file"] is None:
+        X = rng.random((job["rows"], job["features"]), dtype=np.float32)
+    else:
+        X = np.load(job["file"], mmap_mode="r")
+    y = rng.integers(job["classes"], size=len(X))
+    print(json.dumps(measured(METHODS[job["method"]](job, X, y))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+"""What linear DP-SGD costs: a step, memory, other ways to do it, and the search for the noise.
+
+step         a private step against the two matrix products that no step can avoid, timed in turn
+memory       anonymous memory of whole fits, rows in memory and mapped from a file
+peers        CPU seconds and memory against per-example gradients and Opacus, a process each
+calibration  seconds to find the noise, and the noise itself beside a reference
+
+usage: python benchmarks/bench_linear.py [step memory peers calibration]
+           [--threads 1] [--opacus-python ENV/bin/python] [--out benchmarks/results/linear.json]
+
+Opacus needs an environment of its own: pip install torch==2.13.0 opacus==1.6.0. All sides of a
+comparison have the same number of threads. Two threads of OpenBLAS wait for each other where
+the machine is busy: leave --threads at 1 there.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from _report import printed, save
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from dpsubspace._features import Features
+from dpsubspace._gradients import LinearSource
+from dpsubspace._losses import LogLoss
+from dpsubspace._noise import SecureNoise
+from dpsubspace._privacy import calibrate, sampled_gaussian
+from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._training import FlatStep, TrainingPlan, train
+
+# One step -------------------------------------------------------------------------------------
+
+STEPS = {  # what differs from 10 classes, all of the rows, dense and as they come
+    "dense": {},
+    "dense, two classes": {"outputs": 1},
+    "dense, centred": {"centred": True},
+    "dense, Poisson batch": {"batch_size": 4096},
+    "dense, centred, Poisson batch": {"centred": True, "batch_size": 4096},
+    "sparse": {"density": 0.05},
+    "sparse, centred": {"density": 0.05, "centred": True},
+    "sparse, Poisson batch": {"density": 0.05, "batch_size": 4096},
+}
+
+
+def step_rows(args):
+    for name, case in STEPS.items():
+        yield {"step": name, **step_row(args, **case)}
+
+
+def step_row(args, outputs=10, centred=False, density=None, batch_size=None):
+    rng = np.random.default_rng(0)
+    X = random_rows(rng, args.rows, args.features, density)
+    y = rng.integers(max(outputs, 2), size=args.rows)
+    private = private_step(rng, X, y, outputs, centred, batch_size)
+    # The products take rows that are gathered already.
+    some = X if batch_size is None else X[np.sort(rng.permutation(args.rows)[:batch_size])]
+    weights = rng.normal(size=(args.features, outputs)).astype(np.float32)
+    residual = rng.normal(size=(some.shape[0], outputs)).astype(np.float32)
+
+    def floor():
+        some @ weights
+        some.T @ residual
+
+    return in_turns(floor, private, args.repeats)
+
+
+def random_rows(rng, n, d, density):
+    if density is None:
+        return rng.random((n, d), dtype=np.float32)
+    return sparse.random_array((n, d), density=density, format="csr", dtype=np.float32, rng=rng)
+
+
+def private_step(rng, X, y, outputs, centred, batch_size):
+    """One step of a fit, secure noise included; row norms are taken once a fit and are not."""
+    features = Features(X, RowMap(norm="l2", bias=0.5))
+    if centred:
+        features = features.shifted(Shift(np.full(X.shape[1] + 1, 0.01), 0.3))
+    source = LinearSource(LogLoss(), features, y)
+    start = rng.normal(size=(features.width, outputs))
+    plan = TrainingPlan(
+        n_iter=1,
+        noise_multiplier=40.0,
+        sample_rate=1.0 if batch_size is None else batch_size / len(y),
+        learning_rate=1.0,
+        momentum=0.9,
+        alpha=1e-4,
+        average=True,
+        neighboring_relation="zero_out",
+    )
+    step, penalised = FlatStep(clip_norm=0.5), np.ones((features.width, 1))
+    return lambda: train(plan, step, source, start, penalised, noise=SecureNoise())
+
+
+def in_turns(floor, private, repeats):
+    times = np.array([(seconds(floor), seconds(private)) for _ in range(repeats + 1)])[1:]
+    ratios = times[:, 1] / times[:, 0]
+    return {
+        "floor_ms": round(float(np.median(times[:, 0])) * 1e3, 2),
+        "private_ms": round(float(np.median(times[:, 1])) * 1e3, 2),
+        "ratio_median": round(float(np.median(ratios)), 3),
+        "ratio_min": round(float(ratios.min()), 3),
+        "ratio_max": round(float(ratios.max()), 3),
+    }
+
+
+def seconds(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+# Whole fits, each in a fresh process ----------------------------------------------------------
+
+
+def one_fit(args, python=sys.executable, **job):
+    """What _one_fit.py measures."""
+    threads = {f"{name}_NUM_THREADS": str(args.threads) for name in ("OPENBLAS", "OMP", "MKL")}
+    done = subprocess.run(
+        [python, str(Path(__file__).with_name("_one_fit.py")), json.dumps(job)],
+        env=os.environ | threads,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{job} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def memory_rows(args):
+    for method in ("DPSGDClassifier", "DPSGDFClassifier"):
+        yield memory_row(args, method, args.rows)
+    for n in (args.rows, 4 * args.rows):
+        with tempfile.TemporaryDirectory(dir=args.scratch) as folder:
+            file = written_rows(Path(folder) / "rows.npy", n, args.features)
+            for method in ("DPSGDClassifier", "DPSGDFClassifier"):
+                for batch_size in (None, 4096):
+                    yield memory_row(args, method, n, file, batch_size)
+
+
+def written_rows(path, n, d):
+    rng = np.random.default_rng(0)
+    rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, d))
+    for start in range(0, n, 10_000):
+        part = rows[start : start + 10_000]
+        part[:] = rng.random(part.shape, dtype=np.float32)
+    rows.flush()
+    return str(path)
+
+
+def memory_row(args, method, n, file=None, batch_size=None):
+    job = {"method": method, "rows": n, "features": args.features, "file": file, "n_iter": 5}
+    found = one_fit(args, **job, batch_size=batch_size)
+    x_mb = 0.0 if file else n * args.features * 4 / 1e6
+    return {
+        "memory": method,
+        "rows": n,
+        "where": "file" if file else "memory",
+        "batch": batch_size or "full",
+        "x_mb": round(x_mb, 1),
+        "start_mb": round(found["start_mb"], 1),
+        "peak_mb": round(found["peak_mb"], 1),
+        "peak_less_x_mb": round(found["peak_mb"] - x_mb, 1),
+    }
+
+
+PEERS = ("DPSGDClassifier", "torch.func", "opacus ghost", "opacus ghost, gathered")
+
+
+def peer_rows(args):
+    """Medians of processes in turn; no side counts its epsilon while it is measured."""
+    for batch_size, n_iter in ((args.rows // 15, 75), (None, 10)):
+        job = {"rows": args.rows, "features": args.features, "n_iter": n_iter}
+        job |= {"batch_size": batch_size, "accounting": False}
+        methods = [m for m in PEERS if args.opacus_python or not m.startswith("opacus")]
+        runs = {method: [] for method in methods}
+        for _ in range(args.fits):
+            for method, found in runs.items():
+                python = args.opacus_python if method.startswith("opacus") else sys.executable
+                found.append(one_fit(args, python, method=method, **job))
+        medians = {
+            method: {key: float(np.median([run[key] for run in found])) for key in found[0]}
+            for method, found in runs.items()
+        }
+        ours = medians["DPSGDClassifier"]
+        for method, median in medians.items():
+            more, more_ours = (m["peak_mb"] - m["start_mb"] for m in (median, ours))
+            yield {
+                "peer": method,
+                "batch": batch_size or "full",
+                "steps": n_iter,
+                "cpu_s": round(median["cpu_s"], 3),
+                "times_cpu": round(median["cpu_s"] / ours["cpu_s"], 2),
+                "peak_mb": round(median["peak_mb"], 1),
+                "times_peak": round(median["peak_mb"] / ours["peak_mb"], 2),
+                "above_start_mb": round(more, 1),
+                "times_above_start": round(more / more_ours, 2),
+                "runs": args.fits,
+            }
+
+
+# The noise ------------------------------------------------------------------------------------
+
+EPSILONS = (0.01, 0.1, 1.0, 10.0, 100.0)
+RELATIONS = ("zero_out", "replace_one")
+PLANS = ((1.0, 100), (0.1, 200), (0.01, 100), (0.01, 2_000), (0.01, 10_000), (0.001, 10_000))
+
+# Noise multipliers for epsilon 1 and delta 1e-5 by dp_accounting 0.6.0: exact for the full
+# batch, by privacy-loss distributions on a grid of 1e-4 for batches of rate 0.01.
+REFERENCE = {
+    (1.0, 1, "zero_out"): 3.7306,
+    (1.0, 10, "zero_out"): 11.797,
+    (1.0, 100, "zero_out"): 37.306,
+    (1.0, 1_000, "zero_out"): 117.97,
+    (1.0, 10_000, "zero_out"): 373.06,
+    (1.0, 1, "replace_one"): 7.461,
+    (1.0, 10, "replace_one"): 23.59,
+    (1.0, 100, "replace_one"): 74.61,
+    (0.01, 10, "zero_out"): 0.7802,
+    (0.01, 100, "zero_out"): 0.9029,
+    (0.01, 1_000, "zero_out"): 1.4146,
+    (0.01, 10_000, "zero_out"): 3.8132,
+    (0.01, 10, "replace_one"): 0.7841,
+    (0.01, 100, "replace_one"): 0.9540,
+    (0.01, 1_000, "replace_one"): 2.3654,
+    (0.01, 10_000, "replace_one"): 7.4627,
+}
+
+
+def calibration_rows(args):
+    noise(1.0, 1, "zero_out", 1.0), noise(0.01, 10, "zero_out", 1.0)  # imports
+    for rate, n_iter in PLANS:
+        for relation in RELATIONS:
+            for epsilon in EPSILONS:
+                yield calibration_row(rate, n_iter, relation, epsilon)
+    for (rate, n_iter, relation), reference in REFERENCE.items():
+        row = calibration_row(rate, n_iter, relation, 1.0)
+        excess = row["multiplier"] / reference - 1
+        yield {**row, "reference": reference, "excess": round(excess, 5)}
+
+
+def noise(rate, n_iter, relation, epsilon):
+    return calibrate(
+        lambda multiplier: sampled_gaussian(multiplier, rate, n_iter),
+        epsilon=epsilon,
+        delta=1e-5,
+        neighboring_relation=relation,
+    )
+
+
+def calibration_row(rate, n_iter, relation, epsilon):
+    start = time.perf_counter()
+    multiplier = noise(rate, n_iter, relation, epsilon)
+    return {
+        "calibration": "full batch" if rate == 1 else f"rate {rate:g}",
+        "steps": n_iter,
+        "relation": relation,
+        "epsilon": epsilon,
+        "multiplier": float(f"{multiplier:.6g}"),
+        "seconds": round(time.perf_counter() - start, 5),
+    }
+
+
+SECTIONS = {
+    "step": step_rows,
+    "memory": memory_rows,
+    "peers": peer_rows,
+    "calibration": calibration_rows,
+}
+
+
+def main():
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
+    parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--features", type=int, default=784)
+    parser.add_argument("--repeats", type=int, default=15, help="pairs of a step")
+    parser.add_argument("--fits", type=int, default=3, help="processes of each peer")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--opacus-python", help="interpreter that has Opacus")
+    parser.add_argument("--scratch", type=Path, help="folder for a file of 750 MB")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    args.sections = args.sections or list(SECTIONS)
+    if unknown := set(args.sections) - set(SECTIONS):
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    load = [os.getloadavg()]
+    with threadpool_limits(limits=args.threads):
+        results = {name: printed(SECTIONS[name](args)) for name in args.sections}
+    load.append(os.getloadavg())
+    del args.opacus_python, args.scratch  # places on one machine
+    machine = {"cores": os.cpu_count(), "load_before": load[0], "load_after": load[1]}
+    save(args, results, "scipy", "torch", "dp-accounting", machine=machine)
+
+
+if __name__ == "__main__":
+    main()
