@@ -165,12 +165,12 @@ def opacus_ghost_gathered(job, X, y):
     return opacus_ghost(job, X, y, loaded=False)
 
 
-METHODS = {
-    "DPSGDClassifier": estimator,
-    "DPSGDFClassifier": estimator,
-    "torch.func": torch_func,
-    "opacus ghost": opacus_ghost,
-    "opacus ghost, gathered": opacus_ghost_gathered,
+METHODS = {  # and the package that does the work
+    "DPSGDClassifier": (estimator, "dpsubspace"),
+    "DPSGDFClassifier": (estimator, "dpsubspace"),
+    "torch.func": (torch_func, "torch"),
+    "opacus ghost": (opacus_ghost, "opacus"),
+    "opacus ghost, gathered": (opacus_ghost_gathered, "opacus"),
 }
 
 
@@ -182,7 +182,9 @@ def main():
     else:
         X = np.load(job["file"], mmap_mode="r")
     y = rng.integers(job["classes"], size=len(X))
-    print(json.dumps(measured(METHODS[job["method"]](job, X, y))))
+    method, package = METHODS[job["method"]]
+    found = measured(method(job, X, y))
+    print(json.dumps({**found, "version": sys.modules[package].__version__}))
 
 
 if __name__ == "__main__":

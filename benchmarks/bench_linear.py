@@ -1,6 +1,8 @@
 """What linear DP-SGD costs: a step, memory, other ways to do it, and the search for the noise.
 
-step         a private step against the two matrix products that no step can avoid, timed in turn
+step         a private step against the two matrix products X W and X^T R that any step has, in
+             turn; NumPy takes them over all rows at once, a step chunk by chunk, which caches
+             like better: a ratio can be below 1
 memory       anonymous memory of whole fits, rows in memory and mapped from a file
 peers        CPU seconds and memory against per-example gradients and Opacus, a process each
 calibration  seconds to find the noise, and the noise itself beside a reference
@@ -186,7 +188,10 @@ def peer_rows(args):
                 python = args.opacus_python if method.startswith("opacus") else sys.executable
                 found.append(one_fit(args, python, method=method, **job))
         medians = {
-            method: {key: float(np.median([run[key] for run in found])) for key in found[0]}
+            method: {
+                key: float(np.median([run[key] for run in found]))
+                for key in ("cpu_s", "start_mb", "peak_mb")
+            }
             for method, found in runs.items()
         }
         ours = medians["DPSGDClassifier"]
@@ -203,6 +208,7 @@ def peer_rows(args):
                 "above_start_mb": round(more, 1),
                 "times_above_start": round(more / more_ours, 2),
                 "runs": args.fits,
+                "version": runs[method][0]["version"],
             }
 
 
