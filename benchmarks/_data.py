@@ -224,6 +224,12 @@ def chest():
     return _pixels(X), y.astype(int), _pixels(X_test), y_test.astype(int)
 
 
+@_data_set("chest_mixed", _PIXELS + "; the two parts of the set, which differ, are mixed")
+def chest_mixed():
+    X, y, X_test, y_test = chest()
+    return _split(np.concatenate([X, X_test]), np.concatenate([y, y_test]), 1168)
+
+
 @_data_set("cifar10", _PIXELS + "; colours are averaged")
 def cifar10():
     """10,000 grey images to train; OpenML has another sample of the same images."""

@@ -25,11 +25,20 @@ import numpy as np
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, PrivacyWarning
 
 CLASSIFICATION = (
-    *("iris", "wine", "cancer", "digits", "adult", "wine_colour", "chest", "mednist"),
-    *("cifar10", "kmnist8k", "notmnist8k", "fashion10k", "mnist8k", "mnist60k"),
+    *("iris", "wine", "cancer", "digits", "adult", "wine_colour", "chest", "chest_mixed"),
+    *("mednist", "cifar10", "kmnist8k", "notmnist8k", "fashion10k", "mnist8k", "mnist60k"),
 )
 REGRESSION = ("diabetes", "wine_quality", "power_plant", "kin8nm", "bike", "protein", "california")
-POOLED = ("chest", "mednist", "cifar10", "kmnist8k", "notmnist8k", "fashion10k", "mnist60k")
+POOLED = (
+    "chest",
+    "chest_mixed",
+    "mednist",
+    "cifar10",
+    "kmnist8k",
+    "notmnist8k",
+    "fashion10k",
+    "mnist60k",
+)
 EPSILONS = (0.3, 1.0, 3.0)
 CHOOSING, SCORING = range(10), range(10, 20)
 MOST_ROWS = 10_000

@@ -20,7 +20,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ __all__ = [
     "eps_of",
     "namespace",
     "on_device",
+    "plain_arithmetic",
     "record_index",
     "row_norms",
     "row_product",
@@ -60,8 +61,8 @@ _BLOCK = 128
 # enough for matrix products at full speed. A GPU wants more.
 _CHUNK, _CHUNK_GPU = 1 << 12, 1 << 16
 
-# Temporaries in float64 of a chunk have at most this many entries (32 MiB).
-_CHUNK_ENTRIES = 1 << 22
+# Temporaries in float64 of a chunk have at most this many entries (4 MiB).
+_CHUNK_ENTRIES = 1 << 19
 
 
 # Namespaces and devices ---------------------------------------------------------------------
@@ -166,6 +167,21 @@ def chunk_rows(x: Array, microbatch_size: int | None = None) -> int:
 def slices(n: int, step: int) -> list[slice]:
     """Slices of at most `step` that cover `n` rows."""
     return [slice(i, min(i + step, n)) for i in range(0, n, step)]
+
+
+@contextmanager
+def plain_arithmetic(where: Any) -> Iterator[None]:
+    """Arithmetic on a device as it is written: no warnings that tell of rows, no autocast.
+
+    Automatic mixed precision would take sums in half precision, which the bounds on
+    their rounding do not cover.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(np.errstate(all="ignore"))
+        if where is not None:
+            torch = importlib.import_module("torch")
+            stack.enter_context(torch.autocast(where.type, enabled=False))
+        yield
 
 
 @contextmanager

@@ -94,7 +94,7 @@ class Features:
         return FeatureBlock(X, self.factors[rows], self.bias, self.shift)
 
     def norms(self) -> Array:
-        """Norms of the features in float64, never too small, (n,).
+        """Norms of the features in float64, (n,), too small by rounding of their entries at most.
 
         Shifted features are reported as at least a public share of their length before
         the shift (:attr:`_floor`): it bounds what rounding can do, and clips a little
@@ -120,7 +120,22 @@ class Features:
         second, added up in float64, longer by one term at most.
         """
         eps = EPS if sparse.issparse(self.X) else eps_of(self.X)
-        slack = sum_slack(self.n_samples, eps, self.chunk)
+        return self._longer(sum_slack(self.n_samples, eps, self.chunk), eps)
+
+    @property
+    def batch_slack(self) -> float:
+        """The same for a batch, of which the rows are used in float64.
+
+        A record that is in the batch or not moves all later ones to other blocks and other
+        chunks, of which the products may round otherwise: the sum of n terms may lose up
+        to ``n u' (block + chunk / block)`` of one, and scores ``d u'`` of themselves.
+        """
+        slack = sum_slack(self.n_samples, EPS, self.chunk)
+        regrouped = 128 + self.chunk / 128 + (0 if sparse.issparse(self.X) else self.X.shape[1])
+        return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
+
+    def _longer(self, slack: float, eps: float) -> float:
+        """Slack of shifted features from that of their first part."""
         if self.shift is None:
             return slack
         longer = 1 / self._floor

@@ -75,7 +75,7 @@ class OuterGradients:
     residuals : array of shape (k, c)
         Derivatives of the loss by the scores.
     rounding : float
-        Slack of a sum of such gradients over all records.
+        Slack of a sum of such gradients over all records, or over a batch.
     """
 
     features: FeatureBlock
@@ -86,8 +86,9 @@ class OuterGradients:
     def norms(self) -> Array:
         """|phi_i| |r_i|, rounded up by more than casts and products in the data's dtype err.
 
-        Beyond the range in which that dtype can weigh a gradient down without denormal
-        numbers (1e25 in float32, 1e286 in float64), the norm is reported as inf.
+        Where a factor of the gradient or their product leaves the range in which that dtype
+        can weigh it down without denormal numbers (1e25 in float32, 1e286 in float64), the
+        norm is reported as inf.
         """
         xp = namespace(self.residuals)
         info = xp.finfo(self.residuals.dtype)
@@ -97,7 +98,8 @@ class OuterGradients:
         r_norms = xp.astype(xp.sqrt(xp.sum(r * r, axis=1) + c * smallest), xp.float64)
         norms = self.feature_norms * (r_norms * (1 + (8 + c) * eps))
         largest = 1e-6 * eps / smallest
-        fits = (self.feature_norms <= largest) & (norms <= largest)
+        scaled = r_norms * xp.astype(self.features.scale, xp.float64)
+        fits = (self.feature_norms <= largest) & (norms <= largest) & (scaled <= largest)
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
@@ -129,7 +131,7 @@ class LinearSource:
         self.features = features
         self.y = y
         self._norms = features.norms()
-        self._slack = features.slack
+        self._slack, self._batch_slack = features.slack, features.batch_slack
         if present is not None:
             xp = namespace(self._norms)
             self._norms = xp.where(present, self._norms, xp.full_like(self._norms, xp.inf))
@@ -152,7 +154,8 @@ class LinearSource:
         """Per-example gradients at `params` of shape (width, c)."""
         block = self.features.at(rows)
         residuals = self.loss.residual(self.y[rows], block.scores(params))
-        return OuterGradients(block, self._norms[rows], residuals, self._slack)
+        slack = self._slack if isinstance(rows, slice) else self._batch_slack
+        return OuterGradients(block, self._norms[rows], residuals, slack)
 
 
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:

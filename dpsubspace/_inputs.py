@@ -120,7 +120,15 @@ def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndar
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
     options = {"accept_sparse": "csr", "multi_output": True, "y_numeric": True}
     X, y = _validated(estimator, X, y, reset=True, **options)
-    return _plain(X), np.asarray(y, dtype=np.float64)
+    try:
+        y = np.asarray(y, dtype=np.float64) if y.dtype.kind in "biufO" else None
+    except (TypeError, ValueError, OverflowError):
+        y = None
+    if y is None:  # raised out here, so that no chained exception carries an entry
+        raise ValueError("`y` has entries that are not numbers: drop those rows.")
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity: drop those rows.")
+    return _plain(X), y
 
 
 def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
@@ -150,6 +158,8 @@ def _plain(X: Any) -> Any:
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
+        if not np.isfinite(X.data).all():
+            raise ValueError("Input X contains infinity: entries in one place add up to it.")
     return X
 
 

@@ -20,7 +20,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from dpsubspace import _auto
-from dpsubspace._array import Array, as_like, check_device, on_device, to_numpy
+from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
 from dpsubspace._compat import CallbackSupportMixin, start_progress
 from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
@@ -250,8 +250,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
         # Callbacks may change parameters: from here on they are read from a copy, so that
         # nothing the noise depends on can differ from what is charged.
         fixed = copy.copy(self)
-        # Whatever floating point has to say about single rows must not be heard.
-        with np.errstate(all="ignore"):
+        with plain_arithmetic(where):
             X, targets, present = (_moved(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()
             clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
@@ -281,8 +280,9 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
+        kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
         for name in [*vars(self)]:
-            if name.endswith("_") and name not in ("n_features_in_", "feature_names_in_"):
+            if name.endswith("_") and name not in kept:
                 del self.__dict__[name]
         self.privacy_ = guarantee
 

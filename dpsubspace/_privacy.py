@@ -16,13 +16,15 @@ import os
 import pickle
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy.optimize import brentq
+from sklearn.base import is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import Binarizer, Normalizer
 
@@ -93,37 +95,50 @@ def non_private() -> DpEvent:
     return NonPrivateDpEvent()
 
 
-def _sq_mu(event: DpEvent, *, approximate: bool = False) -> float | None:
+def _leaves(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
+    """Parts of a composition, each with the number of times that it runs."""
+    import dp_accounting as dpa
+
+    if isinstance(event, dpa.ComposedDpEvent):
+        for part in event.events:
+            yield from _leaves(part, count)
+    elif isinstance(event, dpa.SelfComposedDpEvent):
+        if not (isinstance(event.count, Integral) and event.count >= 1):
+            raise PrivacyError(f"an event must run a whole number of times, not {event.count}.")
+        yield from _leaves(event.event, count * event.count)
+    else:
+        yield event, count
+
+
+def _sq_mu(event: DpEvent, *, sampling: str = "refuse") -> float | None:
     """Square of mu where `event` is a Gaussian mechanism composed any number of times.
 
-    None for anything else. Multipliers are taken against the norm of one record. With
-    `approximate`, sampled Gaussians count by their central limit (Bu, Dong, Long, Su, 2020),
-    which is good enough to start a search from and nothing else.
+    None for anything else. Multipliers are taken against the norm of one record. Sampled
+    Gaussians are "refuse"d, counted as if every record were in every batch ("ignore": an
+    upper bound), or by their central limit ("approximate": Bu, Dong, Long, Su, 2020), which
+    is good enough to start a search from and nothing else.
     """
     import dp_accounting as dpa
 
-    if isinstance(event, dpa.GaussianDpEvent):
-        multiplier = event.noise_multiplier
+    total = [0.0]
+    for leaf, count in _leaves(event):
+        rate = 1.0
+        if isinstance(leaf, dpa.PoissonSampledDpEvent) and sampling != "refuse":
+            rate, leaf = leaf.sampling_probability, leaf.event
+        if isinstance(leaf, dpa.NoOpDpEvent):
+            continue
+        if isinstance(leaf, dpa.NonPrivateDpEvent):
+            return math.inf
+        if not isinstance(leaf, dpa.GaussianDpEvent):
+            return None
+        multiplier = leaf.noise_multiplier
         if not multiplier >= 0:  # negative or NaN
             raise PrivacyError(f"a noise multiplier must not be {multiplier}.")
-        return math.inf if multiplier < 1e-150 else multiplier**-2
-    if isinstance(event, dpa.NoOpDpEvent):
-        return 0.0
-    if isinstance(event, dpa.NonPrivateDpEvent):
-        return math.inf
-    if isinstance(event, dpa.SelfComposedDpEvent):
-        if not (isinstance(event.count, Integral) and event.count >= 1):
-            raise PrivacyError(f"an event must run a whole number of times, not {event.count}.")
-        part = _sq_mu(event.event, approximate=approximate)
-        return None if part is None else part * event.count
-    if isinstance(event, dpa.ComposedDpEvent):
-        parts = [_sq_mu(part, approximate=approximate) for part in event.events]
-        return None if None in parts else math.fsum(parts)  # type: ignore[arg-type]
-    if approximate and isinstance(event, dpa.PoissonSampledDpEvent):
-        inner = _sq_mu(event.event)
-        if inner is not None:
-            return event.sampling_probability**2 * math.expm1(min(inner, 700.0))
-    return None
+        part = math.inf if multiplier < 1e-150 else multiplier**-2
+        if rate < 1 and sampling == "approximate":
+            part = rate**2 * math.expm1(min(part, 700.0))
+        total.append(count * part)
+    return math.fsum(total)
 
 
 def describe(event: DpEvent) -> str:
@@ -160,23 +175,66 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
     """
     import dp_accounting as dpa
 
+    doubled = 2 if neighboring_relation == "replace_one" else 1
+
+    def exact(sq_mu: float) -> float:
+        # Under replace_one a record moves a sum by twice its norm: mu doubles.
+        mu = math.sqrt(sq_mu) * doubled
+        return mu if mu == 0 or mu == math.inf else float(dpa.get_epsilon_gaussian(1 / mu, delta))
+
     sq_mu = _sq_mu(event)
     if sq_mu is not None:
-        # Under replace_one a record moves a sum by twice its norm: mu doubles.
-        mu = math.sqrt(sq_mu) * (2 if neighboring_relation == "replace_one" else 1)
-        if mu == 0 or mu == math.inf:
-            return mu
-        return float(dpa.get_epsilon_gaussian(1 / mu, delta))
-    grid = _grid_for(1.0)
+        return exact(sq_mu)
+    approximate = _sq_mu(event, sampling="approximate")
+    grid = _grid_for(1.0, event)
+    if approximate is not None:
+        _check_delta(delta)
+        about = exact(approximate)
+        if about > 1e4 or _least_sampled(event) < _LEAST_MULTIPLIER:
+            # Too little noise for the accountant to finish: what sampling saves is not counted.
+            return exact(_sq_mu(event, sampling="ignore") or 0.0)
+        grid = _grid_for(max(1.0, about), event)
     cost = _pld_epsilon(event, delta, neighboring_relation, grid)
-    while (finer := _grid_for(cost)) < grid / 2:  # small epsilons need a fine grid, and show it
+    while (finer := _grid_for(cost, event)) < grid / 2:  # small epsilons need a fine grid
         grid, cost = finer, _pld_epsilon(event, delta, neighboring_relation, finer)
     return cost
 
 
-def _grid_for(epsilon: float) -> float:
-    """Discretisation of the PLD accountant; results are upper bounds at any value."""
-    return min(1e-2, max(1e-5, epsilon / 1000))
+# Above this epsilon, which protects nobody, and below this multiplier, batches are charged
+# as if nothing were sampled.
+_LARGEST_SAMPLED = 100.0
+_LEAST_MULTIPLIER = 0.1
+
+# The accountant cuts off probabilities of about a tenth of this.
+_SMALLEST_DELTA = 1e-14
+
+
+def _least_sampled(event: DpEvent) -> float:
+    """Least multiplier of a sampled Gaussian in `event`."""
+    import dp_accounting as dpa
+
+    sampled = (leaf for leaf, _ in _leaves(event) if isinstance(leaf, dpa.PoissonSampledDpEvent))
+    return min((leaf.event.noise_multiplier for leaf in sampled), default=math.inf)  # type: ignore
+
+
+def _check_delta(delta: float) -> None:
+    if delta < _SMALLEST_DELTA:
+        raise PrivacyError(
+            f"delta={delta:.3g} is below what can be computed for sampled batches"
+            f" ({_SMALLEST_DELTA:g}). Use a larger delta, or batch_size=None."
+        )
+
+
+def _grid_for(epsilon: float, event: DpEvent) -> float:
+    """Discretisation of the PLD accountant; results are upper bounds at any value.
+
+    A part of epsilon, and a fifth of the typical loss of one step: rounding up adds a
+    little at every step.
+    """
+    steps = max(count for _, count in _leaves(event))
+    sq_mu = _sq_mu(event, sampling="approximate") or 1.0
+    typical = math.sqrt(min(sq_mu, 1e4) / steps)
+    return min(1e-2, max(1e-7, epsilon / 1e4, min(epsilon / 500, typical / 5)))
 
 
 def _pld_epsilon(event: DpEvent, delta: float, neighboring_relation: str, grid: float) -> float:
@@ -223,16 +281,20 @@ def calibrate(
 
     budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
     budget /= 4 if neighboring_relation == "replace_one" else 1
-    at_one, at_two = (_sq_mu(make_event(multiplier)) for multiplier in (1.0, 2.0))
-    if at_one is None or at_two is None:
+    sampled = _sq_mu(make_event(1.0)) is None
+    if sampled and epsilon <= _LARGEST_SAMPLED:
+        _check_delta(delta)
         multiplier = _search(make_event, budget, epsilon, delta, neighboring_relation)
     else:
+        at_one, at_two = (_sq_mu(make_event(m), sampling="ignore") for m in (1.0, 2.0))
+        if at_one is None or at_two is None:
+            raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
         scaled = (at_one - at_two) * 4 / 3
         fixed = max(0.0, at_one - scaled)
         if fixed > 0 and fixed >= budget * (1 - 1e-9):
             raise _nothing_left(epsilon, delta)
         multiplier = math.sqrt(scaled / (budget - fixed))
-    inflation = 1e-15
+    inflation = 1e-4 if sampled else 1e-15
     while (
         epsilon_of(make_event(multiplier), delta, neighboring_relation=neighboring_relation)
         > epsilon
@@ -250,18 +312,20 @@ def _search(
     neighboring_relation: str,
 ) -> float:
     """Multiplier of an event that only the PLD accountant can count, from above."""
-    grid = _grid_for(epsilon)
 
     def excess(log_multiplier: float) -> float:
         event = make_event(math.exp(log_multiplier))
-        cost = _pld_epsilon(event, delta, neighboring_relation, grid)
+        cost = _pld_epsilon(event, delta, neighboring_relation, _grid_for(epsilon, event))
         return math.log(max(cost, 1e-300) / epsilon)
 
     # The approximation says too little noise, and the less the fewer steps there are.
-    low = _approximate_log_multiplier(make_event, sq_mu)
+    least = math.log(0.3 if epsilon <= 10 else _LEAST_MULTIPLIER * 1.01)
+    low = max(least, _approximate_log_multiplier(make_event, sq_mu))
     over = excess(low)
     while over <= 0:
-        low -= 0.1
+        if low <= least:  # less noise than this takes the accountant minutes and gigabytes
+            return math.exp(low)
+        low = max(least, low - 0.1)
         over = excess(low)
     high = low + min(0.5, max(0.02, over))
     while excess(high) > 0:
@@ -276,14 +340,14 @@ def _approximate_log_multiplier(make_event: Callable[[float], DpEvent], sq_mu: f
     """Logarithm of the multiplier at which the event costs `sq_mu` by its central limit."""
 
     def excess(log_multiplier: float) -> float:
-        cost = _sq_mu(make_event(math.exp(log_multiplier)), approximate=True)
+        cost = _sq_mu(make_event(math.exp(log_multiplier)), sampling="approximate")
         if cost is None:
             raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
         return math.log(cost / sq_mu)
 
-    low, high = math.log(1e-1), math.log(1e9)
+    low, high = math.log(1e-2), math.log(1e9)
     if excess(high) > 0 or excess(low) < 0:
-        return 0.0
+        return low
     root: Any = brentq(excess, low, high, xtol=1e-3)
     return float(root)
 
@@ -649,7 +713,8 @@ class PrivacyLedger:
             unit = getattr(part, "privacy_unit", "row")
             self._check_match(part.neighboring_relation, unit, part.random_state is None)
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
-        planned = composed([part.privacy_event(n_samples=n_samples) for part in parts])
+        plans = [part.privacy_event(n_samples, **_targets(part, y)) for part in parts]
+        planned = composed(plans)
         warn_about_delta(self.delta, n_samples, stacklevel=2)
         before = [getattr(part, "privacy_", None) for part in parts]
         with self._lock:
@@ -659,10 +724,16 @@ class PrivacyLedger:
             estimator.fit(X, y, **fit_params)
         except BaseException:
             # A Pipeline with memory fits clones, whose releases are not seen here.
-            seen = getattr(estimator, "memory", None) is None
-            now = [getattr(part, "privacy_", None) for part in parts]
-            if seen and all(new is old for new, old in zip(now, before, strict=True)):
-                self._replace(entry)
+            if getattr(estimator, "memory", None) is None:
+                now = [getattr(part, "privacy_", None) for part in parts]
+                ran = [new is not old for new, old in zip(now, before, strict=True)]
+                if not any(ran):
+                    self._replace(entry)
+                else:
+                    spent = [
+                        g.event if r and g else p for g, r, p in zip(now, ran, plans, strict=True)
+                    ]
+                    self._replace(entry, (label, copy.deepcopy(composed(spent))))
             raise
         ran = composed([part.privacy_.event for part in _private_parts(estimator)])
         if ran != planned:  # rows were dropped on the way, say
@@ -785,6 +856,14 @@ def _private_parts(estimator: Any) -> list[Any]:
     if not _is_private(steps[-1][1]):
         raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
     return [step for _, step in steps if _is_private(step)]
+
+
+def _targets(part: Any, y: Any) -> dict[str, int]:
+    """Number of targets of a regressor, which its cost may depend on."""
+    if not is_regressor(part):
+        return {}
+    shape = np.shape(y)
+    return {"n_outputs": shape[1] if len(shape) == 2 else 1}
 
 
 def _is_private(step: Any) -> bool:

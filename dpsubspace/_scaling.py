@@ -57,9 +57,9 @@ class RowMap:
     def factors(self, X: Array) -> tuple[Array, Array]:
         """Factor of each row and norm of the mapped row, both float64 of shape (n,).
 
-        A row so long or so short that its factor has no exact counterpart in the dtype
-        of the rows (norms outside 1e-30 .. 1e30 in float32, 1e-290 .. 1e290 in
-        float64) counts as a row of zeros, its bias entry included.
+        A row too long for sums in its dtype (a norm above 1e30 in float32, 1e290 in
+        float64), or one whose factor would leave that range, counts as a row of zeros,
+        its bias entry included.
         """
         norms = row_norms(X)
         xp = namespace(norms)
@@ -76,7 +76,7 @@ class RowMap:
         else:
             factors = xp.ones_like(norms)
         limit = 1e30 if eps_of(X) > 1e-10 else 1e290
-        usable = (factors > 1 / limit) & (factors < limit) & (joint > 0)
+        usable = (factors > 1 / limit) & (factors < limit) & (joint > 0) & (norms < limit)
         factors = xp.where(usable, factors, xp.zeros_like(factors))
         lengths = factors * xp.where(usable, joint, xp.zeros_like(joint))
         return factors, lengths

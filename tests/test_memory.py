@@ -28,7 +28,7 @@ def test_a_read_only_memory_map_is_read_and_not_copied(Estimator, tmp_path):
     options = {"epsilon": 5.0, "n_iter": 3, "random_state": 0}
     mapped = Estimator(microbatch_size=1024, **options)
     held = peak(lambda: mapped.fit(X, y))
-    # Labels, norms, factors and a chunk of 1024 rows; finding largest entries takes more.
+    # Labels, norms, factors, and what is needed for a few rows at once.
     assert held < X.nbytes
     in_memory = Estimator(**options).fit(np.array(X), y)
     np.testing.assert_allclose(mapped.coef_, in_memory.coef_, rtol=1e-4, atol=1e-6)

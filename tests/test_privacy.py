@@ -78,7 +78,7 @@ def test_other_events_go_to_the_pld_accountant():
     event = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.0)), 10)
     epsilon = epsilon_of(event, 1e-5, neighboring_relation="zero_out")
     pld = PLDAccountant(dpa.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event)
-    assert epsilon == pytest.approx(pld.get_epsilon(1e-5), rel=1e-5)
+    assert epsilon == pytest.approx(pld.get_epsilon(1e-5), rel=1e-3)
 
 
 def test_an_event_that_no_accountant_takes_is_refused():
