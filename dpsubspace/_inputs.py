@@ -90,11 +90,12 @@ def check_bounds(name: str, value: Any, n_targets: int | None = None) -> None:
         low, high = (np.asarray(bound, dtype=np.float64) for bound in value)
     except (TypeError, ValueError):
         low = high = np.asarray(np.nan)
-    ordered = np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()
-    fits = max(low.ndim, high.ndim) <= 1 and np.abs(np.append(low, high)).max() <= 1e50
-    if n_targets is not None and fits:
-        fits = all(bound.size in (1, n_targets) for bound in (low, high))
-    if not (ordered and fits):
+    sizes = {low.size, high.size} - {1}
+    fits = max(low.ndim, high.ndim) <= 1 and len(sizes) <= 1
+    if n_targets is not None:
+        fits = fits and sizes <= {n_targets}
+    bounded = bool((np.abs(np.append(low, high)) <= 1e50).all())  # never true of NaN
+    if not (fits and bounded and (low < high).all()):
         raise ValueError(
             f"`{name}` must be (low, high) with low < high: two finite numbers, or two arrays of"
             f" one number a target, got {value!r}."
@@ -119,16 +120,25 @@ def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarr
 def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
     options = {"accept_sparse": "csr", "multi_output": True, "y_numeric": True}
-    X, y = _validated(estimator, X, y, reset=True, **options)
-    try:
-        y = np.asarray(y, dtype=np.float64) if y.dtype.kind in "biufO" else None
-    except (TypeError, ValueError, OverflowError):
-        y = None
-    if y is None:  # raised out here, so that no chained exception carries an entry
-        raise ValueError("`y` has entries that are not numbers: drop those rows.")
-    if not np.isfinite(y).all():
-        raise ValueError("Input y contains NaN or infinity: drop those rows.")
+    X, y = _validated(estimator, X, _numbers(y), reset=True, **options)
+    y = np.asarray(y, dtype=np.float64)
+    if not np.isfinite(y).all():  # a long double may be finite and this not
+        raise ValueError("Input y contains infinity: drop those rows.")
     return _plain(X), y
+
+
+def _numbers(y: Any) -> Any:
+    """Targets as float64 where they came as objects or text; others as they are."""
+    kind = np.asarray(y).dtype.kind
+    if y is None or kind not in "OSUMmg":
+        return y
+    try:
+        values = np.asarray(y, dtype=np.float64) if kind not in "Mm" else None
+    except (TypeError, ValueError, OverflowError):
+        values = None
+    if values is None:  # raised out here, so that no chained exception carries an entry
+        raise ValueError("`y` has entries that are not numbers: drop those rows.")
+    return values
 
 
 def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:

@@ -189,7 +189,7 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
     grid = _grid_for(1.0, event)
     if approximate is not None:
         _check_delta(delta)
-        about = exact(approximate)
+        about = exact(approximate) if approximate < 1e4 else math.inf
         if about > 1e4 or _least_sampled(event) < _LEAST_MULTIPLIER:
             # Too little noise for the accountant to finish: what sampling saves is not counted.
             return exact(_sq_mu(event, sampling="ignore") or 0.0)
@@ -229,12 +229,15 @@ def _grid_for(epsilon: float, event: DpEvent) -> float:
     """Discretisation of the PLD accountant; results are upper bounds at any value.
 
     A part of epsilon, and a fifth of the typical loss of one step: rounding up adds a
-    little at every step.
+    little at every step. No finer than 1e-5 of the largest loss of a step.
     """
     steps = max(count for _, count in _leaves(event))
     sq_mu = _sq_mu(event, sampling="approximate") or 1.0
     typical = math.sqrt(min(sq_mu, 1e4) / steps)
-    return min(1e-2, max(1e-7, epsilon / 1e4, min(epsilon / 500, typical / 5)))
+    least = max(_least_sampled(event), _LEAST_MULTIPLIER)
+    largest = 0.5 / least**2 + 8 / least
+    finest = max(1e-9, 1e-5 * largest, epsilon / 1e4)
+    return min(1e-2, max(finest, min(epsilon / 500, typical / 5)))
 
 
 def _pld_epsilon(event: DpEvent, delta: float, neighboring_relation: str, grid: float) -> float:
