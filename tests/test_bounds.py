@@ -309,3 +309,36 @@ def test_duplicate_entries_of_a_sparse_row_are_added_up_before_they_are_bounded(
     y = np.arange(40) % 2
     models = [CLASSIFIERS[0](**options).fit(rows, y) for rows in (twice, twice.toarray())]
     np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-12)
+
+
+def test_sparse_entries_that_add_up_to_infinity_are_refused():
+    """Each is finite, and so passes the usual check; their sum would reach every release."""
+    data, indices = np.r_[1.7e308, 1.7e308, np.ones(39)], np.zeros(41, np.int32)
+    indptr = np.r_[0, np.arange(2, 42)].astype(np.int32)
+    X = sparse.csr_array((data, indices, indptr), shape=(40, 2))
+    for Estimator in ESTIMATORS:
+        model = Estimator()
+        with np.errstate(over="ignore"), pytest.raises(ValueError, match="infinity"):
+            model.fit(X, np.arange(40) % 2)
+        assert not hasattr(model, "privacy_")
+
+
+def test_long_rows_cannot_overflow_the_mean(monkeypatch):
+    """Where "clip" leaves rows of 1e38 alone, their float32 sum would be inf."""
+    X, y = np.full((200, 3), 1e24, np.float32), np.arange(200) % 3
+    X[:3] = 1.2e38
+    options = {"row_norm": "clip", "data_norm": 1e49}
+    here, there = replay(monkeypatch, CLASSIFIERS[1], X, y, "zero_out", "", **options)
+    assert np.isfinite(here[0][0].value).all()
+    assert_within_bounds(here, there, "zero_out")
+
+
+def test_short_rows_with_large_residuals_cannot_overflow(monkeypatch, rng):
+    X = (rng.normal(size=(200, 3)) * 1e-30).astype(np.float32)
+    X[0] = 1e-40
+    options = {"data_norm": 2e-30, "target_bounds": (0, 1), "alpha": 0.0, "learning_rate": 1e22}
+    options |= {"fit_intercept": False}
+    y = rng.random(200)
+    here, there = replay(monkeypatch, DPSGDRegressor, X, y, "zero_out", "", **options)
+    assert all(np.isfinite(total.value).all() for total, *_ in (*here, *there))
+    assert_within_bounds(here, there, "zero_out")

@@ -68,3 +68,13 @@ def test_sparse_rows_stay_on_the_cpu():
     with pytest.raises(ValueError, match="sparse rows run on the CPU only"):
         model.fit(sparse.csr_array(X), y)
     assert not hasattr(model, "privacy_")
+
+
+def test_mixed_precision_does_not_reach_the_sums():
+    """Half precision rounds far beyond what the bounds allow for."""
+    X, y = blobs(n=700)
+    X = X.astype(np.float32)
+    plain = fitted(DPSGDClassifier, X, y, CPU)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = fitted(DPSGDClassifier, X, y, CPU)
+    np.testing.assert_array_equal(mixed.coef_, plain.coef_)

@@ -376,3 +376,12 @@ def test_a_ledger_takes_no_subclass_unless_it_is_frozen():
     frozen = FrozenEstimator(TorchFeatures(nn.Identity()).fit(X))
     with pytest.warns(UserWarning, match="noise"):
         ledger.fit(make_pipeline(frozen, DPSGDClassifier()), X, y)
+
+
+def test_a_large_column_does_not_hide_mixing_in_the_others():
+    class Hidden(torch.nn.Module):
+        def forward(self, x):
+            return torch.cat([torch.full((len(x), 1), 1e9), x - x.mean(0)], dim=1)
+
+    with pytest.raises(ValueError, match="random row to other features"):
+        TorchFeatures(Hidden()).fit(np.zeros((10, 4)))
