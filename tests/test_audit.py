@@ -47,7 +47,7 @@ def test_senseless_counts_are_refused(counts, options, match):
         audit_epsilon(*counts, **{"delta": 1e-5, **options})
 
 
-OPTIONS = [{}, {"row_norm": "clip", "data_norm": 1.0}]
+OPTIONS = [{}, {"row_norm": "clip", "data_norm": 1.0}, {"loss": "hinge"}, {"batch_size": 400}]
 
 
 @pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from helpers import releases
+from helpers import ScaledNoise, releases
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
-from dpsubspace import DPSGDRegressor, PrivacyLedger
+from dpsubspace import DPSGDRegressor, PrivacyLedger, _linear_model, audit_epsilon
 from dpsubspace._moments import noisy_range
 from dpsubspace._noise import SeededNoise
 
@@ -136,3 +136,25 @@ def test_targets_that_are_no_numbers_are_refused_and_not_quoted(plane, entry):
     with pytest.raises(ValueError, match="`y` has entries that are not numbers") as caught:
         DPSGDRegressor().fit(X, text)
     assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatch):
+    """Canaries along a new feature each, with targets at either end of their range."""
+    n_canaries, n_others = 500, 100
+    coins = np.random.default_rng(0).random(n_canaries) < 0.5
+    X = np.vstack([np.zeros((n_others, n_canaries)), np.eye(n_canaries)])
+    sign = np.where(np.arange(n_canaries) % 2, 1.0, -1.0)
+    y, present = np.append(np.zeros(n_others), sign), np.append(np.ones(n_others, bool), coins)
+
+    def lower_bound():
+        options = {"data_norm": 1.0, "target_bounds": (-1, 1), "intercept_scaling": 1e-6}
+        model = DPSGDRegressor(epsilon=1.0, delta=1e-5, random_state=0, **options)
+        order = np.argsort(model._fit(X, y, present=present).coef_ * sign)
+        right = int(coins[order[-125:]].sum() + (~coins[order[:125]]).sum())
+        return audit_epsilon(n_canaries, 250, right, delta=1e-5)
+
+    assert lower_bound() <= 1.0
+    noise = lambda state: ScaledNoise(SeededNoise(state), 0.1)  # noqa: E731
+    monkeypatch.setattr(_linear_model, "as_noise", noise)
+    assert lower_bound() > 1.2
