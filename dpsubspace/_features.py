@@ -29,6 +29,9 @@ from dpsubspace._scaling import RowMap, Shift
 
 __all__ = ["FeatureBlock", "Features"]
 
+# Rows of a batch to gather at once: they should not leave the cache before they are used.
+_GATHERED = 1024
+
 
 class Features:
     """All records, to be visited chunk by chunk.
@@ -72,8 +75,9 @@ class Features:
         """Indices that together name every record once, or every record of `batch`."""
         if batch is None:
             return slices(self.n_samples, self.chunk)
-        # An empty batch is one chunk without records.
-        return [batch[part] for part in slices(len(batch), self.chunk) or [slice(0, 0)]]
+        # An empty batch is one chunk without records. Gathered rows are copies, in float64.
+        step = self.chunk if sparse.issparse(self.X) else min(self.chunk, _GATHERED)
+        return [batch[part] for part in slices(len(batch), step) or [slice(0, 0)]]
 
     def at(self, rows: Array) -> FeatureBlock:
         """Features of a chunk.
