@@ -106,8 +106,8 @@ class _LinearClassifier(ClassifierMixin, LinearModel):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Private rows; a memory map is read chunk by chunk and never copied. Sparse
-            matrices are used in CSR form and stay sparse.
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,)
             Private labels.
 
@@ -293,7 +293,7 @@ class DPSGDClassifier(_LinearClassifier):
     loss : {"log_loss", "hinge"}, default="log_loss"
         Multinomial log loss (for two classes the logistic loss), or the margin loss of
         support vector machines (Crammer and Singer's for more than two), which gives
-        no probabilities.
+        no probabilities: there is no ``predict_proba`` then.
     alpha : float, default=1e-6
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
@@ -441,7 +441,7 @@ class DPSGDFClassifier(_LinearClassifier):
     loss : {"log_loss", "hinge"}, default="log_loss"
         Multinomial log loss (for two classes the logistic loss), or the margin loss of
         support vector machines (Crammer and Singer's for more than two), which gives
-        no probabilities.
+        no probabilities: there is no ``predict_proba`` then.
     alpha : float, default=1e-6
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.

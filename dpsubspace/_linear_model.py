@@ -71,7 +71,7 @@ class Sizes:
         """Size called `name`, or ValueError that says why it is needed."""
         value = getattr(self, name)
         if value is None:
-            raise ValueError(f"{why} depends on `{name}`: pass it, or set that parameter.")
+            raise ValueError(f"{why} depends on `{name}`: pass it.")
         return check_integer(name, value, low=1)
 
 
@@ -244,9 +244,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
         sizes = Sizes(n_samples, n_features, n_outputs)
         budget = self._budget(sizes)
         guarantee = self._guarantee(budget, noise, n_samples, n_features, public)
-        expected = budget.sample_rate * n_samples
-        noise_ratio = budget.step * math.sqrt(sizes.n_params) / expected
-        self._warn(guarantee, noise_ratio, n_samples)
+        self._warn(guarantee, budget, sizes)
         # Callbacks may change parameters: from here on they are read from a copy, so that
         # nothing the noise depends on can differ from what is charged.
         fixed = copy.copy(self)
@@ -463,16 +461,20 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
             tolerance=0.0 if budget.private else 1e-6,
         )
 
-    def _warn(self, guarantee: PrivacyGuarantee, noise_ratio: float, n_samples: int) -> None:
+    def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
         if guarantee.epsilon == math.inf:
             return
+        n_samples = sizes.known("n_samples", "the warning")
         warn_about_delta(guarantee.delta, n_samples, stacklevel=6)
+        # What all steps together leave, so that batches are judged like full ones.
+        multiplier = budget.step / (budget.sample_rate * math.sqrt(budget.n_iter))
+        noise_ratio = 10 * multiplier * math.sqrt(sizes.n_params) / n_samples
         if noise_ratio > 1:
             warnings.warn(
-                f"the noise of a step is {noise_ratio:.2g} times the largest gradient that"
-                f" {n_samples} rows can have: expect a poor model. More rows, fewer features"
-                " or a larger epsilon help.",
+                f"the noise of one in 100 full steps is {noise_ratio:.2g} times the largest"
+                f" gradient that {n_samples} rows can have: expect a poor model. More rows,"
+                " fewer features or a larger epsilon help.",
                 PrivacyWarning,
                 stacklevel=6,
             )

@@ -11,7 +11,7 @@ from dpsubspace._array import Array, Total, namespace, to_numpy
 from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
 
-__all__ = ["bounded_row_sum", "noisy_mean", "noisy_range"]
+__all__ = ["bounded_row_sum", "count_above_noise", "noisy_mean", "noisy_range"]
 
 # Edges of the cells in which values are counted: 0 and the half powers of 2 of either sign.
 _POSITIVE = 2.0 ** (np.arange(-80, 81) / 2)
@@ -81,6 +81,11 @@ def noisy_mean(
     return shrinkage * noisy / features.n_samples
 
 
+def count_above_noise(scale: float) -> float:
+    """Noisy count that one cell in all passes by accident with a probability of 1 in 1000."""
+    return scale * float(ndtri(1 - 1e-3 / (len(_EDGES) - 1)))
+
+
 def noisy_range(
     values: np.ndarray,
     noise_multiplier: float,
@@ -107,8 +112,7 @@ def noisy_range(
     Returns
     -------
     low, high : float
-        Ends of the outermost cells that are too full for noise; of the fullest cell where
-        none is.
+        Ends of the outermost cells that are too full for noise; -1 and 1 where none is.
 
     Notes
     -----
@@ -121,9 +125,8 @@ def noisy_range(
     counts = np.bincount(cells, weights=weights, minlength=len(_EDGES) - 1).astype(float)
     total = BoundedSum(counts, norm_bound=1.0, replace_bound=math.sqrt(2))
     noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
-    # One noisy count in all cells passes by accident with a probability of 1 in 1000.
     scale = noise_multiplier * total.unit(neighboring_relation)
-    threshold = max(0.5, scale * float(ndtri(1 - 1e-3 / len(counts))))
-    full = np.flatnonzero(noisy > threshold)
-    full = full if len(full) else np.array([noisy.argmax()])
+    full = np.flatnonzero(noisy > max(0.5, count_above_noise(scale)))
+    if not len(full):
+        return -1.0, 1.0
     return float(_EDGES[full[0]]), float(_EDGES[full[-1] + 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from dpsubspace._inputs import (
     check_rows,
     check_rows_and_targets,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, Releases, Sizes
+from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes
 from dpsubspace._losses import REGRESSOR_LOSSES
-from dpsubspace._moments import noisy_range
+from dpsubspace._moments import count_above_noise, noisy_range
+from dpsubspace._privacy import PrivacyGuarantee
 from dpsubspace._scaling import RowMap
+from dpsubspace.exceptions import PrivacyWarning
 
 __all__ = ["DPSGDRegressor"]
 
@@ -56,7 +59,8 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         Public bound on row norms; longer rows are shrunk to it in ``fit``. None releases one:
         see `bounds_share`.
     target_bounds : tuple (low, high) or None, default=None
-        Public range of the targets: two numbers, or two arrays of shape (n_targets,).
+        Public range of the targets: two numbers, which apply to every target, or two arrays
+        of shape (n_targets,), the low ends and the high ends (not one pair a target).
         Targets outside are clipped to it in ``fit``. None releases one.
     bounds_share : float or "auto", default="auto"
         Share in (0, 1) of the budget (of mu^2) for the bounds that are not given; nothing
@@ -80,7 +84,8 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         Expected size of the Poisson batch of a step; None takes all records at every step,
         which needs the least noise. Smaller batches make steps cheaper.
     fit_intercept : bool, default=True
-        Whether to append a bias entry to the rows.
+        Whether to append a bias entry to the rows. Without it the constant is the middle of
+        the range of the targets, and not 0.
     intercept_scaling : float, default=0.5
         The bias entry, in units of the bound on row norms.
     microbatch_size : int or None, default=None
@@ -135,10 +140,11 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
     never above `epsilon`. The unit is one row. Assumed public: the numbers of rows,
     features and targets, `data_norm`, `target_bounds` and all other parameters.
 
-    Released bounds are coarse, and worse the smaller ``n * epsilon`` is: a target far from
-    0 beside its spread, a year say, ends in a range that is much too wide. Give both bounds
-    where public knowledge has them. Columns in different units need public scaling first:
-    the largest decides the norm of a row.
+    Released bounds are coarse, lie within 2^40 of 0, and are worse the smaller ``n * epsilon``
+    is; the fit warns where rows are too few for them. A target far from 0 beside its spread, a
+    year say, ends in a range that is much too wide. Give both bounds where public knowledge
+    has them. Columns in different units need public scaling first, since the largest decides
+    the norm of a row, and columns far from 0 a public shift.
 
     A scaler fitted on the private rows, cross-validation scores and everything else
     computed from them are *not* covered; see ``docs/privacy.md``. The guarantee is for
@@ -219,8 +225,8 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Private rows; a memory map is read chunk by chunk and never copied. Sparse
-            matrices are used in CSR form and stay sparse.
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
 
@@ -333,6 +339,22 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         check_auto("bounds_share", self.bounds_share, low=0, high=1)
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds)
+
+    def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
+        super()._warn(guarantee, budget, sizes)
+        if not 0 < budget.before < math.inf:
+            return
+        unit = math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
+        needed = 3 * count_above_noise(budget.before * unit)
+        n_samples = sizes.known("n_samples", "the warning")
+        if n_samples < needed:
+            warnings.warn(
+                f"the noise of the counts that bounds are read from hides {n_samples} rows: about"
+                f" {needed:.0f} are needed. Give `data_norm` and `target_bounds` from public"
+                " knowledge, or expect a poor model.",
+                PrivacyWarning,
+                stacklevel=6,
+            )
 
     def _share_before(self) -> float:
         if self.data_norm is not None and self.target_bounds is not None:

@@ -50,7 +50,7 @@ def test_senseless_counts_are_refused(counts, options, match):
 OPTIONS = [{}, {"row_norm": "clip", "data_norm": 1.0}, {"loss": "hinge"}, {"batch_size": 400}]
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
 def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(

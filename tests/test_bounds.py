@@ -17,7 +17,7 @@ from dpsubspace._noise import SeededNoise
 from dpsubspace._scaling import RowMap, Shift
 
 # Tiny data sets are mostly noise, as the warning rightly says.
-pytestmark = pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
 # Rounding of sums of a few hundred terms, relative to the bound.
 SLACK = {np.float64: 1e-12, np.float32: 1e-5}

@@ -20,7 +20,7 @@ import dpsubspace
 from dpsubspace import TorchFeatures, _compat, _linear_model
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
-quiet = pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
 
 @quiet

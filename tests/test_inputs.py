@@ -214,7 +214,7 @@ MAPPED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize(("Classifier", "options"), MAPPED, ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_extreme_rows_give_a_finite_model(Classifier, kind, options):
@@ -239,7 +239,7 @@ def test_labels_named_in_classes_draw_no_warning_that_depends_on_them():
     model.fit(np.random.default_rng(0).normal(size=(40, 3)), y)
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_overflow_on_one_row_is_silent(dtype):
     X = blobs(n=400)[0].astype(dtype)
@@ -255,7 +255,7 @@ def test_settings_that_diverge_are_refused_before_the_first_release(Classifier):
     assert not hasattr(model, "privacy_")
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize(
     "options", [{"alpha": 1e6}, {"learning_rate": 1e40, "alpha": 0.0}], ids=str
 )

@@ -44,7 +44,7 @@ def test_centred_sparse_rows_stay_sparse(Estimator):
     assert peak(lambda: model.fit(X, y)) < n * d  # an eighth of the dense rows
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
 def test_a_million_columns(Estimator):
     X = sparse.random(300, 10**6, density=1e-5, random_state=0, format="csr")

@@ -121,10 +121,10 @@ def test_event_of_dpsgdf_adds_the_mean():
 
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
 def test_expert_noise_multiplier_is_that_of_a_step(Classifier):
-    model = Classifier(epsilon=None, noise_multiplier=50.0, n_iter=9, delta=1e-6)
+    model = Classifier(epsilon=None, noise_multiplier=15.0, n_iter=9, delta=1e-6)
     event = model.privacy_event()
     steps = event.events[1] if hasattr(event, "events") else event
-    assert steps.event.noise_multiplier == pytest.approx(50.0)
+    assert steps.event.noise_multiplier == pytest.approx(15.0)
     X, y = blobs(n=300)
     guarantee = model.fit(X, y).privacy_
     assert guarantee.event == event

@@ -8,7 +8,13 @@ from helpers import ScaledNoise, releases
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
-from dpsubspace import DPSGDRegressor, PrivacyLedger, _linear_model, audit_epsilon
+from dpsubspace import (
+    DPSGDRegressor,
+    PrivacyLedger,
+    PrivacyWarning,
+    _linear_model,
+    audit_epsilon,
+)
 from dpsubspace._moments import noisy_range
 from dpsubspace._noise import SeededNoise
 
@@ -97,7 +103,7 @@ def test_released_range_holds_most_values_and_ends_at_half_powers_of_two(rng):
     assert all(np.isfinite(noisy_range(values[:3], 1e6, **options)))
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 def test_huge_targets_neither_overflow_nor_warn(plane):
     X, y = plane
     for scale in (1e9, 1e300):
@@ -113,6 +119,18 @@ def test_a_ledger_fits_regressors(plane):
     model = ledger.fit(DPSGDRegressor(epsilon=1.0, delta=1e-5), X, np.column_stack([y, y]))
     assert ledger.entries[0][1] == model.privacy_.event
     assert ledger.epsilon() == pytest.approx(1.0)
+
+
+@pytest.mark.filterwarnings("ignore:the noise of one in 100:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_too_few_rows_for_released_bounds_warn_and_give_plain_ones(plane, relation):
+    """Noise alone would put them anywhere within 2^40."""
+    X, y = plane
+    options = {"epsilon": 0.3, "neighboring_relation": relation, "random_state": 0}
+    with pytest.warns(PrivacyWarning, match="bounds are read from hides 100 rows"):
+        model = DPSGDRegressor(**options).fit(X[:100], y[:100])
+    assert 1.0 <= model.data_norm_ <= 4.0 and model.score(X[:100], y[:100]) > -50
+    DPSGDRegressor(**options).fit(X, y)  # 4000 rows are enough: no warning
 
 
 @pytest.mark.parametrize(
@@ -138,7 +156,7 @@ def test_targets_that_are_no_numbers_are_refused_and_not_quoted(plane, entry):
     assert "SECRET" not in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatch):
     """Canaries along a new feature each, with targets at either end of their range."""
     n_canaries, n_others = 500, 100

@@ -54,7 +54,7 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
     return [stats.kstest(np.concatenate(part), "norm").pvalue for part in draws.values()]
 
 
-@pytest.mark.filterwarnings("ignore:the noise of a step:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("options", [{}, {"batch_size": 100}], ids=str)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("Estimator", ESTIMATORS)
