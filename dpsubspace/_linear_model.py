@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
@@ -26,18 +25,16 @@ from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
 from dpsubspace._losses import Loss
-from dpsubspace._noise import NEIGHBORING_RELATIONS, NoiseSource, as_noise
+from dpsubspace._noise import NoiseSource, as_noise
 from dpsubspace._privacy import (
     PrivacyGuarantee,
-    calibrate,
     composed,
-    default_delta,
-    epsilon_of,
     gaussian,
     non_private,
     sampled_gaussian,
     warn_about_delta,
 )
+from dpsubspace._private import PrivateEstimator
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._training import FlatStep, TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
@@ -143,19 +140,14 @@ class Trained:
     clip_norm: float
 
 
-class LinearModel(CallbackSupportMixin, BaseEstimator):
+class LinearModel(CallbackSupportMixin, PrivateEstimator):
     """Private linear models: parameters and training; subclasses know labels and targets."""
-
-    privacy_unit = "row"
 
     _losses: ClassVar[Mapping[str, Loss]]
     _clip_share: ClassVar[float] = _auto.CLIP
     _largest_step: ClassVar[float] = _auto.LARGEST
 
     # Parameters that every subclass has; they store them in their own __init__.
-    epsilon: float | None
-    delta: float | str
-    neighboring_relation: str
     loss: str
     alpha: float
     n_iter: int | str
@@ -243,7 +235,14 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
         noise = as_noise(self.random_state)
         sizes = Sizes(n_samples, n_features, n_outputs)
         budget = self._budget(sizes)
-        guarantee = self._guarantee(budget, noise, n_samples, n_features, public)
+        guarantee = self._target().guarantee(
+            budget.event,
+            noise=noise,
+            n_samples=n_samples,
+            n_features=n_features,
+            public=public,
+            unit=self.privacy_unit,
+        )
         self._warn(guarantee, budget, sizes)
         # Callbacks may change parameters: from here on they are read from a copy, so that
         # nothing the noise depends on can differ from what is charged.
@@ -276,14 +275,6 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
         finish()
         return Trained(to_numpy(weights), shift, bounded, plan, clip_norm)
 
-    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
-        """Record the cost and forget an earlier fit, just before the first release."""
-        kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
-        for name in [*vars(self)]:
-            if name.endswith("_") and name not in kept:
-                del self.__dict__[name]
-        self.privacy_ = guarantee
-
     # Parameters and what follows from them --------------------------------------------------
 
     def _check_parameters(self) -> None:
@@ -293,13 +284,9 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
                 "set either `epsilon` or `noise_multiplier` and leave the other None, got"
                 f" epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r}."
             )
-        # Beyond these limits accountants lose digits, and no use is known.
         if self.epsilon is None:
             check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)
-        elif isinstance(self.epsilon, bool) or self.epsilon != math.inf:
-            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, include_low=True)
-        check_auto("delta", self.delta, low=1e-100, high=1)
-        check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
+        self._target().check()
         check_choice("loss", self.loss, list(self._losses))
         check_bool("fit_intercept", self.fit_intercept)
         check_bool("average", self.average)
@@ -314,11 +301,6 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
             check_integer("batch_size", self.batch_size, low=1)
         if self.microbatch_size is not None:
             check_integer("microbatch_size", self.microbatch_size, low=1)
-
-    def _delta(self, n_samples: int | None) -> float:
-        if self.delta != "auto":
-            return float(self.delta)
-        return default_delta(Sizes(n_samples).known("n_samples", "delta='auto'"))
 
     def _sample_rate(self, sizes: Sizes) -> float:
         """Probability with which a record enters a batch."""
@@ -379,51 +361,23 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):
                 sq_mu = n_iter * rate**2 * math.expm1(min(step**-2, 700.0))
             before = math.sqrt(n_before * (1 - share) / (share * sq_mu)) if share else math.inf
             return Budget.of(step, before, n_before, n_iter, rate)
-        target = {
-            "epsilon": float(self.epsilon),
-            "delta": self._delta(sizes.n_samples),
-            "neighboring_relation": self.neighboring_relation,
-        }
+        target = self._target()
+
+        def shared(n_iter: int) -> float:
+            return target.calibrated(
+                lambda m: Budget.shared(m, share, n_before, n_iter).event, sizes.n_samples
+            )
+
         # The multiplier of everything together does not depend on the number of steps.
-        full = calibrate(lambda m: Budget.shared(m, share, n_before, 1).event, **target)
-        n_iter = self._n_iter(sizes, rate, full)
-        full = calibrate(lambda m: Budget.shared(m, share, n_before, n_iter).event, **target)
-        budget = Budget.shared(full, share, n_before, n_iter)
+        n_iter = self._n_iter(sizes, rate, shared(1))
+        budget = Budget.shared(shared(n_iter), share, n_before, n_iter)
         if rate < 1:
-            step = calibrate(
-                lambda m: Budget.of(m, budget.before, n_before, n_iter, rate).event, **target
+            step = target.calibrated(
+                lambda m: Budget.of(m, budget.before, n_before, n_iter, rate).event,
+                sizes.n_samples,
             )
             budget = Budget.of(step, budget.before, n_before, n_iter, rate)
         return budget
-
-    def _guarantee(
-        self,
-        budget: Budget,
-        noise: NoiseSource,
-        n_samples: int,
-        n_features: int,
-        public: tuple[str, ...],
-    ) -> PrivacyGuarantee:
-        delta = self._delta(n_samples)
-        relation = self.neighboring_relation
-        epsilon = self.epsilon
-        if epsilon is None:
-            epsilon = epsilon_of(budget.event, delta, neighboring_relation=relation)
-        return PrivacyGuarantee(
-            event=budget.event,
-            epsilon=float(epsilon),
-            delta=delta,
-            neighboring_relation=relation,
-            unit=self.privacy_unit,
-            secure=noise.secure,
-            public=(
-                f"number of records ({n_samples})",
-                f"number and names of features ({n_features})",
-                *public,
-                "all parameters but random_state",
-                "that the data pass the checks",
-            ),
-        )
 
     def _plan(self, budget: Budget, sizes: Sizes, bound: float) -> TrainingPlan:
         """How to train, from public quantities."""

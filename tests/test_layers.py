@@ -16,7 +16,7 @@ LAYERS = [
     {"_inputs", "_noise", "_losses", "_scaling"},
     {"_torch", "_features"},
     {"_privacy", "_gradients"},
-    {"_training", "_moments"},
+    {"_training", "_moments", "_private"},
     {"_linear_model"},
     {"_linear", "_regression", "_audit", "_display"},
     {"__init__"},

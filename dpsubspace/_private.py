@@ -1,0 +1,182 @@
+"""What is asked of privacy, and what every private estimator does about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sklearn.base import BaseEstimator
+
+from dpsubspace._inputs import check_auto, check_choice, check_integer, check_real
+from dpsubspace._noise import NEIGHBORING_RELATIONS, NoiseSource
+from dpsubspace._privacy import (
+    PrivacyGuarantee,
+    calibrate,
+    composed,
+    default_delta,
+    epsilon_of,
+    gaussian,
+    non_private,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dp_accounting import DpEvent
+
+__all__ = ["PrivateEstimator", "Split", "Target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Privacy that is asked for.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        Budget; inf asks for none. None where noise multipliers are given instead.
+    delta : float or "auto"
+        Additive slack.
+    neighboring_relation : {"zero_out", "replace_one"}
+        What the guarantee hides.
+    """
+
+    epsilon: float | None
+    delta: float | str = "auto"
+    neighboring_relation: str = "zero_out"
+
+    def check(self, *, pure: bool = False) -> None:
+        """ValueError unless all of it is within limits; `pure` lets delta be 0."""
+        # Beyond these limits accountants lose digits, and no use is known.
+        if self.epsilon is not None and (isinstance(self.epsilon, bool) or self.private):
+            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, include_low=True)
+        if not (pure and isinstance(self.delta, (int, float)) and self.delta == 0):
+            check_auto("delta", self.delta, low=1e-100, high=1)
+        check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
+
+    @property
+    def private(self) -> bool:
+        """Whether any is asked for."""
+        return self.epsilon != math.inf
+
+    def delta_at(self, n_samples: int | None) -> float:
+        """Delta for a number of records; ValueError where it depends on that and is unknown."""
+        if self.delta != "auto":
+            return float(self.delta)
+        if n_samples is None:
+            raise ValueError("delta='auto' depends on `n_samples`: pass it.")
+        return default_delta(check_integer("n_samples", n_samples, low=1))
+
+    def calibrated(self, make_event: Callable[[float], DpEvent], n_samples: int | None) -> float:
+        """Least multiplier at which ``make_event(multiplier)`` is within the budget."""
+        assert self.epsilon is not None
+        return calibrate(
+            make_event,
+            epsilon=float(self.epsilon),
+            delta=self.delta_at(n_samples),
+            neighboring_relation=self.neighboring_relation,
+        )
+
+    def guarantee(
+        self,
+        event: DpEvent,
+        *,
+        noise: NoiseSource,
+        n_samples: int,
+        n_features: int,
+        public: tuple[str, ...],
+        unit: str = "row",
+    ) -> PrivacyGuarantee:
+        """Statement about `event` on `n_samples` records."""
+        delta, relation = self.delta_at(n_samples), self.neighboring_relation
+        epsilon = self.epsilon
+        if epsilon is None:
+            epsilon = epsilon_of(event, delta, neighboring_relation=relation)
+        return PrivacyGuarantee(
+            event=event,
+            epsilon=float(epsilon),
+            delta=delta,
+            neighboring_relation=relation,
+            unit=unit,
+            secure=noise.secure,
+            public=(
+                f"number of records ({n_samples})",
+                f"number and names of features ({n_features})",
+                *public,
+                "all parameters but random_state",
+                "that the data pass the checks",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Gaussian releases that share one budget, and the event that they add up to.
+
+    Parameters
+    ----------
+    multipliers : dict of str to float
+        Noise multiplier of each release called so; 0 adds no noise.
+    event : DpEvent
+        What all of them cost together.
+    """
+
+    multipliers: Mapping[str, float]
+    event: DpEvent
+
+    @classmethod
+    def of(
+        cls, target: Target, parts: Mapping[str, tuple[float, int]], n_samples: int | None
+    ) -> Split:
+        """Split the budget of `target`.
+
+        Parameters
+        ----------
+        target : Target
+            Budget.
+        parts : dict of str to (float, int)
+            Share of the budget (of mu^2, not of epsilon, so that parts compose to the
+            whole exactly) and number of the releases called so. Shares add up to 1.
+        n_samples : int or None
+            Number of records, where delta depends on it.
+        """
+        if not target.private and parts:
+            return cls(dict.fromkeys(parts, 0.0), non_private())
+
+        def multipliers(whole: float) -> dict[str, float]:
+            return {
+                name: whole * math.sqrt(count / share) for name, (share, count) in parts.items()
+            }
+
+        def event(whole: float) -> DpEvent:
+            each = multipliers(whole)
+            return composed(gaussian(each[name], count) for name, (_, count) in parts.items())
+
+        if not parts:
+            return cls({}, composed([]))
+        whole = target.calibrated(event, n_samples)
+        return cls(multipliers(whole), event(whole))
+
+
+class PrivateEstimator(BaseEstimator):
+    """Estimators whose fit has a cost, stored in ``privacy_`` just before it is spent."""
+
+    privacy_unit = "row"
+
+    # Parameters that every subclass has; they store them in their own __init__.
+    epsilon: float | None
+    delta: float | str
+    neighboring_relation: str
+
+    def _target(self) -> Target:
+        return Target(self.epsilon, self.delta, self.neighboring_relation)
+
+    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
+        """Record the cost and forget an earlier fit, just before the first release."""
+        kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
+        for name in [*vars(self)]:
+            if name.endswith("_") and name not in kept:
+                del self.__dict__[name]
+        self.privacy_ = guarantee
