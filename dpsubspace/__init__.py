@@ -6,7 +6,12 @@ from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
 from dpsubspace._regression import DPSGDRegressor
 from dpsubspace._torch import TorchFeatures
-from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
+from dpsubspace.exceptions import (
+    PrivacyBudgetError,
+    PrivacyError,
+    PrivacyWarning,
+    PublicDataWarning,
+)
 
 __version__ = "0.1.0.dev0"
 
@@ -21,6 +26,7 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PublicDataWarning",
     "TorchFeatures",
     "audit_epsilon",
     "one_run_audit",

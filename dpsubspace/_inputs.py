@@ -6,6 +6,7 @@ No message here contains an entry of the data: errors end up in logs.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
+
+from dpsubspace.exceptions import PublicDataWarning
 
 __all__ = [
     "check_auto",
@@ -22,6 +25,7 @@ __all__ = [
     "check_choice",
     "check_classes",
     "check_integer",
+    "check_public_rows",
     "check_real",
     "check_rows",
     "check_rows_and_labels",
@@ -125,6 +129,44 @@ def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndar
     if not np.isfinite(y).all():  # a long double may be finite and this not
         raise ValueError("Input y contains infinity: drop those rows.")
     return _plain(X), y
+
+
+def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+    """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        One that has checked `X`.
+    X : array or CSR matrix of shape (n_samples, n_features)
+        Private rows; only their number, width and dtype are looked at.
+    X_public : None, array-like or tuple of array-like
+        One set of public rows, or several.
+    """
+    if X_public is None:
+        return ()
+    several = isinstance(X_public, tuple)
+    sets = []
+    for i, given in enumerate(X_public if several else (X_public,)):
+        name = f"X_public[{i}]" if several else "X_public"
+        dense = given.toarray() if sparse.issparse(given) else given
+        try:
+            validate_data(estimator, dense, reset=False, skip_check_array=True)
+            sets.append(check_array(dense, dtype=X.dtype, input_name=name))
+        except (TypeError, ValueError) as error:  # public rows: the message may quote them
+            raise ValueError(f"`{name}`: {error}") from error
+        if sets[-1].shape[1] != X.shape[1]:
+            raise ValueError(f"`{name}` has {sets[-1].shape[1]} columns and X has {X.shape[1]}.")
+    if not sets:
+        raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
+    if (len(sets) if several else len(sets[0])) == X.shape[0]:
+        warnings.warn(
+            "`X_public` is as long as `X`: cross-validation and bagging slice such an argument"
+            " together with `X`. Pass a tuple, X_public=(X_public,), which is never sliced.",
+            PublicDataWarning,
+            stacklevel=4,
+        )
+    return tuple(sets)
 
 
 def _numbers(y: Any) -> Any:

@@ -1,6 +1,6 @@
 """Errors and warnings, each with what to do about it."""
 
-__all__ = ["PrivacyBudgetError", "PrivacyError", "PrivacyWarning"]
+__all__ = ["PrivacyBudgetError", "PrivacyError", "PrivacyWarning", "PublicDataWarning"]
 
 
 class PrivacyError(RuntimeError):
@@ -22,4 +22,12 @@ class PrivacyWarning(UserWarning):
     """A fit is private as stated, but probably not what was wanted.
 
     Raised from public quantities only: sizes, the budget, parameters.
+    """
+
+
+class PublicDataWarning(UserWarning):
+    """Public rows may not be what was meant.
+
+    A meta-estimator may have sliced them together with the private rows. Pass a tuple,
+    ``X_public=(rows,)``, which is never sliced.
     """
