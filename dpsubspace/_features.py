@@ -1,13 +1,16 @@
 """Private rows as a linear model sees them: scaled, shifted, and never formed.
 
-Record i enters as ``phi_i = (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with a
-bias entry s, less a released mean m, with a constant entry k. Scores and gradient sums of
-such features are matrix products with the rows as they came, plus terms of the size of
-the scores. No copy of the rows is made, so a memory map stays on disk and a sparse matrix
-stays sparse although its rows are centred.
+Record i enters as ``phi_i = h_i (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with
+a bias entry s, less a released mean m, with a constant entry k, and all that shrunk to a
+radius by another factor. Scores and gradient sums of such features are matrix products
+with the rows as they came, plus terms of the size of the scores. No copy of the rows is
+made, so a memory map stays on disk and a sparse matrix stays sparse although its rows are
+centred.
 """
 
 from __future__ import annotations
+
+import copy
 
 import numpy as np
 from scipy import sparse
@@ -52,12 +55,27 @@ class Features:
         self.factors, self.lengths = row_map.factors(X)
         self.chunk = chunk_rows(X, microbatch_size)
         self.shift: Shift | None = None
+        self.radius = float("inf")
+        self.shrink: Array | None = None
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
-        other = object.__new__(Features)
-        other.__dict__.update(self.__dict__)
-        other.shift = shift
+        other = copy.copy(self)
+        other.shift, other.radius, other.shrink = shift, float("inf"), None
+        return other
+
+    def clipped(self, radius: float) -> Features:
+        """The same shifted records, each shrunk to norm `radius` where it is longer.
+
+        The constant entry shrinks along, so that directions are kept.
+        """
+        other = copy.copy(self)
+        norms = self.norms()
+        xp = namespace(norms)
+        # The parts of a term are up to 1 / floor times as long as it, and round like that.
+        margin = 1 - 16 * self._eps / self._floor
+        other.radius = radius
+        other.shrink = margin * radius / xp.clip(norms, min=radius)
         return other
 
     @property
@@ -95,7 +113,8 @@ class Features:
         X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
         if X.dtype != dtype:
             X = X.astype(np.float64) if sparse.issparse(X) else namespace(X).astype(X, dtype)
-        return FeatureBlock(X, self.factors[rows], self.bias, self.shift)
+        shrink = None if self.shrink is None else self.shrink[rows]
+        return FeatureBlock(X, self.factors[rows], self.bias, self.shift, shrink)
 
     def norms(self) -> Array:
         """Norms of the features in float64, (n,), too small by rounding of their entries at most.
@@ -108,12 +127,18 @@ class Features:
             return self.lengths
         xp = namespace(self.lengths)
         norms = xp.concat([self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()])
-        return xp.maximum(norms, self._floor * self.lengths)
+        norms = xp.maximum(norms, self._floor * self.lengths)
+        return xp.clip(norms, max=self.radius)
+
+    @property
+    def _eps(self) -> float:
+        """Machine epsilon of sums over records: those of sparse ones are in float64."""
+        return EPS if sparse.issparse(self.X) else eps_of(self.X)
 
     @property
     def _floor(self) -> float:
         """Least norm of shifted features over their length before the shift."""
-        return 0.25 if not sparse.issparse(self.X) and eps_of(self.X) > 1e-10 else 1e-3
+        return 0.25 if self._eps > 1e-10 else 1e-3
 
     @property
     def slack(self) -> float:
@@ -123,8 +148,7 @@ class Features:
         of which the first is up to ``1 / floor`` times as long as the term, and the
         second, added up in float64, longer by one term at most.
         """
-        eps = EPS if sparse.issparse(self.X) else eps_of(self.X)
-        return self._longer(sum_slack(self.n_samples, eps, self.chunk), eps)
+        return self._longer(sum_slack(self.n_samples, self._eps, self.chunk), self._eps)
 
     @property
     def batch_slack(self) -> float:
@@ -160,12 +184,22 @@ class FeatureBlock:
         Bias entry before the factor.
     shift : Shift or None
         What is subtracted and appended after it.
+    shrink : array of shape (k,), optional
+        Factors of the features after that, float64.
     """
 
-    def __init__(self, X: Array, factors: Array, bias: float | None, shift: Shift | None):
+    def __init__(
+        self,
+        X: Array,
+        factors: Array,
+        bias: float | None,
+        shift: Shift | None,
+        shrink: Array | None = None,
+    ):
         self.X = X
         self.bias = bias
         self.shift = shift
+        self.shrink = shrink
         xp = namespace(factors)
         self.scale = factors if sparse.issparse(X) else xp.astype(factors, X.dtype, copy=False)
 
@@ -186,6 +220,8 @@ class FeatureBlock:
             if self.shift.constant is not None:
                 offset = offset + self.shift.constant * params[-1, :]
             scores += as_like(offset, scores)
+        if self.shrink is not None:
+            scores *= as_like(self.shrink, scores)[:, None]
         return scores
 
     def product(self, residuals: Array, weights: Array) -> Array:
@@ -198,6 +234,8 @@ class FeatureBlock:
         absent = weights == 0
         if bool(xp.any(absent)):
             residuals = xp.where(absent[:, None], xp.zeros_like(residuals), residuals)
+        if self.shrink is not None:
+            weights = weights * self.shrink
         weights = xp.astype(weights, residuals.dtype)
         scaled = residuals * (weights * self.scale)[:, None]
         parts = [row_product(self.X, scaled)]
@@ -211,8 +249,29 @@ class FeatureBlock:
                 total = xp.concat([total, self.shift.constant * sums], axis=0)
         return total
 
+    def formed(self) -> Array:
+        """Features as a dense matrix (k, width), for products of features with each other."""
+        if sparse.issparse(self.X):
+            rows = self.X.toarray().astype(np.float64, copy=False) * self.scale[:, None]
+        else:
+            rows = self.X * self.scale[:, None]
+        xp = namespace(rows)
+        entries = [rows]
+        if self.bias is not None:
+            entries.append(self.bias * as_like(self.scale, rows)[:, None])
+        if len(entries) > 1:
+            rows = xp.concat(entries, axis=1)
+        if self.shift is not None:
+            rows = rows - as_like(self.shift.mean, rows)[None, :]
+            if self.shift.constant is not None:
+                constant = xp.full_like(rows[:, :1], self.shift.constant)
+                rows = xp.concat([rows, constant], axis=1)
+        if self.shrink is not None:
+            rows = rows * as_like(self.shrink, rows)[:, None]
+        return rows
+
     def norms(self, lengths: Array) -> Array:
-        """Norms of shifted features of given `lengths` before the shift, never too small."""
+        """Norms of features of given `lengths` before the shift, and not shrunk after it."""
         xp = namespace(lengths)
         assert self.shift is not None
         d = self.X.shape[1]

@@ -21,14 +21,15 @@ _EDGES = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
 def bounded_row_sum(
     features: Features, norm_bound: float, *, present: Array | None = None
 ) -> BoundedSum:
-    """Sum of features that are not shifted, each of norm at most `norm_bound` already.
+    """Sum of features, each of norm at most `norm_bound` already.
 
     Parameters
     ----------
     features : Features
-        Rows that a :class:`~dpsubspace._scaling.RowMap` has bounded.
+        Rows that a :class:`~dpsubspace._scaling.RowMap` has bounded, or that were shifted
+        and then clipped.
     norm_bound : float
-        The map's bound.
+        The map's bound, or the radius.
     present : boolean array of shape (n,), optional
         False makes a record a null record, which contributes exactly zero.
 

@@ -61,11 +61,11 @@ def test_closed_form_clipping_equals_the_naive_loop(name, n_targets, clip_norm, 
     loss, y = LOSSES[name], targets(name, 300, n_targets, rng)
     for row_map in ROW_MAPS:
         plain = Features(X, row_map, microbatch_size=128)
-        for features in (plain, shift_for(plain, rng)):
+        for features in (plain, shift_for(plain, rng), shift_for(plain, rng).clipped(0.8)):
             weights = rng.normal(size=(features.width, loss.n_outputs(n_targets)))
             closed = total(LinearSource(loss, features, y), weights, clip_norm)
             naive = naive_clipped_sum(loss, formed(features), y, weights, clip_norm)
-            scale = 1e-12 * np.abs(naive).max()
+            scale = 1e-11 * np.abs(naive).max()
             np.testing.assert_allclose(closed.value, naive, rtol=0, atol=scale)
 
 
@@ -77,13 +77,34 @@ def test_sparse_rows_are_the_dense_ones(row_map, dtype, rng):
     loss, y = LOSSES["log_loss"], rng.integers(3, size=500)
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
     features = [Features(X, row_map), Features(X.toarray(), row_map)]
-    for shifted in (False, True):
-        if shifted:
+    for form in ("plain", "shifted", "clipped"):
+        if form == "shifted":
             shift = shift_for(features[0], rng).shift
             features = [part.shifted(shift) for part in features]
+        elif form == "clipped":
+            features = [part.clipped(0.8) for part in features]
         weights = rng.normal(size=(features[0].width, 3))
         sums = [total(LinearSource(loss, part, y), weights, 0.2).value for part in features]
         np.testing.assert_allclose(*sums, rtol=0, atol=tolerance * 500)
+
+
+@pytest.mark.parametrize("as_rows", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_clipped_features_are_shrunk_to_the_radius_and_no_further(as_rows, dtype, rng):
+    X = (rng.normal(size=(600, 9)) * 10.0 ** rng.uniform(-8, 8, size=(600, 1))).astype(dtype)
+    X[3] = 0.0
+    for row_map in ROW_MAPS:
+        shifted = shift_for(Features(as_rows(X), row_map, 128), rng)
+        features = shifted.clipped(0.8)
+        tolerance = 1e-4 if dtype == np.float32 else 1e-9
+        rows = np.concatenate([features.at(chunk).formed() for chunk in features.chunks()])
+        norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+        assert norms.max() <= 0.8
+        assert (norms <= features.norms()).all()
+        assert norms.max() > 0.8 * (1 - tolerance)
+        short = shifted.norms() < 0.8
+        exact = formed(shifted)[short]
+        np.testing.assert_allclose(rows[short], exact, atol=tolerance)
 
 
 @pytest.mark.parametrize("as_rows", [np.asarray, sparse.csr_array])
