@@ -3,6 +3,7 @@
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._display import PrivacyUtilityDisplay
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
+from dpsubspace._pca import DPPCA
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
 from dpsubspace._regression import DPSGDRegressor
 from dpsubspace._torch import TorchFeatures
@@ -16,6 +17,7 @@ from dpsubspace.exceptions import (
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "DPPCA",
     "AuditResult",
     "DPSGDClassifier",
     "DPSGDFClassifier",

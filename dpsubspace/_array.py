@@ -39,6 +39,7 @@ __all__ = [
     "chunk_rows",
     "column_sums",
     "eps_of",
+    "gram",
     "namespace",
     "on_device",
     "plain_arithmetic",
@@ -140,10 +141,12 @@ def check_device(value: Any) -> Any:
     return found
 
 
-def on_device(x: np.ndarray, where: Any) -> Array:
-    """NumPy `x` on a device of :func:`check_device`; itself for None."""
-    if where is None:
+def on_device(x: Any, where: Any) -> Any:
+    """NumPy `x` on a device of :func:`check_device`; itself where either is None."""
+    if x is None or where is None:
         return x
+    if sparse.issparse(x):
+        raise ValueError("sparse rows run on the CPU only: set device='cpu'.")
     import torch
 
     # A read-only array (a memory map, say) is copied: torch has no such thing.
@@ -276,6 +279,17 @@ def row_product(X: Array, R: Array) -> Array:
     return total.T
 
 
+def gram(X: Array, block: int) -> Array:
+    """X^T X in float64, for the rows of one chunk; `block` of them in the dtype of `X`."""
+    xp = namespace(X)
+    step = X.shape[0] if X.dtype == xp.float64 else block
+    parts = [X[rows, :] for rows in slices(X.shape[0], step)]
+    total = xp.zeros((X.shape[1], X.shape[1]), dtype=xp.float64, device=device(X))
+    for part in parts:
+        total += part.T @ part
+    return total
+
+
 def column_sums(R: Array) -> Array:
     """Sum of the rows of `R` in float64, for the rows of one chunk."""
     xp = namespace(R)
@@ -307,7 +321,7 @@ class Total:
         return None if self._sum is None else self._sum + self._lost
 
 
-def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16) -> float:
+def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = _BLOCK) -> float:
     """How far rounding can move a sum between neighbours, relative to its largest term.
 
     Parameters
@@ -318,17 +332,19 @@ def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16) -> float:
         Machine epsilon of the dtype in which blocks are added up.
     chunk : int
         Most rows of a chunk.
+    block : int
+        Most rows of a block.
 
     Notes
     -----
     Proof: a sum of k terms of norm at most C, added in any order with unit roundoff
     u = eps / 2, is off by at most ``k u / (1 - k u)`` times the sum of the norms, so by about
     ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one,
-    and in that all blocks but one. The block, of at most 128 rows, is off by that much in
-    each; adding up the blocks (or rows) of the chunk in float64 by at most ``chunk^2 u' C``;
-    adding up the chunks with compensation by at most ``2 u'`` of a sum of norm ``n C``
-    and second-order terms (Higham, 2002, section 4.3).
+    and in that all blocks but one. The block is off by that much in each; adding up the
+    blocks (or rows) of the chunk in float64 by at most ``chunk^2 u' C``; adding up the
+    chunks with compensation by at most ``2 u'`` of a sum of norm ``n C`` and second-order
+    terms (Higham, 2002, section 4.3).
     """
-    block, chunk = min(n_rows, _BLOCK) + 1, min(n_rows, chunk) + 1
+    block, chunk = min(n_rows, block) + 1, min(n_rows, chunk) + 1
     # A percent on top covers the denominators 1 - k u and the products' own rounding.
     return 1.01 * (block**2 * eps + chunk**2 * EPS + 4 * n_rows * EPS)

@@ -51,7 +51,7 @@ class Features:
 
     def __init__(self, X: Array, row_map: RowMap, microbatch_size: int | None = None):
         self.X = X
-        self.bias = row_map.bias
+        self.bias, self.bound = row_map.bias, row_map.bound
         self.factors, self.lengths = row_map.factors(X)
         self.chunk = chunk_rows(X, microbatch_size)
         self.shift: Shift | None = None
@@ -64,18 +64,28 @@ class Features:
         other.shift, other.radius, other.shrink = shift, float("inf"), None
         return other
 
-    def clipped(self, radius: float) -> Features:
+    def clipped(self, radius: float, *, formed: bool = False) -> Features:
         """The same shifted records, each shrunk to norm `radius` where it is longer.
 
         The constant entry shrinks along, so that directions are kept.
+
+        Parameters
+        ----------
+        radius : float
+            Public or released.
+        formed : bool, default=False
+            Whether these features are only ever used as :meth:`FeatureBlock.formed`. Rounding
+            then grows with the length before the shift over the radius, and without bound
+            where a row nearly equals the mean otherwise (see :meth:`norms`).
         """
         other = copy.copy(self)
-        norms = self.norms()
+        norms, longer = self.norms(), 1 / self._floor
+        if formed and self.shift is not None:
+            norms = self.distances()
+            longer = 2 + 2 * (self.bound + float(np.linalg.norm(self.shift.mean))) / radius
         xp = namespace(norms)
-        # The parts of a term are up to 1 / floor times as long as it, and round like that.
-        margin = 1 - 16 * self._eps / self._floor
         other.radius = radius
-        other.shrink = margin * radius / xp.clip(norms, min=radius)
+        other.shrink = (1 - 16 * self._eps * longer) * radius / xp.clip(norms, min=radius)
         return other
 
     @property
@@ -126,9 +136,15 @@ class Features:
         if self.shift is None:
             return self.lengths
         xp = namespace(self.lengths)
-        norms = xp.concat([self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()])
-        norms = xp.maximum(norms, self._floor * self.lengths)
+        norms = xp.maximum(self.distances(), self._floor * self.lengths)
         return xp.clip(norms, max=self.radius)
+
+    def distances(self) -> Array:
+        """Norms of the features before they are shrunk, however small, in float64, (n,)."""
+        if self.shift is None:
+            return self.lengths
+        parts = [self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()]
+        return namespace(self.lengths).concat(parts)
 
     @property
     def _eps(self) -> float:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
@@ -248,7 +247,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         # nothing the noise depends on can differ from what is charged.
         fixed = copy.copy(self)
         with plain_arithmetic(where):
-            X, targets, present = (_moved(a, where) for a in (X, targets, present))
+            X, targets, present = (on_device(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()
             clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
             plan = fixed._plan(budget, sizes, bound)
@@ -443,12 +442,3 @@ def _stable_step(loss: Loss, features: Features, alpha: float) -> float:
     """Step size for exact gradients, from the data: for fits that are not private."""
     curvature = loss.curvature if loss.curvature < math.inf else 1.0
     return 1 / (curvature * float((features.norms() ** 2).mean()) + alpha)
-
-
-def _moved(x: Any, where: Any) -> Any:
-    """`x` on a device; sparse rows stay where they are, on the CPU."""
-    if x is None or where is None:
-        return x
-    if sparse.issparse(x):
-        raise ValueError("sparse rows run on the CPU only: set device='cpu'.")
-    return on_device(x, where)

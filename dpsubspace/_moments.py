@@ -7,11 +7,21 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import Array, Total, namespace, to_numpy
+from dpsubspace._array import EPS, Array, Total, chunk_rows, namespace, slices, sum_slack, to_numpy
 from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
 
-__all__ = ["bounded_row_sum", "count_above_noise", "noisy_mean", "noisy_range"]
+__all__ = [
+    "bounded_row_sum",
+    "count_above_noise",
+    "noisy_mean",
+    "noisy_radius",
+    "noisy_range",
+    "noisy_spread",
+]
+
+# Radii that can be released: quarter powers of 2, 16 octaves of them, in 6 counts.
+RADIUS_COUNTS = 6
 
 # Edges of the cells in which values are counted: 0 and the half powers of 2 of either sign.
 _POSITIVE = 2.0 ** (np.arange(-80, 81) / 2)
@@ -93,7 +103,7 @@ def noisy_range(
     *,
     noise: NoiseSource,
     neighboring_relation: str,
-    present: np.ndarray | None = None,
+    present: Array | None = None,
 ) -> tuple[float, float]:
     """Release an interval, with ends at 0 or half powers of 2, that most of `values` are in.
 
@@ -122,7 +132,7 @@ def noisy_range(
     follows is postprocessing. Event: ``gaussian(noise_multiplier)``.
     """
     cells = np.clip(np.searchsorted(_EDGES, values, side="right"), 1, len(_EDGES) - 1) - 1
-    weights = None if present is None else present.astype(float)
+    weights = None if present is None else to_numpy(present).astype(float)
     counts = np.bincount(cells, weights=weights, minlength=len(_EDGES) - 1).astype(float)
     total = BoundedSum(counts, norm_bound=1.0, replace_bound=math.sqrt(2))
     noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
@@ -131,3 +141,98 @@ def noisy_range(
     if not len(full):
         return -1.0, 1.0
     return float(_EDGES[full[0]]), float(_EDGES[full[-1] + 1])
+
+
+def noisy_radius(
+    norms: Array,
+    largest: float,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+    level: float = 0.25,
+) -> float:
+    """Release a radius within which about a share `level` of the records lie.
+
+    Parameters
+    ----------
+    norms : array of shape (n,)
+        Private lengths.
+    largest : float
+        Largest radius to return: public or released.
+    noise_multiplier : float
+        Of each of `RADIUS_COUNTS` releases.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which is counted nowhere.
+    level : float, default=0.25
+        Share of the records.
+
+    Returns
+    -------
+    float
+        ``largest * 2^(-j / 4)`` for the largest j from 0 to 63 at which that is so, up to noise.
+
+    Notes
+    -----
+    Privacy: a binary search. Each count of lengths within a radius that earlier counts
+    determine moves by at most 1 when a record becomes null or is replaced. Event:
+    ``gaussian(noise_multiplier, RADIUS_COUNTS)``.
+    """
+    xp = namespace(norms)
+    n_samples, stream = norms.shape[0], noise.child("radius")
+    low, high = 0, 2**RADIUS_COUNTS - 1  # of j; the radius of `high` may be too small
+    while low < high:
+        middle = (low + high + 1) // 2
+        inside = norms <= largest * 2.0 ** (-middle / 4)
+        inside = inside if present is None else inside & present
+        count = np.array([float(xp.sum(xp.astype(inside, xp.float64)))])
+        noisy = release(
+            BoundedSum(count, norm_bound=1.0, replace_bound=1.0),
+            noise_multiplier,
+            stream,
+            neighboring_relation=neighboring_relation,
+        )
+        if noisy[0] >= level * n_samples:
+            low = middle
+        else:
+            high = middle - 1
+    return largest * 2.0 ** (-low / 4)
+
+
+def noisy_spread(
+    norms: Array,
+    largest: float,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+) -> float:
+    """Release the mean square of lengths, those above `largest` taken as that; not below 0.
+
+    Notes
+    -----
+    Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
+    moves by at most B^2 when it becomes null or is replaced. Event:
+    ``gaussian(noise_multiplier)``.
+    """
+    xp = namespace(norms)
+    squares = xp.clip(norms, max=largest) ** 2
+    if present is not None:
+        squares = xp.where(present, squares, xp.zeros_like(squares))
+    total = Total()
+    for rows in slices(len(squares), chunk_rows(squares)):
+        total.add(xp.sum(squares[rows])[None])
+    bound = largest**2 * (1 + sum_slack(len(squares), EPS))
+    noisy = release(
+        BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound),
+        noise_multiplier,
+        noise,
+        neighboring_relation=neighboring_relation,
+    )
+    return max(0.0, float(noisy[0])) / len(squares)

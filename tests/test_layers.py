@@ -17,8 +17,8 @@ LAYERS = [
     {"_torch", "_features"},
     {"_privacy", "_gradients"},
     {"_training", "_moments", "_private"},
-    {"_linear_model"},
-    {"_linear", "_regression", "_audit", "_display"},
+    {"_linear_model", "_spectral"},
+    {"_linear", "_regression", "_pca", "_audit", "_display"},
     {"__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

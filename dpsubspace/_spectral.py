@@ -1,0 +1,447 @@
+"""Private second moments of rows, and the mechanisms that find subspaces in them.
+
+All mechanisms answer one question, which directions hold most of ``S = sum phi_i phi_i^T``,
+where no row is longer than a bound c. One record moves S by a matrix of rank one or
+two; the docstrings below prove how far. What a mechanism returns is released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import linalg
+
+from dpsubspace._array import (
+    EPS,
+    Array,
+    Total,
+    as_like,
+    chunk_map,
+    eps_of,
+    gram,
+    namespace,
+    sum_slack,
+    to_numpy,
+)
+from dpsubspace._features import Features
+from dpsubspace._gradients import OuterGradients, clipped_sum
+from dpsubspace._noise import BoundedSum, DisjointTotal, NoiseSource, release
+
+__all__ = ["MECHANISMS", "Mechanism", "Rows", "Spectrum", "released_moment"]
+
+# Rows whose second moment is added up in the dtype of the data before float64 takes over.
+# More than in other sums: adding up the many entries of a moment costs more.
+_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Private rows of bounded norm, and how whatever is learned from them is released.
+
+    Parameters
+    ----------
+    features : Features
+        Rows, each of norm at most `norm_bound` already: bounded by a
+        :class:`~dpsubspace._scaling.RowMap`, or shifted and clipped.
+    norm_bound : float
+        Bound c on their norm: public or released.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+    spread : float, optional
+        Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
+    offset : ndarray of shape (p,), optional
+        Released mean of which the outer product belongs to the spectrum.
+    public : ndarray of shape (m, p), optional
+        Public rows, after the same maps.
+    """
+
+    features: Features
+    norm_bound: float
+    noise: NoiseSource
+    neighboring_relation: str
+    present: Array | None = None
+    spread: float | None = None
+    offset: np.ndarray | None = None
+    public: np.ndarray | None = None
+
+    def released(self, total: BoundedSum, noise_multiplier: float, name: str) -> np.ndarray:
+        """Noisy `total` as a NumPy array, the noise from the stream called `name`."""
+        relation = self.neighboring_relation
+        noise = self.noise.child(name)
+        return to_numpy(release(total, noise_multiplier, noise, neighboring_relation=relation))
+
+    def norms(self) -> Array:
+        """Norms of the features, inf for null records."""
+        norms = self.features.norms()
+        if self.present is None:
+            return norms
+        xp = namespace(norms)
+        return xp.where(self.present, norms, xp.full_like(norms, xp.inf))
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Released directions of a second moment, and how much of it lies along each.
+
+    Parameters
+    ----------
+    components : ndarray of shape (k, p)
+        Orthonormal rows, the strongest first.
+    energies : ndarray of shape (k,)
+        What lies along each of the mean of ``|phi_i|^2``; not negative.
+    total : float
+        That mean, at least the sum of the energies.
+    """
+
+    components: np.ndarray
+    energies: np.ndarray
+    total: float
+
+
+# Sums that one record moves little ------------------------------------------------------------
+
+
+def second_moment(rows: Rows) -> BoundedSum:
+    """Sum of ``phi_i phi_i^T``, as a vector that `_symmetric` turns into the matrix.
+
+    Returns
+    -------
+    BoundedSum
+        The upper triangle, row by row, with entries off the diagonal times sqrt(2): the
+        norm of the vector is the Frobenius norm of the matrix.
+
+    Notes
+    -----
+    Proof of the bounds: a record that becomes null takes ``phi phi^T`` away, of Frobenius norm
+    ``|phi|^2 <= c^2``. One that is replaced moves the sum by ``phi phi^T - psi psi^T``, of which
+    the squared norm is ``|phi|^4 + |psi|^4 - 2 <phi, psi>^2 <= 2 c^4``. Sums as computed differ
+    from the real ones by at most ``slack * c^2`` more, by the argument of
+    :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
+    """
+    features, total, eps = rows.features, Total(), EPS
+    for chunk in features.chunks():
+        block = features.at(chunk).formed()
+        if rows.present is not None:
+            block = as_like(rows.present[chunk], block)[:, None] * block
+        eps = eps_of(block)
+        total.add(gram(block, _BLOCK))
+    slack = sum_slack(features.n_samples, eps, features.chunk, _BLOCK)
+    return _quadratic(_packed(to_numpy(total.value)), rows.norm_bound, slack)
+
+
+def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
+    """Sum of ``phi_i phi_i^T B`` for `basis` B of shape (p, k) with orthonormal columns.
+
+    Parameters
+    ----------
+    rows : Rows
+        Private rows.
+    basis : ndarray of shape (p, k)
+        Public or released.
+    norms : array of shape (n,)
+        Norms of the features, inf for null records.
+
+    Notes
+    -----
+    Proof of the bounds: record i brings the outer product of ``phi_i`` and ``B^T phi_i``. Its
+    norm is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding
+    cannot make it longer. Replacing a record moves the sum by
+    ``(phi phi^T - psi psi^T) B``, which is no longer than the first factor: ``sqrt(2) c^2``, by
+    the proof of :func:`second_moment`, and twice the rounding of ``B^T phi`` more.
+    """
+    features, total = rows.features, DisjointTotal()
+    k, like = basis.shape[1], features.lengths
+    params = as_like(basis, like)
+
+    def part(chunk: Any) -> BoundedSum:
+        block = features.at(chunk)
+        grads = OuterGradients(block, norms[chunk], block.scores(params), features.slack)
+        return clipped_sum(grads, rows.norm_bound**2)
+
+    chunks = features.chunks()
+    with chunk_map(features.X, len(chunks)) as over_chunks:
+        for bounded in over_chunks(part, chunks):
+            total.add(bounded)
+    summed = total.bounded_sum()
+    eps = max(EPS, eps_of(features.X))
+    rounding = 2 * (math.sqrt(k) * (features.width + 8) + 8) * eps
+    return BoundedSum(
+        summed.value,
+        summed.norm_bound,
+        max(summed.norm_bound, rows.norm_bound**2 * (math.sqrt(2) + rounding + features.slack)),
+    )
+
+
+def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
+    """Second moment of ``z_i = B^T phi_i``, and the sum of what is left, ``|phi_i|^2 - |z_i|^2``.
+
+    Parameters
+    ----------
+    rows : Rows
+        Private rows.
+    basis : ndarray of shape (p, k)
+        With orthonormal columns, public or released.
+    norms : array of shape (n,)
+        Norms of the features, inf for null records.
+
+    Returns
+    -------
+    BoundedSum
+        The packed moment, of k (k + 1) / 2 entries, and the sum.
+
+    Notes
+    -----
+    Proof of the bounds: record i brings ``(z z^T, r)`` with ``|z|^2 + r <= c^2`` and
+    ``r >= 0``, which is made sure of after rounding. Its squared norm is
+    ``|z|^4 + r^2 <= (|z|^2 + r)^2 <= c^4``. Between two records the first part moves by at
+    most ``sqrt(|z|^4 + |w|^4)`` and the second by ``|r - s| <= sqrt(r^2 + s^2)``, which makes
+    ``sqrt(2) c^2``.
+    """
+    features, total = rows.features, Total()
+    xp, c = namespace(norms), rows.norm_bound
+    params = as_like(basis, features.lengths)
+    for chunk in features.chunks():
+        z = xp.astype(features.at(chunk).scores(params), xp.float64)
+        lengths = norms[chunk]
+        absent = ~xp.isfinite(lengths)
+        squares = xp.where(absent, xp.zeros_like(lengths), xp.clip(lengths, max=c)) ** 2
+        inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
+        z = xp.where(absent[:, None], xp.zeros_like(z), z)
+        z = z * xp.where(inside > c**2, c / xp.sqrt(xp.clip(inside, min=c**2)), 1.0)[:, None]
+        left = xp.clip(squares - inside, min=0.0)
+        total.add(xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]]))
+    slack = sum_slack(features.n_samples, EPS, features.chunk)
+    return _quadratic(to_numpy(total.value), c, slack)
+
+
+def _quadratic(value: np.ndarray, c: float, slack: float) -> BoundedSum:
+    """Sum of terms of the kind of ``phi phi^T``, for rows of norm at most `c`."""
+    return BoundedSum(value, c**2 * (1 + slack), c**2 * (math.sqrt(2) + slack))
+
+
+def _packed(matrix: np.ndarray) -> np.ndarray:
+    """Upper triangle of a symmetric matrix, row by row, with the Frobenius norm as its norm."""
+    p = len(matrix)
+    packed = np.empty(p * (p + 1) // 2)
+    for i, start in enumerate(_row_starts(p)):
+        packed[start] = matrix[i, i]
+        packed[start + 1 : start + p - i] = math.sqrt(2) * matrix[i, i + 1 :]
+    return packed
+
+
+def _symmetric(packed: np.ndarray) -> np.ndarray:
+    """Matrix of which `packed` is the upper triangle."""
+    p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
+    matrix = np.empty((p, p))
+    for i, start in enumerate(_row_starts(p)):
+        matrix[i, i] = packed[start]
+        matrix[i, i + 1 :] = packed[start + 1 : start + p - i] / math.sqrt(2)
+        matrix[i + 1 :, i] = matrix[i, i + 1 :]
+    return matrix
+
+
+def _row_starts(p: int) -> np.ndarray:
+    """Where the rows of a packed p x p triangle start."""
+    return np.concatenate([[0], np.cumsum(np.arange(p, 1, -1))])
+
+
+def released_moment(rows: Rows, noise_multiplier: float) -> tuple[np.ndarray, float]:
+    """Release the mean of ``phi_i phi_i^T``, a symmetric matrix (p, p): Analyze Gauss.
+
+    Returns
+    -------
+    moment : ndarray of shape (p, p)
+        Noisy moment.
+    scale : float
+        Standard deviation s of the noise on its diagonal.
+
+    Notes
+    -----
+    Noise of the packed triangle is a symmetric Gaussian matrix, of deviation s on the
+    diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral
+    norm is about ``s sqrt(2 p)``, where the triangle of equal deviations of Dwork, Talwar,
+    Thakurta, Zhang (2014, Algorithm 1) makes ``2 s sqrt(p)`` for the same privacy. Event:
+    ``gaussian(noise_multiplier)``.
+    """
+    total, n = second_moment(rows), rows.features.n_samples
+    noisy = rows.released(total, noise_multiplier, "moment")
+    return _symmetric(noisy) / n, noise_multiplier * total.unit(rows.neighboring_relation) / n
+
+
+# Mechanisms -----------------------------------------------------------------------------------
+
+
+class Mechanism(Protocol):
+    """How a subspace is found."""
+
+    @property
+    def pure(self) -> bool:
+        """Whether it spends epsilon and no delta."""
+        ...
+
+    @property
+    def recentres(self) -> bool:
+        """Whether rows should be shifted by a mean and clipped to a radius about it first."""
+        ...
+
+    @property
+    def forms_rows(self) -> bool:
+        """Whether it uses rows as :meth:`FeatureBlock.formed` and in no other way."""
+        ...
+
+    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+        """Share of the budget and number of the releases of each name."""
+        ...
+
+    def memory(self, n_features: int, n_components: int) -> float:
+        """Bytes needed beside the rows, about."""
+        ...
+
+    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
+        """Release a subspace with the multipliers of `parts`."""
+        ...
+
+
+@dataclass(frozen=True)
+class AnalyzeGauss:
+    """Eigenvectors of a noisy second moment (Dwork, Talwar, Thakurta, Zhang, 2014).
+
+    One release, whatever the number of components; all eigenvalues come along.
+
+    Parameters
+    ----------
+    recentres : bool
+        Whether to ask for rows about their mean, the longer half of them clipped: what they
+        have in common costs one release of a vector then, and the noise of the moment
+        falls with the square of the radius.
+    """
+
+    recentres: bool
+    pure = False
+    forms_rows = True
+
+    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+        """One release."""
+        return {"moment": (1.0, 1)}
+
+    def memory(self, n_features: int, n_components: int) -> float:
+        """A few square matrices."""
+        return 48.0 * n_features**2
+
+    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
+        """Release the second moment; its spectrum is postprocessing."""
+        moment, scale = released_moment(rows, multipliers["moment"])
+        return _spectrum(moment, scale, rows, n_components, float(np.trace(moment)))
+
+
+@dataclass(frozen=True)
+class NoisyPower:
+    """Block power iteration with noisy products (Hardt, Price, 2014), for many columns.
+
+    No square matrix is formed. More directions than asked for are iterated, and the
+    noisy second moment of the rows within these, which is small, tells which to keep.
+
+    Parameters
+    ----------
+    n_iter : int
+        Products with the second moment.
+    """
+
+    n_iter: int = 4
+    pure = False
+    recentres = True
+    forms_rows = False
+
+    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+        """Products, and the moment within the subspace that they lead to."""
+        return {"product": (0.9, self.n_iter), "projection": (0.1, 1)}
+
+    def memory(self, n_features: int, n_components: int) -> float:
+        """A few bases, and a chunk of products with them."""
+        return 8.0 * 40 * n_features * _width(n_features, n_components)
+
+    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
+        """Release `n_iter` products and a small moment."""
+        n_features = rows.features.width
+        norms, width = rows.norms(), _width(n_features, n_components)
+        basis = _start(n_features, width, rows.public)
+        for i in range(self.n_iter):
+            total = product_with(rows, basis, norms)
+            basis = np.linalg.qr(rows.released(total, multipliers["product"], f"product {i}"))[0]
+        if rows.offset is not None:
+            basis = np.linalg.qr(np.column_stack([rows.offset, basis[:, : n_features - 1]]))[0]
+        total = projected_moment(rows, basis, norms)
+        noisy = rows.released(total, multipliers["projection"], "projection")
+        noisy = noisy / rows.features.n_samples
+        scale = multipliers["projection"] * total.unit(rows.neighboring_relation)
+        moment = _symmetric(noisy[:-1])
+        within = replace(
+            rows, offset=None if rows.offset is None else basis.T @ rows.offset, public=None
+        )
+        trace = float(np.trace(moment) + noisy[-1])
+        spectrum = _spectrum(moment, scale / rows.features.n_samples, within, n_components, trace)
+        return replace(spectrum, components=spectrum.components @ basis.T)
+
+
+def _width(n_features: int, n_components: int) -> int:
+    """Directions to iterate for some components."""
+    return min(n_features, 2 * n_components)
+
+
+def _start(p: int, width: int, public: np.ndarray | None) -> np.ndarray:
+    """Directions to start from: of public rows, then public random ones."""
+    directions = np.random.default_rng(0).standard_normal((p, width))
+    if public is not None:
+        strongest = np.linalg.svd(public, full_matrices=False)[2][:width]
+        directions[:, : len(strongest)] = strongest.T
+    return np.linalg.qr(directions)[0]
+
+
+def _spectrum(moment: np.ndarray, scale: float, rows: Rows, k: int, trace: float) -> Spectrum:
+    """Strongest directions of a released moment with noise of `scale`: postprocessing.
+
+    What clipping took from the lengths of the rows is given back to the energies, and not
+    to the moment: its noise would grow along.
+    """
+    stretch = 1.0
+    if rows.spread is not None and trace > 0:
+        stretch = max(1.0, rows.spread / trace)
+    trace *= stretch
+    offset = np.zeros(len(moment)) if rows.offset is None else rows.offset
+    if rows.offset is not None:
+        moment = moment + np.outer(offset, offset)
+        trace += float(offset @ offset)
+    p = len(moment)
+    subset = (p - k, p - 1) if 4 * k < p else None
+    values, vectors = linalg.eigh(moment, subset_by_index=subset)
+    vectors = vectors[:, ::-1][:, :k]
+    energies = _without_noise(values[::-1][:k], scale, p)
+    energies = energies + (stretch - 1) * np.maximum(energies - (offset @ vectors) ** 2, 0.0)
+    return Spectrum(vectors.T, energies, max(trace, float(energies.sum())))
+
+
+def _without_noise(values: np.ndarray, scale: float, p: int) -> np.ndarray:
+    """Eigenvalues of a p x p matrix from those that it has with symmetric Gaussian noise.
+
+    A value t of a matrix of low rank shows as ``t + p s^2 / (2 t)`` where it is above the edge
+    of the noise, ``s sqrt(2 p)``, and not at all below (Capitaine, Donati-Martin, Feral,
+    2009). The inverse of that; 0 below the edge.
+    """
+    excess = values**2 - 2 * p * scale**2
+    inverse = (values + np.sqrt(np.maximum(excess, 0.0))) / 2
+    return np.where((values > 0) & (excess >= 0), inverse, 0.0)
+
+
+MECHANISMS: Mapping[str, Mechanism] = {
+    "adaptive": AnalyzeGauss(recentres=True),
+    "gaussian": AnalyzeGauss(recentres=False),
+    "power": NoisyPower(),
+}
