@@ -151,12 +151,10 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
         name = f"X_public[{i}]" if several else "X_public"
         dense = given.toarray() if sparse.issparse(given) else given
         try:
-            validate_data(estimator, dense, reset=False, skip_check_array=True)
             sets.append(check_array(dense, dtype=X.dtype, input_name=name))
+            validate_data(estimator, dense, reset=False, skip_check_array=True)
         except (TypeError, ValueError) as error:  # public rows: the message may quote them
             raise ValueError(f"`{name}`: {error}") from error
-        if sets[-1].shape[1] != X.shape[1]:
-            raise ValueError(f"`{name}` has {sets[-1].shape[1]} columns and X has {X.shape[1]}.")
     if not sets:
         raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
     if (len(sets) if several else len(sets[0])) == X.shape[0]:

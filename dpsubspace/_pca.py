@@ -150,9 +150,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     with the released one. ``transform`` releases nothing: coordinates of private
     rows are as private as the rows.
 
-    Published private components are often those of a rejection sampler with the pure
-    guarantee, which takes hours at 64 columns.
-
     References
     ----------
     Dwork, Talwar, Thakurta, Zhang. "Analyze Gauss: optimal bounds for privacy-preserving
@@ -287,8 +284,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         n_samples : int, optional
             Number of private rows. Needed where ``delta="auto"``.
         n_features : int, optional
-            Number of features. Needed where ``mechanism`` is "auto", or "bingham" with all
-            components.
+            Number of features. What ``mechanism="auto"`` is depends on it; without it the
+            event is that of "adaptive", which costs the same.
         n_outputs : int, optional
             Ignored; the same call fits all estimators.
 
@@ -491,9 +488,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     def _mechanism(self, n_features: int | None) -> Mechanism:
         if self.mechanism != "auto":
             return MECHANISMS[self.mechanism]
-        if n_features is None:
-            raise ValueError("mechanism='auto' depends on `n_features`: pass it.")
-        return MECHANISMS["adaptive" if n_features <= _SQUARE else "power"]
+        # Not known before the data are: both cost the same.
+        square = n_features is None or n_features <= _SQUARE
+        return MECHANISMS["adaptive" if square else "power"]
 
     def _split(self, n_samples: int | None, n_features: int | None) -> Split:
         """Noise multipliers of all releases, and the event that they add up to."""
