@@ -22,7 +22,7 @@ __all__ = ["Accountant", "BoundedRangeDpEvent", "bounded_range_curve"]
 _LEAST_RANGE = 1e-6
 
 # Draws that are composed exactly; blocks of as many are composed by dp_accounting. The
-# time grows with the square, and what is lost between blocks is below a percent.
+# time grows with the square, and what is lost between blocks is about a percent.
 _BLOCK = 32
 
 
