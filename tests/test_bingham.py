@@ -15,7 +15,7 @@ from helpers import RELATIONS, ScaledNoise
 from scipy import integrate, special, stats
 
 from dpsubspace import PrivacyError, PrivacyGuarantee, PrivacyLedger
-from dpsubspace._bingham import sample_bingham
+from dpsubspace._bingham import _best_b, sample_bingham
 from dpsubspace._events import BoundedRangeDpEvent, bounded_range_curve
 from dpsubspace._noise import (
     BoundedL1Sum,
@@ -106,9 +106,7 @@ def divides(matrix, normals, uniforms):
     """The mistake to be caught: an acceptance probability that divides by w^(p/2)."""
     values, vectors = np.linalg.eigh(matrix)
     gaps, p = values[-1] - values, len(values)
-    b = float(p)
-    while (1 / (b + 2 * gaps)).sum() < 1:
-        b *= 0.999
+    b = _best_b(gaps)
     while True:
         z = normals((64, p)) / np.sqrt(1 + 2 * gaps / b)
         x = z / np.linalg.norm(z, axis=1, keepdims=True)
@@ -409,10 +407,7 @@ def test_the_mistaken_density_costs_more_than_it_says():
     def log_density(height, cosine2):
         # Of exp(-t) w^(-p), with t = rate height sin^2, against the uniform density.
         gaps = np.r_[0.0, np.full(p - 1, rate * height)]
-        low, high = 1.0, float(p)
-        for _ in range(100):
-            b = (low + high) / 2
-            low, high = (b, high) if (1 / (b + 2 * gaps)).sum() > 1 else (low, b)
+        b = _best_b(gaps)
         t = rate * height * (1 - cosine2)
         return -t - p * np.log1p(2 * t / b)
 
@@ -435,7 +430,7 @@ def test_the_mistaken_density_costs_more_than_it_says():
 
 def randomised_response(epsilon, t):
     """Losses t and t - epsilon, and their probabilities under the first distribution."""
-    likely = -math.expm1(t - epsilon) / -math.expm1(-epsilon)
+    likely = np.expm1(t - epsilon) / math.expm1(-epsilon)
     return np.array([t, t - epsilon]), np.array([likely, 1 - likely])
 
 
