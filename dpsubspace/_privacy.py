@@ -268,7 +268,7 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
     about = pure + cost
     if approximate is not None:
         about = min(about, _gaussian_epsilon(approximate, delta, neighboring_relation))
-    if about > _LARGEST_SAMPLED:
+    if about > _LARGEST_SAMPLED or _least_sampled(event) < _LEAST_MULTIPLIER:
         return pure + cost
     return min(pure + cost, max(cost, _refined(event, delta, neighboring_relation, about)))
 
@@ -311,7 +311,7 @@ def _refined(event: DpEvent, delta: float, neighboring_relation: str, about: flo
 
 
 # Above this epsilon, which protects nobody, and below this multiplier, batches are charged
-# as if nothing were sampled.
+# as if nothing were sampled, and mechanisms without a delta by the sum of their epsilons.
 _LARGEST_SAMPLED = 100.0
 _LEAST_MULTIPLIER = 0.1
 
@@ -703,9 +703,9 @@ class PrivacyLedger:
     Notes
     -----
     Composition is exact for Gaussian mechanisms and numerical (privacy loss
-    distributions) for others, never a sum of epsilons. A ledger cannot be copied, pickled
-    or charged from a forked process: two copies would spend one budget twice. ``save`` and
-    ``load`` keep the spend between sessions.
+    distributions) for others; a sum of epsilons only where that is less. A ledger cannot be
+    copied, pickled or charged from a forked process: two copies would spend one budget twice.
+    ``save`` and ``load`` keep the spend between sessions.
 
     Examples
     --------
