@@ -3,7 +3,8 @@
 A mechanism is *described* by a ``dp_accounting`` event and *interpreted* here, the only
 module that imports ``dp_accounting`` (inside functions: the import is not free).
 Compositions of Gaussians, which is what every full-batch fit is, have an exact answer:
-they are one Gaussian (Dong, Roth, Su, 2022, Corollary 3.3). Everything else goes to the
+they are one Gaussian (Dong, Roth, Su, 2022, Corollary 3.3). Compositions of mechanisms without
+a delta cost at most the sum of their epsilons, for any delta. Everything else goes to the
 privacy-loss-distribution accountant of ``dp_accounting``.
 """
 
@@ -16,6 +17,7 @@ import os
 import pickle
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
 __all__ = [
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "bounded_range",
     "calibrate",
+    "calibrate_range",
     "composed",
     "default_delta",
     "describe",
     "epsilon_of",
     "gaussian",
+    "laplace",
     "non_private",
     "sampled_gaussian",
     "warn_about_delta",
@@ -78,6 +83,30 @@ def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) ->
     return event if count == 1 else SelfComposedDpEvent(event, int(count))
 
 
+def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
+    """Event of `count` exponential mechanisms whose privacy loss has a range of `epsilon` each.
+
+    `epsilon` is for the relation of the guarantee, whichever it is.
+    """
+    from dp_accounting import SelfComposedDpEvent
+
+    from dpsubspace._events import BoundedRangeDpEvent
+
+    event = BoundedRangeDpEvent(float(epsilon))
+    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+
+def laplace(epsilon: float, *, neighboring_relation: str) -> DpEvent:
+    """Event of a Laplace release of `epsilon` under the relation.
+
+    Like a Gaussian multiplier, the event's is against the norm of one record, and accountants
+    double what a replacement moves.
+    """
+    from dp_accounting import LaplaceDpEvent
+
+    return LaplaceDpEvent(_doubling(neighboring_relation) / float(epsilon))
+
+
 def composed(events: Iterable[DpEvent]) -> DpEvent:
     """Event of all `events` on the same records; a single one stays itself."""
     from dp_accounting import ComposedDpEvent, NoOpDpEvent
@@ -93,6 +122,11 @@ def non_private() -> DpEvent:
     from dp_accounting import NonPrivateDpEvent
 
     return NonPrivateDpEvent()
+
+
+def _doubling(neighboring_relation: str) -> int:
+    """What a replacement moves a sum by, in norms of one record, for events that count so."""
+    return 2 if neighboring_relation == "replace_one" else 1
 
 
 def _leaves(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
@@ -116,9 +150,12 @@ def _sq_mu(event: DpEvent, *, sampling: str = "refuse") -> float | None:
     None for anything else. Multipliers are taken against the norm of one record. Sampled
     Gaussians are "refuse"d, counted as if every record were in every batch ("ignore": an
     upper bound), or by their central limit ("approximate": Bu, Dong, Long, Su, 2020), which
-    is good enough to start a search from and nothing else.
+    is good enough to start a search from and nothing else. So are bounded ranges and
+    Laplace mechanisms, by twice their largest mean loss, and by nothing but "approximate".
     """
     import dp_accounting as dpa
+
+    from dpsubspace._events import BoundedRangeDpEvent
 
     total = [0.0]
     for leaf, count in _leaves(event):
@@ -129,6 +166,14 @@ def _sq_mu(event: DpEvent, *, sampling: str = "refuse") -> float | None:
             continue
         if isinstance(leaf, dpa.NonPrivateDpEvent):
             return math.inf
+        if sampling == "approximate" and rate == 1:
+            if isinstance(leaf, BoundedRangeDpEvent):
+                total.append(count * 2 * min(leaf.epsilon**2 / 8, leaf.epsilon))
+                continue
+            if isinstance(leaf, dpa.LaplaceDpEvent) and leaf.noise_multiplier > 0:
+                loss = 1 / leaf.noise_multiplier
+                total.append(count * 2 * (loss + math.expm1(-loss)))
+                continue
         if not isinstance(leaf, dpa.GaussianDpEvent):
             return None
         multiplier = leaf.noise_multiplier
@@ -141,10 +186,48 @@ def _sq_mu(event: DpEvent, *, sampling: str = "refuse") -> float | None:
     return math.fsum(total)
 
 
+def _split(event: DpEvent, neighboring_relation: str) -> tuple[float, DpEvent, DpEvent]:
+    """Sum of the epsilons of what has no delta in `event`, the event of that, and of the rest.
+
+    What has no delta is counted together where it is equal: what ran in between, and
+    what was chosen after seeing which output, makes no difference (Vadhan, Zhang, 2023).
+    """
+    import dp_accounting as dpa
+
+    from dpsubspace._events import BoundedRangeDpEvent
+
+    def repeated(leaf: DpEvent, count: int) -> DpEvent:
+        return leaf if count == 1 else dpa.SelfComposedDpEvent(leaf, count)
+
+    pure: Counter[DpEvent] = Counter()
+    rest, epsilons = [], []
+    for leaf, count in _leaves(event):
+        if isinstance(leaf, BoundedRangeDpEvent):
+            epsilon = leaf.epsilon
+        elif isinstance(leaf, dpa.LaplaceDpEvent):
+            multiplier = leaf.noise_multiplier
+            epsilon = _doubling(neighboring_relation) / multiplier if multiplier else math.inf
+        else:
+            rest.append(repeated(leaf, count))
+            continue
+        if not epsilon >= 0:  # negative or NaN
+            raise PrivacyError(f"{leaf} makes no sense: its epsilon must not be {epsilon}.")
+        pure[leaf] += count
+        epsilons.append(count * epsilon)
+    parts = [repeated(leaf, count) for leaf, count in pure.items()]
+    return math.fsum(epsilons), composed(parts), composed(rest)
+
+
 def describe(event: DpEvent) -> str:
     """`event` in a line of English."""
     import dp_accounting as dpa
 
+    from dpsubspace._events import BoundedRangeDpEvent
+
+    if isinstance(event, BoundedRangeDpEvent):
+        return f"exponential mechanism, epsilon {_rounded(event.epsilon, math.ceil)}"
+    if isinstance(event, dpa.LaplaceDpEvent):
+        return f"Laplace noise, multiplier {_rounded(event.noise_multiplier, math.floor)}"
     if isinstance(event, dpa.GaussianDpEvent):
         return f"Gaussian noise, multiplier {_rounded(event.noise_multiplier, math.floor)}"
     if isinstance(event, dpa.PoissonSampledDpEvent):
@@ -166,34 +249,61 @@ def describe(event: DpEvent) -> str:
 def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> float:
     """Epsilon of `event` at `delta`.
 
-    Exact for compositions of Gaussians; from above, by the PLD accountant, otherwise.
+    Exact for compositions of Gaussians; from above, by the PLD accountant, otherwise. What
+    has no delta of its own adds at most its epsilon, and never makes the rest cheaper; an
+    event of such parts alone has an epsilon at ``delta=0``.
 
     Raises
     ------
     PrivacyError
         If no accountant here supports the event under the relation.
     """
-    import dp_accounting as dpa
+    pure, pure_event, rest = _split(event, neighboring_relation)
+    cost = _rest_epsilon(rest, delta, neighboring_relation)
+    # A sum of epsilons holds for any delta, and where the accountant would not finish.
+    if pure == 0 or pure + cost == math.inf or delta < _SMALLEST_DELTA:
+        return pure + cost
+    event = composed([pure_event, rest])
+    approximate = _sq_mu(event, sampling="approximate")
+    about = pure + cost
+    if approximate is not None:
+        about = min(about, _gaussian_epsilon(approximate, delta, neighboring_relation))
+    if about > _LARGEST_SAMPLED or _least_sampled(event) < _LEAST_MULTIPLIER:
+        return pure + cost
+    return min(pure + cost, max(cost, _refined(event, delta, neighboring_relation, about)))
 
-    doubled = 2 if neighboring_relation == "replace_one" else 1
 
-    def exact(sq_mu: float) -> float:
-        # Under replace_one a record moves a sum by twice its norm: mu doubles.
-        mu = math.sqrt(sq_mu) * doubled
-        return mu if mu == 0 or mu == math.inf else float(dpa.get_epsilon_gaussian(1 / mu, delta))
-
+def _rest_epsilon(event: DpEvent, delta: float, neighboring_relation: str) -> float:
+    """Epsilon of an event of which every part needs a delta."""
     sq_mu = _sq_mu(event)
     if sq_mu is not None:
-        return exact(sq_mu)
+        return _gaussian_epsilon(sq_mu, delta, neighboring_relation)
     approximate = _sq_mu(event, sampling="approximate")
-    grid = _grid_for(1.0, event)
+    about = 1.0
     if approximate is not None:
         _check_delta(delta)
-        about = exact(approximate) if approximate < 1e4 else math.inf
+        about = math.inf
+        if approximate < 1e4:
+            about = max(1.0, _gaussian_epsilon(approximate, delta, neighboring_relation))
         if about > 1e4 or _least_sampled(event) < _LEAST_MULTIPLIER:
             # Too little noise for the accountant to finish: what sampling saves is not counted.
-            return exact(_sq_mu(event, sampling="ignore") or 0.0)
-        grid = _grid_for(max(1.0, about), event)
+            sq_mu = _sq_mu(event, sampling="ignore") or 0.0
+            return _gaussian_epsilon(sq_mu, delta, neighboring_relation)
+    return _refined(event, delta, neighboring_relation, about)
+
+
+def _gaussian_epsilon(sq_mu: float, delta: float, neighboring_relation: str) -> float:
+    """Epsilon of a Gaussian mechanism; `sq_mu` is against the norm of one record."""
+    import dp_accounting as dpa
+
+    # Under replace_one a record moves a sum by twice its norm: mu doubles.
+    mu = math.sqrt(sq_mu) * _doubling(neighboring_relation)
+    return mu if mu == 0 or mu == math.inf else float(dpa.get_epsilon_gaussian(1 / mu, delta))
+
+
+def _refined(event: DpEvent, delta: float, neighboring_relation: str, about: float) -> float:
+    """Epsilon by the PLD accountant, on a grid for `about` that much and then finer ones."""
+    grid = _grid_for(about, event)
     cost = _pld_epsilon(event, delta, neighboring_relation, grid)
     while (finer := _grid_for(cost, event)) < grid / 2:  # small epsilons need a fine grid
         grid, cost = finer, _pld_epsilon(event, delta, neighboring_relation, finer)
@@ -201,7 +311,7 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
 
 
 # Above this epsilon, which protects nobody, and below this multiplier, batches are charged
-# as if nothing were sampled.
+# as if nothing were sampled, and mechanisms without a delta by the sum of their epsilons.
 _LARGEST_SAMPLED = 100.0
 _LEAST_MULTIPLIER = 0.1
 
@@ -214,7 +324,8 @@ def _least_sampled(event: DpEvent) -> float:
     import dp_accounting as dpa
 
     sampled = (leaf for leaf, _ in _leaves(event) if isinstance(leaf, dpa.PoissonSampledDpEvent))
-    return min((leaf.event.noise_multiplier for leaf in sampled), default=math.inf)  # type: ignore
+    multipliers = (getattr(leaf.event, "noise_multiplier", math.inf) for leaf in sampled)
+    return min(multipliers, default=math.inf)
 
 
 def _check_delta(delta: float) -> None:
@@ -231,7 +342,7 @@ def _grid_for(epsilon: float, event: DpEvent) -> float:
     A part of epsilon, and a fifth of the typical loss of one step: rounding up adds a
     little at every step. No finer than 1e-5 of the largest loss of a step.
     """
-    steps = max(count for _, count in _leaves(event))
+    steps = sum(count for _, count in _leaves(event))
     sq_mu = _sq_mu(event, sampling="approximate") or 1.0
     typical = math.sqrt(min(sq_mu, 1e4) / steps)
     least = max(_least_sampled(event), _LEAST_MULTIPLIER)
@@ -243,14 +354,15 @@ def _grid_for(epsilon: float, event: DpEvent) -> float:
 def _pld_epsilon(event: DpEvent, delta: float, neighboring_relation: str, grid: float) -> float:
     """Upper bound on the epsilon of `event` by privacy loss distributions."""
     import dp_accounting as dpa
-    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+
+    from dpsubspace._events import Accountant
 
     relation = {
         "zero_out": dpa.NeighboringRelation.REPLACE_SPECIAL,
         "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
     }[neighboring_relation]
     try:
-        accountant = PLDAccountant(relation, value_discretization_interval=grid)
+        accountant = Accountant(relation, value_discretization_interval=grid)
         return float(accountant.compose(event).get_epsilon(delta))
     except dpa.UnsupportedEventError as error:
         raise PrivacyError(
@@ -271,9 +383,9 @@ def calibrate(
     For a composition of Gaussians, of which mu^2 is ``a + b / multiplier^2`` (a fixed part and
     a part that the multiplier scales), by a closed form. Otherwise by a search from the
     central-limit approximation upwards, within one part in a thousand: at multipliers
-    far below the answer the accountant would take minutes and gigabytes. The result is
-    inflated until the evaluated epsilon is at most the target, so rounding is always
-    on the private side.
+    far below the answer the accountant would take minutes and gigabytes. Parts that have no
+    delta, bounded ranges and Laplace mechanisms, are fixed ones. The result is inflated until
+    the evaluated epsilon is at most the target, so rounding is always on the private side.
 
     Raises
     ------
@@ -282,8 +394,20 @@ def calibrate(
     """
     import dp_accounting as dpa
 
+    pure, _, rest = _split(make_event(1.0), neighboring_relation)
+    if pure > 0 and (epsilon > _LARGEST_SAMPLED or delta < _SMALLEST_DELTA):
+        if pure >= epsilon:
+            raise _nothing_left(epsilon, delta)
+        return calibrate(
+            lambda m: _split(make_event(m), neighboring_relation)[2],
+            epsilon=epsilon - pure,
+            delta=delta,
+            neighboring_relation=neighboring_relation,
+        )
+    if pure > 0 and _sq_mu(rest, sampling="approximate") == 0:
+        raise PrivacyError("only events with a Gaussian mechanism in them can be calibrated.")
     budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
-    budget /= 4 if neighboring_relation == "replace_one" else 1
+    budget /= _doubling(neighboring_relation) ** 2
     sampled = _sq_mu(make_event(1.0)) is None
     if sampled and epsilon <= _LARGEST_SAMPLED:
         _check_delta(delta)
@@ -318,9 +442,13 @@ def _search(
 
     def excess(log_multiplier: float) -> float:
         event = make_event(math.exp(log_multiplier))
-        cost = _pld_epsilon(event, delta, neighboring_relation, _grid_for(epsilon, event))
+        if pure:
+            cost = epsilon_of(event, delta, neighboring_relation=neighboring_relation)
+        else:
+            cost = _pld_epsilon(event, delta, neighboring_relation, _grid_for(epsilon, event))
         return math.log(max(cost, 1e-300) / epsilon)
 
+    pure = _split(make_event(1.0), neighboring_relation)[0] > 0
     # The approximation says too little noise, and the less the fewer steps there are.
     least = math.log(0.3 if epsilon <= 10 else _LEAST_MULTIPLIER * 1.01)
     low = max(least, _approximate_log_multiplier(make_event, sq_mu))
@@ -353,6 +481,55 @@ def _approximate_log_multiplier(make_event: Callable[[float], DpEvent], sq_mu: f
         return low
     root: Any = brentq(excess, low, high, xtol=1e-3)
     return float(root)
+
+
+def calibrate_range(
+    make_event: Callable[[float], DpEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    neighboring_relation: str,
+) -> float:
+    """Largest x at which ``make_event(x)``, of epsilons in proportion to x, costs `epsilon`.
+
+    For exponential and Laplace mechanisms that share a budget, such as
+    ``lambda x: bounded_range(x, 8)``; other parts are fixed. With ``delta=0`` the epsilons add
+    up to `epsilon`. With more they may be larger than that, never smaller, and are found
+    by a search within one part in ten thousand. The result is deflated until the
+    evaluated epsilon is at most the target.
+
+    Raises
+    ------
+    PrivacyError
+        If the fixed part alone costs more than `epsilon`, or there is nothing to scale.
+    """
+
+    def cost(x: float) -> float:
+        return epsilon_of(make_event(x), delta, neighboring_relation=neighboring_relation)
+
+    at_one, at_two = (_split(make_event(x), neighboring_relation)[0] for x in (1.0, 2.0))
+    scaled = at_two - at_one
+    if not scaled > 1e-9 * at_one:
+        raise PrivacyError("nothing in the event is scaled: there is nothing to calibrate.")
+    rest = _split(make_event(1.0), neighboring_relation)[2]
+    fixed = max(0.0, at_one - scaled) + _rest_epsilon(rest, delta, neighboring_relation)
+    low = (epsilon - fixed) / scaled
+    if not low > 0:  # only what the accountant saves may be left
+        low = 1e-6 * epsilon / scaled
+        if cost(low) > epsilon:
+            raise _nothing_left(epsilon, delta)
+    if delta > 0:
+        high = 2 * low
+        while cost(high) <= epsilon:
+            low, high = high, 2 * high
+        while high > low * (1 + 1e-4):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if cost(middle) <= epsilon else (low, middle)
+    deflation = 1e-15
+    while cost(low) > epsilon:
+        low *= 1 - deflation
+        deflation *= 2
+    return low
 
 
 def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
@@ -395,7 +572,8 @@ class PrivacyGuarantee:
     epsilon : float
         Privacy loss bound at `delta`; inf for a fit that is not private.
     delta : float
-        Additive slack of the bound (not the probability that it fails, which is larger).
+        Additive slack of the bound (not the probability that it fails, which is larger);
+        0 for pure differential privacy.
     neighboring_relation : {"zero_out", "replace_one"}
         Which data sets the guarantee cannot tell apart.
     unit : str
@@ -460,7 +638,8 @@ class PrivacyGuarantee:
             return "NOT private (epsilon = inf)"
         # Rounded up, and multipliers down: a printed statement never claims more than is true.
         epsilon, delta = (_rounded(value, math.ceil) for value in (self.epsilon, self.delta))
-        return f"(epsilon = {epsilon}, delta = {delta})-differentially private per {self.unit}"
+        slack = f", delta = {delta}" if self.delta else ""  # 0: differential privacy as such
+        return f"(epsilon = {epsilon}{slack})-differentially private per {self.unit}"
 
     def __str__(self) -> str:
         return "\n".join([self._headline(), *(f"  {k:<11} {v}" for k, v in self._rows())])
@@ -524,9 +703,9 @@ class PrivacyLedger:
     Notes
     -----
     Composition is exact for Gaussian mechanisms and numerical (privacy loss
-    distributions) for others, never a sum of epsilons. A ledger cannot be copied, pickled
-    or charged from a forked process: two copies would spend one budget twice. ``save`` and
-    ``load`` keep the spend between sessions.
+    distributions) for others; a sum of epsilons only where that is less. A ledger cannot be
+    copied, pickled or charged from a forked process: two copies would spend one budget twice.
+    ``save`` and ``load`` keep the spend between sessions.
 
     Examples
     --------
@@ -601,7 +780,7 @@ class PrivacyLedger:
         Raises
         ------
         PrivacyError
-            If an entry is not made of Gaussian mechanisms.
+            If an entry has a part that no accountant here supports.
         """
         if self.epsilon() >= self.budget:
             return 0.0

@@ -89,6 +89,10 @@ class ScaledNoise:
     def gaussian(self, shape, scale, like):
         return self.source.gaussian(shape, scale * self.factor, like)
 
+    def uniform(self, shape):
+        # A power scales the exponential -log U, and with it Laplace noise.
+        return self.source.uniform(shape) ** self.factor
+
     def poisson_sample(self, n, rate):
         return self.source.poisson_sample(n, rate)
 

@@ -12,7 +12,7 @@ MODULES = sorted(ROOT.glob("*.py"))
 
 # Lower layers first; a module imports from layers below its own only.
 LAYERS = [
-    {"exceptions", "_array", "_auto", "_compat"},
+    {"exceptions", "_array", "_auto", "_bingham", "_compat", "_events"},
     {"_inputs", "_noise", "_losses", "_scaling"},
     {"_torch", "_features"},
     {"_privacy", "_gradients"},
@@ -45,11 +45,18 @@ def test_imports_point_down(path):
 def test_each_question_is_answered_in_one_file(path):
     names = set(imported(path))
     accounting = {name for name in names if name.startswith("dp_accounting")}
+    ours = {name.split(".")[1] for name in names if name.startswith("dpsubspace.")}
     if path.stem != "_privacy":
-        assert accounting <= {"dp_accounting.DpEvent"}, "only _privacy interprets events"
+        assert "_events" not in ours, "only _privacy interprets events"
+        if path.stem != "_events":
+            assert accounting <= {"dp_accounting.DpEvent"}, "only _privacy interprets events"
     text = path.read_text()
     if path.stem != "_noise":
-        assert ".gaussian(" not in text and "urandom" not in text, "only _noise draws noise"
+        for draws in (".gaussian(", "noise.uniform", "urandom"):
+            assert draws not in text, "only _noise draws noise"
+        assert "_bingham" not in ours, "only _noise draws directions"
+    if path.stem == "_bingham":
+        assert not ours and "np.random" not in text, "what it draws from is handed in"
     private = {name for name in names if name.startswith("sklearn.") and "._" in name}
     assert not private, "only public names of scikit-learn"
     if path.stem != "_compat":
