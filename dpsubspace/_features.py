@@ -55,13 +55,14 @@ class Features:
         self.factors, self.lengths = row_map.factors(X)
         self.chunk = chunk_rows(X, microbatch_size)
         self.shift: Shift | None = None
-        self.radius = float("inf")
+        self.radius, self.only_formed = float("inf"), False
         self.shrink: Array | None = None
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
         other = copy.copy(self)
         other.shift, other.radius, other.shrink = shift, float("inf"), None
+        other.only_formed = False
         return other
 
     def clipped(self, radius: float, *, formed: bool = False) -> Features:
@@ -84,7 +85,7 @@ class Features:
             norms = self.distances()
             longer = 2 + 2 * (self.bound + float(np.linalg.norm(self.shift.mean))) / radius
         xp = namespace(norms)
-        other.radius = radius
+        other.radius, other.only_formed = radius, formed
         other.shrink = (1 - 16 * self._eps * longer) * radius / xp.clip(norms, min=radius)
         return other
 

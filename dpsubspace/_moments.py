@@ -7,7 +7,18 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import EPS, Array, Total, chunk_rows, namespace, slices, sum_slack, to_numpy
+from dpsubspace._array import (
+    EPS,
+    Array,
+    Total,
+    as_like,
+    chunk_rows,
+    column_sums,
+    namespace,
+    slices,
+    sum_slack,
+    to_numpy,
+)
 from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
 
@@ -55,11 +66,18 @@ def bounded_row_sum(
     total = Total()
     for rows in features.chunks():
         block = features.at(rows)
-        total.add(block.product(xp.ones_like(block.scale)[:, None], weights[rows]))
+        if features.only_formed:
+            whole = block.formed()
+            total.add(column_sums(whole * as_like(weights[rows], whole)[:, None]))
+        else:
+            total.add(block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0])
+    slack = features.slack
+    if features.only_formed:
+        slack = sum_slack(features.n_samples, EPS, features.chunk)
     return BoundedSum(
-        total.value[:, 0],
-        norm_bound=norm_bound * (1 + features.slack),
-        replace_bound=norm_bound * (2 + features.slack),
+        total.value,
+        norm_bound=norm_bound * (1 + slack),
+        replace_bound=norm_bound * (2 + slack),
     )
 
 
@@ -71,25 +89,63 @@ def noisy_mean(
     noise: NoiseSource,
     neighboring_relation: str,
     present: Array | None = None,
+    public: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Release the mean of bounded rows, in float64, shrunk towards zero.
+    """Release the mean of bounded rows, in float64, shrunk towards zero or a public mean.
+
+    Parameters
+    ----------
+    features : Features
+        Rows, each of norm at most `norm_bound` already.
+    norm_bound : float
+        Bound on their norms.
+    noise_multiplier : float
+        Of the one release.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+    public : ndarray of shape (m, width), optional
+        Public rows, bounded alike.
 
     Notes
     -----
     Privacy: the sum is released with `noise_multiplier` and divided by the public number
     of rows. Event: ``gaussian(noise_multiplier)``. What follows is postprocessing: the
     positive-part estimator of James and Stein (1961), which has a smaller mean squared error
-    than the noisy mean whatever the mean is, and is zero where noise outweighs it.
+    than the noisy mean whatever the mean is, and is zero where noise outweighs it; or the
+    mean with the public one, weighted by their variances.
     """
     total = bounded_row_sum(features, norm_bound, present=present)
     noisy = to_numpy(
         release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
     )
     variance = (noise_multiplier * total.unit(neighboring_relation)) ** 2
+    if public is not None:
+        return _between(noisy / features.n_samples, variance / features.n_samples**2, public)
     excess = max(0, len(noisy) - 2) * variance
     square = float(noisy @ noisy)
     shrinkage = max(0.0, 1 - excess / square) if square > 0 else 0.0
     return shrinkage * noisy / features.n_samples
+
+
+def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarray:
+    """Released mean with noise of `variance` an entry, and that of `public` rows, weighted.
+
+    The public mean has the variance of its sampling, and more where it is further from the
+    released one than chance explains: the bias of rows from elsewhere.
+    """
+    p, m = len(mean), len(public)
+    guess = public.mean(axis=0)
+    # One row more than there are, of the same spread: a single row says nothing of its own.
+    sampling = float(public.var(axis=0).sum() + (guess @ guess) / m) / m
+    private = p * variance
+    excess = float(((mean - guess) ** 2).sum()) - sampling - private
+    bias = excess if excess > 3 * math.sqrt(2 / p) * (sampling + private) else 0.0
+    total = sampling + bias + private
+    return mean if total == 0 else guess + (sampling + bias) / total * (mean - guess)
 
 
 def count_above_noise(scale: float) -> float:

@@ -34,7 +34,7 @@ from dpsubspace._moments import (
 )
 from dpsubspace._noise import NoiseSource, as_noise
 from dpsubspace._privacy import warn_about_delta
-from dpsubspace._private import PrivateEstimator, Split
+from dpsubspace._private import PrivateEstimator, Split, pure_split
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._spectral import MECHANISMS, Mechanism, Rows, Spectrum
 from dpsubspace.exceptions import PrivacyWarning
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["DPPCA"]
 
 # Shares of the budget (of mu^2) for what comes before the subspace.
-_BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE, _SPREAD_SHARE = 0.05, 0.1, 0.03, 0.02
+_BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE = 0.05, 0.08, 0.02
+_RECENTRING_SHARE, _SPREAD_SHARE = 0.04, 0.02
 
 # Columns up to which a square matrix is taken for granted.
 _SQUARE = 4096
@@ -69,17 +70,19 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         adds no noise and clips nothing but rows above `data_norm`.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``. 0, pure differential privacy, goes with
+        ``mechanism="bingham"``.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The
         second needs up to twice the noise. The number of records is public in both.
-    mechanism : {"auto", "adaptive", "gaussian", "power"}, default="auto"
+    mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
         "adaptive" shifts rows by a private mean, clips them to a private radius and takes
         the eigenvectors of their noisy second moment (to which the mean is added back where
         ``centered=False``). "gaussian" takes those of the noisy second moment of rows
         clipped to `data_norm` (Analyze Gauss). "power" finds few components of
-        many columns by power iteration, without a square matrix. "auto" is "adaptive" up to
-        4,096 columns and "power" beyond.
+        many columns by power iteration, without a square matrix. "bingham" draws one
+        direction after another without any delta, for ``centered=False`` and a public
+        `data_norm`; it costs more. "auto" is "adaptive" up to 4,096 columns and "power" beyond.
     centered : bool, default=True
         Whether components are those of rows less their private mean, as in scikit-learn, or
         of rows as they are.
@@ -137,7 +140,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     rows of norm at most the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in
     Frobenius norm, whatever the number of components. "power" releases four products
     of that moment with a basis instead, which move by no more, and the moment within
-    the subspace. Event: all of these Gaussian mechanisms, calibrated together and exactly,
+    the subspace. "bingham" releases directions of a bounded range of privacy loss, and a
+    Laplace sum. Event: all of these Gaussian mechanisms, calibrated together and exactly,
     never above `epsilon`. The unit is one row. Assumed public: the numbers of rows and
     features, `data_norm`, `X_public` and all parameters.
 
@@ -154,6 +158,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     ----------
     Dwork, Talwar, Thakurta, Zhang. "Analyze Gauss: optimal bounds for privacy-preserving
     principal component analysis". STOC 2014.
+
+    Chaudhuri, Sarwate, Sinha. "A near-optimal algorithm for differentially-private
+    principal components". JMLR 14, 2013.
 
     Hardt, Price. "The noisy power method". NeurIPS 2014.
 
@@ -285,7 +292,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             Number of private rows. Needed where ``delta="auto"``.
         n_features : int, optional
             Number of features. What ``mechanism="auto"`` is depends on it; without it the
-            event is that of "adaptive", which costs the same.
+            event is that of "adaptive", which costs the same. Needed for "bingham" with
+            ``n_components=None``.
         n_outputs : int, optional
             Ignored; the same call fits all estimators.
 
@@ -373,27 +381,28 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         row_map = RowMap(norm="clip", data_norm=float(bound))
         features = Features(X, row_map, self.microbatch_size)
         radius, spread, shift = float(bound), None, None
+        shown = [Features(rows.astype(np.float64), row_map) for rows in public]
+
         if self.centered or mechanism.recentres:
-            mean = releases.of(noisy_mean, "mean", features, radius)
-            shift = Shift(mean, None)
-            features = features.shifted(shift)
-            if not releases.private:
+            mean = releases.of(noisy_mean, "mean", features, radius, public=_formed(shown))
+            if not self._target().private:
                 radius *= 2
             elif mechanism.recentres:
-                distances = features.distances()
+                about = features.shifted(Shift(mean, None))
+                near = releases.of(noisy_radius, "near", about.distances(), 2 * radius)
+                about = about.clipped(2 * near, formed=True)
+                mean = mean + releases.of(noisy_mean, "recentring", about, 2 * near)
+            shift = Shift(mean, None)
+            features = features.shifted(shift)
+            if self._target().private and mechanism.recentres:
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
+                distances = features.distances()
                 quartile = releases.of(noisy_radius, "radius", distances, 2 * radius)
                 radius = quartile / math.sqrt(2)
                 spread = releases.of(noisy_spread, "spread", distances, 4 * radius)
             features = features.clipped(radius, formed=mechanism.forms_rows)
-
-        def formed(rows: np.ndarray) -> np.ndarray:
-            same = Features(rows.astype(np.float64), row_map)
-            if shift is not None:
-                same = same.shifted(shift).clipped(radius, formed=True)
-            return same.at(slice(0, len(rows))).formed()
-
+            shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
         rows = Rows(
             features,
             radius,
@@ -402,7 +411,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             releases.present,
             spread=spread,
             offset=None if shift is None or self.centered else shift.mean,
-            public=np.concatenate([formed(part) for part in public]) if public else None,
+            public=_formed(shown),
         )
         return rows, float(bound), np.zeros(X.shape[1]) if shift is None else shift.mean
 
@@ -455,6 +464,12 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self._target().check(pure=chosen is not None and chosen.pure)
         check_bool("centered", self.centered)
         check_bool("whiten", self.whiten)
+        if chosen is not None and chosen.pure and (self.centered or self.data_norm is None):
+            raise ValueError(
+                f"mechanism={self.mechanism!r} spends no delta, which a private mean and private"
+                f" bounds would: it needs centered=False, got {self.centered!r}, and a public"
+                f" `data_norm`, got {self.data_norm!r}. Or use mechanism='adaptive'."
+            )
         if self.data_norm is not None:
             check_real("data_norm", self.data_norm, low=1e-50, high=1e50)
         if self.microbatch_size is not None:
@@ -501,10 +516,19 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         if self.centered or mechanism.recentres:
             before["mean"] = (_MEAN_SHARE, 1)
         if mechanism.recentres:
+            before["near"] = (_RADIUS_SHARE, RADIUS_COUNTS)
+            before["recentring"] = (_RECENTRING_SHARE, 1)
             before["radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
             before["spread"] = (_SPREAD_SHARE, 1)
         rest = 1 - sum(share for share, _ in before.values())
-        own = mechanism.parts(1 if n_features is None else self._n_components(None, n_features))
+        k = self.n_components if isinstance(self.n_components, Integral) else None
+        if mechanism.pure and k is None:
+            if n_features is None:
+                raise ValueError("the number of directions depends on `n_features`: pass it.")
+            k = self._n_components(n_samples, n_features)
+        own = mechanism.parts(int(k or 1))
+        if mechanism.pure:
+            return pure_split(self._target(), own["direction"], own["spectrum"][0], n_samples)
         parts = {name: (rest * share, count) for name, (share, count) in own.items()}
         return Split.of(self._target(), before | parts, n_samples)
 
@@ -516,9 +540,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             return
         n_samples, n_features = sizes
         warn_about_delta(delta, n_samples, stacklevel=4)
-        strongest = max(split.multipliers[name] for name in mechanism.parts(1))
-        ratio = strongest * math.sqrt(2 * n_features) / n_samples
-        ratio *= math.sqrt(0.5) if self.neighboring_relation == "replace_one" else 1.0
+        ratio = mechanism.noise(split.multipliers, n_features) / n_samples
         if ratio > 0.5:
             warnings.warn(
                 f"the noise of the second moment is {ratio:.2g} times as strong as all of"
@@ -538,12 +560,7 @@ class _Releases:
     neighboring_relation: str
     present: Array | None
 
-    @property
-    def private(self) -> bool:
-        """Whether noise is added."""
-        return all(self.multipliers.values())
-
-    def of(self, release: Callable[..., Any], name: str, *values: Any) -> Any:
+    def of(self, release: Callable[..., Any], name: str, *values: Any, **options: Any) -> Any:
         """Result of a release with the multiplier and the stream called `name`."""
         return release(
             *values,
@@ -551,7 +568,14 @@ class _Releases:
             noise=self.noise.child(name),
             neighboring_relation=self.neighboring_relation,
             present=self.present,
+            **options,
         )
+
+
+def _formed(sets: list[Features]) -> np.ndarray | None:
+    """Public rows after their maps; None where there are none."""
+    blocks = [part.at(slice(0, part.n_samples)).formed() for part in sets]
+    return np.concatenate(blocks) if blocks else None
 
 
 def _check_memory(mechanism: Mechanism, n_features: int, k: int) -> None:

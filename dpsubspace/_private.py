@@ -13,11 +13,14 @@ from dpsubspace._inputs import check_auto, check_choice, check_integer, check_re
 from dpsubspace._noise import NEIGHBORING_RELATIONS, NoiseSource
 from dpsubspace._privacy import (
     PrivacyGuarantee,
+    bounded_range,
     calibrate,
+    calibrate_range,
     composed,
     default_delta,
     epsilon_of,
     gaussian,
+    laplace,
     non_private,
 )
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from dp_accounting import DpEvent
 
-__all__ = ["PrivateEstimator", "Split", "Target"]
+__all__ = ["PrivateEstimator", "Split", "Target", "pure_split"]
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,46 @@ class Split:
             return cls({}, composed([]))
         whole = target.calibrated(event, n_samples)
         return cls(multipliers(whole), event(whole))
+
+
+def pure_split(
+    target: Target, draws: tuple[float, int], sums: float, n_samples: int | None
+) -> Split:
+    """Split the budget of `target` between exponential mechanisms and a Laplace release.
+
+    Parameters
+    ----------
+    target : Target
+        Budget; its delta may be 0.
+    draws : tuple of float and int
+        Share of the epsilons that all draws have, and their number.
+    sums : float
+        Share of the Laplace release.
+    n_samples : int or None
+        Number of records, where delta depends on it.
+
+    Returns
+    -------
+    Split
+        With the epsilons of a "direction" and of the "spectrum" for multipliers.
+    """
+    share, count = draws
+
+    def event(whole: float) -> DpEvent:
+        relation = target.neighboring_relation
+        last = laplace(whole * sums, neighboring_relation=relation)
+        return composed([bounded_range(whole * share / count, count), last])
+
+    if not target.private:
+        return Split({"direction": math.inf, "spectrum": math.inf}, non_private())
+    assert target.epsilon is not None
+    whole = calibrate_range(
+        event,
+        epsilon=float(target.epsilon),
+        delta=target.delta_at(n_samples),
+        neighboring_relation=target.neighboring_relation,
+    )
+    return Split({"direction": whole * share / count, "spectrum": whole * sums}, event(whole))
 
 
 class PrivateEstimator(BaseEstimator):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, optimize
 
 from dpsubspace._array import (
     EPS,
@@ -29,13 +29,22 @@ from dpsubspace._array import (
 )
 from dpsubspace._features import Features
 from dpsubspace._gradients import OuterGradients, clipped_sum
-from dpsubspace._noise import BoundedSum, DisjointTotal, NoiseSource, release
+from dpsubspace._noise import (
+    BoundedSum,
+    DisjointTotal,
+    NoiseSource,
+    energy_sum,
+    gram_sum,
+    release,
+    release_direction,
+    release_laplace,
+)
 
 __all__ = ["MECHANISMS", "Mechanism", "Rows", "Spectrum", "released_moment"]
 
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
-_BLOCK = 512
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -110,20 +119,11 @@ class Spectrum:
 
 
 def second_moment(rows: Rows) -> BoundedSum:
-    """Sum of ``phi_i phi_i^T``, as a vector that `_symmetric` turns into the matrix.
-
-    Returns
-    -------
-    BoundedSum
-        The upper triangle, row by row, with entries off the diagonal times sqrt(2): the
-        norm of the vector is the Frobenius norm of the matrix.
+    """Sum of ``phi_i phi_i^T``, of shape (p, p).
 
     Notes
     -----
-    Proof of the bounds: a record that becomes null takes ``phi phi^T`` away, of Frobenius norm
-    ``|phi|^2 <= c^2``. One that is replaced moves the sum by ``phi phi^T - psi psi^T``, of which
-    the squared norm is ``|phi|^4 + |psi|^4 - 2 <phi, psi>^2 <= 2 c^4``. Sums as computed differ
-    from the real ones by at most ``slack * c^2`` more, by the argument of
+    Bounds: those of :func:`~dpsubspace._noise.gram_sum`, of which the slack is that of
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
     features, total, eps = rows.features, Total(), EPS
@@ -134,7 +134,7 @@ def second_moment(rows: Rows) -> BoundedSum:
         eps = eps_of(block)
         total.add(gram(block, _BLOCK))
     slack = sum_slack(features.n_samples, eps, features.chunk, _BLOCK)
-    return _quadratic(_packed(to_numpy(total.value)), rows.norm_bound, slack)
+    return gram_sum(to_numpy(total.value), rows.norm_bound, slack)
 
 
 def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
@@ -219,16 +219,14 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         left = xp.clip(squares - inside, min=0.0)
         total.add(xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]]))
     slack = sum_slack(features.n_samples, EPS, features.chunk)
-    return _quadratic(to_numpy(total.value), c, slack)
-
-
-def _quadratic(value: np.ndarray, c: float, slack: float) -> BoundedSum:
-    """Sum of terms of the kind of ``phi phi^T``, for rows of norm at most `c`."""
-    return BoundedSum(value, c**2 * (1 + slack), c**2 * (math.sqrt(2) + slack))
+    return gram_sum(to_numpy(total.value), c, slack)
 
 
 def _packed(matrix: np.ndarray) -> np.ndarray:
-    """Upper triangle of a symmetric matrix, row by row, with the Frobenius norm as its norm."""
+    """Upper triangle of a symmetric matrix, row by row, entries off the diagonal times sqrt(2).
+
+    The norm of the vector is the Frobenius norm of the matrix.
+    """
     p = len(matrix)
     packed = np.empty(p * (p + 1) // 2)
     for i, start in enumerate(_row_starts(p)):
@@ -272,7 +270,7 @@ def released_moment(rows: Rows, noise_multiplier: float) -> tuple[np.ndarray, fl
     ``gaussian(noise_multiplier)``.
     """
     total, n = second_moment(rows), rows.features.n_samples
-    noisy = rows.released(total, noise_multiplier, "moment")
+    noisy = rows.released(replace(total, value=_packed(total.value)), noise_multiplier, "moment")
     return _symmetric(noisy) / n, noise_multiplier * total.unit(rows.neighboring_relation) / n
 
 
@@ -303,6 +301,10 @@ class Mechanism(Protocol):
 
     def memory(self, n_features: int, n_components: int) -> float:
         """Bytes needed beside the rows, about."""
+        ...
+
+    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
+        """Strength of the noise along its worst direction, about, in units of c^2."""
         ...
 
     def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
@@ -336,6 +338,10 @@ class AnalyzeGauss:
         """A few square matrices."""
         return 48.0 * n_features**2
 
+    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
+        """Norm of a symmetric Gaussian matrix."""
+        return multipliers["moment"] * math.sqrt(2 * n_features)
+
     def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
         """Release the second moment; its spectrum is postprocessing."""
         moment, scale = released_moment(rows, multipliers["moment"])
@@ -368,6 +374,10 @@ class NoisyPower:
         """A few bases, and a chunk of products with them."""
         return 8.0 * 40 * n_features * _width(n_features, n_components)
 
+    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
+        """Norm of a column of noise."""
+        return multipliers["product"] * math.sqrt(n_features)
+
     def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
         """Release `n_iter` products and a small moment."""
         n_features = rows.features.width
@@ -384,11 +394,70 @@ class NoisyPower:
         scale = multipliers["projection"] * total.unit(rows.neighboring_relation)
         moment = _symmetric(noisy[:-1])
         within = replace(
-            rows, offset=None if rows.offset is None else basis.T @ rows.offset, public=None
+            rows,
+            offset=None if rows.offset is None else basis.T @ rows.offset,
+            public=None if rows.public is None else rows.public @ basis,
         )
         trace = float(np.trace(moment) + noisy[-1])
         spectrum = _spectrum(moment, scale / rows.features.n_samples, within, n_components, trace)
         return replace(spectrum, components=spectrum.components @ basis.T)
+
+
+@dataclass(frozen=True)
+class Bingham:
+    """Directions drawn one after another by an exponential mechanism: no delta.
+
+    Each draw is from the Bingham distribution (Chaudhuri, Sarwate, Sinha, 2013) on the
+    complement of those before it (Amin, Dick, Kulesza, Munoz, Vassilvitskii, 2019), exactly.
+    """
+
+    pure = True
+    recentres = False
+    forms_rows = True
+
+    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+        """One draw a component, and what lies along each: shares of epsilon here."""
+        return {"direction": (0.9, n_components), "spectrum": (0.1, 1)}
+
+    def memory(self, n_features: int, n_components: int) -> float:
+        """A few square matrices."""
+        return 64.0 * n_features**2
+
+    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
+        """Expected loss of score of a draw."""
+        return n_features / (2 * multipliers["direction"])
+
+    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
+        """Release `n_components` directions and the energies along them.
+
+        Notes
+        -----
+        Privacy: rows projected to the complement of released directions are no longer than
+        before, so every draw has the sensitivity of the first; energies are bounded by
+        :func:`~dpsubspace._noise.energy_sum`.
+        """
+        total = second_moment(rows)
+        p = len(total.value)
+        options = {"neighboring_relation": rows.neighboring_relation}
+        left, found = np.eye(p), np.empty((p, 0))  # an orthonormal basis of what is left
+        for i in range(n_components):
+            within = replace(total, value=left.T @ total.value @ left)
+            noise = rows.noise.child(f"direction {i}")
+            drawn = release_direction(within, multipliers["direction"], noise, **options)
+            found = np.column_stack([found, left @ drawn])
+            left = np.linalg.qr(found, mode="complete")[0][:, i + 1 :]
+        energies = np.einsum("ij,ik,kj->j", found, total.value, found)
+        energies = np.append(energies, np.trace(total.value) - energies.sum())
+        rounding = total.norm_bound / rows.norm_bound**2 - 1
+        noisy = release_laplace(
+            energy_sum(energies, rows.norm_bound, math.sqrt(p) * rounding),
+            multipliers["spectrum"],
+            rows.noise.child("spectrum"),
+            **options,
+        )
+        noisy = np.maximum(noisy, 0.0) / rows.features.n_samples
+        order = np.argsort(-noisy[:-1], kind="stable")
+        return Spectrum(found.T[order], noisy[:-1][order], float(noisy.sum()))
 
 
 def _width(n_features: int, n_components: int) -> int:
@@ -415,33 +484,89 @@ def _spectrum(moment: np.ndarray, scale: float, rows: Rows, k: int, trace: float
     if rows.spread is not None and trace > 0:
         stretch = max(1.0, rows.spread / trace)
     trace *= stretch
-    offset = np.zeros(len(moment)) if rows.offset is None else rows.offset
+    p = len(moment)
+    if rows.public is not None:
+        moment, scale = _with_public(moment, scale, rows.public), 0.0
+    offset = np.zeros(p) if rows.offset is None else rows.offset
     if rows.offset is not None:
         moment = moment + np.outer(offset, offset)
         trace += float(offset @ offset)
-    p = len(moment)
     subset = (p - k, p - 1) if 4 * k < p else None
     values, vectors = linalg.eigh(moment, subset_by_index=subset)
     vectors = vectors[:, ::-1][:, :k]
-    energies = _without_noise(values[::-1][:k], scale, p)
+    energies = np.maximum(_without_noise(values[::-1][:k], scale, p), 0.0)
     energies = energies + (stretch - 1) * np.maximum(energies - (offset @ vectors) ** 2, 0.0)
     return Spectrum(vectors.T, energies, max(trace, float(energies.sum())))
 
 
 def _without_noise(values: np.ndarray, scale: float, p: int) -> np.ndarray:
-    """Eigenvalues of a p x p matrix from those that it has with symmetric Gaussian noise.
+    """Energies along eigenvectors of a noisy p x p matrix, from its eigenvalues; signs are kept.
 
-    A value t of a matrix of low rank shows as ``t + p s^2 / (2 t)`` where it is above the edge
-    of the noise, ``s sqrt(2 p)``, and not at all below (Capitaine, Donati-Martin, Feral,
-    2009). The inverse of that; 0 below the edge.
+    With symmetric Gaussian noise of `scale` a value t of a matrix of low rank shows as
+    ``t + p s^2 / (2 t)`` where it is above the edge of the noise, ``s sqrt(2 p)``, and not at all
+    below (Capitaine, Donati-Martin, Feral, 2009). Its vector is off by as much, so that
+    ``t - p s^2 / (2 t)`` lies along it: the square root below (Gavish, Donoho, 2017).
     """
-    excess = values**2 - 2 * p * scale**2
-    inverse = (values + np.sqrt(np.maximum(excess, 0.0))) / 2
-    return np.where((values > 0) & (excess >= 0), inverse, 0.0)
+    return np.sign(values) * np.sqrt(np.maximum(values**2 - 2 * p * scale**2, 0.0))
+
+
+def _with_public(moment: np.ndarray, scale: float, public: np.ndarray) -> np.ndarray:
+    """Moment of private rows, given a noisy one and that of public rows: postprocessing.
+
+    A random-effects model in the basis of the public moment, where its entries are about
+    independent: each has the variance of its sampling, and all a common one more for
+    rows that are not drawn alike (Paule, Mandel, 1982), which counts where the released moment
+    tells of it beyond chance. Entries are weighted by these variances and that of the
+    noise. Of what the weights take from the private moment, what stands out of the noise comes
+    back.
+    """
+    m, p = public.shape
+    values, vectors = np.linalg.eigh(public.T @ public / m)
+    values = np.maximum(values, 0.0)
+    # As with one row more, which has all directions: few rows know of few.
+    known = (m * values + values.mean()) / (m + 1)
+    shape = np.full((p, p), 0.5)  # of symmetric Gaussian noise
+    np.fill_diagonal(shape, 1.0)
+    sampling, noise = 2 * shape * np.outer(known, known) / m, scale**2 * shape
+    difference = vectors.T @ moment @ vectors
+    np.fill_diagonal(difference, np.diag(difference) - values)
+    upper = np.triu_indices(p)
+    squares, expected = difference[upper] ** 2, (sampling + noise)[upper]
+    beyond = _common_variance(squares, expected, shape[upper])
+    weight = sampling + beyond * shape
+    total = weight + noise
+    weight = np.divide(weight, total, out=np.ones_like(weight), where=total > 0)
+    edge, directions = np.linalg.eigh((1 - weight) * difference)
+    # The edge of noise in few dimensions is blurred.
+    edge = _without_noise(edge, scale * (1 + p ** (-2 / 3)), p)
+    combined = np.diag(values) + weight * difference + (directions * edge) @ directions.T
+    return vectors @ combined @ vectors.T
+
+
+def _common_variance(squares: np.ndarray, expected: np.ndarray, shape: np.ndarray) -> float:
+    """Variance beta for which ``sum squares / (expected + beta shape)`` is their number.
+
+    Zero where that sum, at beta = 0, is not above their number by three standard deviations.
+    """
+    count = len(squares)
+    used = expected > 0
+    squares, expected, shape = squares[used], expected[used], shape[used]
+
+    def excess(beta: float) -> float:
+        return float((squares / (expected + beta * shape)).sum()) - count
+
+    if excess(0.0) <= 3 * math.sqrt(2 * count):
+        return 0.0
+    high = float(expected.max())
+    while excess(high) > 0:
+        high *= 4
+    root: Any = optimize.brentq(excess, 0.0, high, xtol=1e-6 * high)
+    return float(root)
 
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "adaptive": AnalyzeGauss(recentres=True),
     "gaussian": AnalyzeGauss(recentres=False),
     "power": NoisyPower(),
+    "bingham": Bingham(),
 }
