@@ -5,6 +5,7 @@ from dpsubspace._display import PrivacyUtilityDisplay
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
 from dpsubspace._regression import DPSGDRegressor
+from dpsubspace._scaler import BoundedScaler
 from dpsubspace._torch import TorchFeatures
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
@@ -17,6 +18,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AuditResult",
+    "BoundedScaler",
     "DPSGDClassifier",
     "DPSGDFClassifier",
     "DPSGDRegressor",

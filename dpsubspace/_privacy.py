@@ -43,6 +43,7 @@ __all__ = [
     "describe",
     "epsilon_of",
     "gaussian",
+    "is_free",
     "non_private",
     "sampled_gaussian",
     "warn_about_delta",
@@ -79,13 +80,20 @@ def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) ->
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:
-    """Event of all `events` on the same records; a single one stays itself."""
+    """Event of all `events` that cost something; a single one stays itself."""
     from dp_accounting import ComposedDpEvent, NoOpDpEvent
 
-    events = list(events)
+    events = [event for event in events if not is_free(event)]
     if not events:
         return NoOpDpEvent()
     return events[0] if len(events) == 1 else ComposedDpEvent(events)
+
+
+def is_free(event: DpEvent) -> bool:
+    """Whether `event` is that of a fit that takes nothing from the records."""
+    from dp_accounting import NoOpDpEvent
+
+    return isinstance(event, NoOpDpEvent)
 
 
 def non_private() -> DpEvent:
@@ -157,6 +165,8 @@ def describe(event: DpEvent) -> str:
         return " + ".join(describe(part) for part in event.events)
     if isinstance(event, dpa.NonPrivateDpEvent):
         return "without noise: not private"
+    if isinstance(event, dpa.NoOpDpEvent):
+        return "nothing that depends on the records"
     return str(event)
 
 
@@ -712,11 +722,12 @@ class PrivacyLedger:
         """
         label = label or type(estimator).__name__
         parts = _private_parts(estimator)
-        for part in parts:
-            unit = getattr(part, "privacy_unit", "row")
-            self._check_match(part.neighboring_relation, unit, part.random_state is None)
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
         plans = [part.privacy_event(n_samples, **_targets(part, y)) for part in parts]
+        for part, plan in zip(parts, plans, strict=True):
+            unit = getattr(part, "privacy_unit", "row")
+            if not is_free(plan):  # what releases nothing has no relation and no noise
+                self._check_match(part.neighboring_relation, unit, part.random_state is None)
         planned = composed(plans)
         warn_about_delta(self.delta, n_samples, stacklevel=2)
         before = [getattr(part, "privacy_", None) for part in parts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.base import BaseEstimator
 
@@ -18,6 +18,7 @@ from dpsubspace._privacy import (
     default_delta,
     epsilon_of,
     gaussian,
+    is_free,
     non_private,
 )
 
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 
     from dp_accounting import DpEvent
 
-__all__ = ["PrivateEstimator", "Split", "Target"]
+__all__ = ["PrivateEstimator", "Released", "Split", "Target"]
+
+
+class Released(NamedTuple):
+    """What a private function gives: a value that is safe to publish, and what it cost."""
+
+    value: Any
+    privacy: PrivacyGuarantee
+
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,10 @@ class Target:
     ) -> PrivacyGuarantee:
         """Statement about `event` on `n_samples` records."""
         delta, relation = self.delta_at(n_samples), self.neighboring_relation
-        epsilon = self.epsilon
-        if epsilon is None:
+        epsilon, free = self.epsilon, is_free(event)
+        if free:
+            epsilon, delta = 0.0, 0.0
+        elif epsilon is None:
             epsilon = epsilon_of(event, delta, neighboring_relation=relation)
         return PrivacyGuarantee(
             event=event,
@@ -100,7 +111,7 @@ class Target:
             delta=delta,
             neighboring_relation=relation,
             unit=unit,
-            secure=noise.secure,
+            secure=noise.secure or free,  # no noise is as good as any where none is needed
             public=(
                 f"number of records ({n_samples})",
                 f"number and names of features ({n_features})",
