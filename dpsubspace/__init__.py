@@ -4,8 +4,10 @@ from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._display import PrivacyUtilityDisplay
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
+from dpsubspace._private import Released
 from dpsubspace._regression import DPSGDRegressor
 from dpsubspace._scaler import BoundedScaler
+from dpsubspace._statistics import private_mean, private_quantile
 from dpsubspace._torch import TorchFeatures
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
@@ -29,7 +31,10 @@ __all__ = [
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PublicDataWarning",
+    "Released",
     "TorchFeatures",
     "audit_epsilon",
     "one_run_audit",
+    "private_mean",
+    "private_quantile",
 ]

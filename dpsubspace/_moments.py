@@ -10,11 +10,13 @@ from scipy.special import ndtri
 
 from dpsubspace._array import Array, Total, namespace, to_numpy
 from dpsubspace._features import Features
+from dpsubspace._gradients import OuterGradients, clipped_sum
 from dpsubspace._noise import BoundedSum, NoiseSource, release
 
 __all__ = [
     "SEARCH",
     "bounded_row_sum",
+    "centred_row_sum",
     "count_above_noise",
     "noisy_mean",
     "noisy_quantiles",
@@ -72,6 +74,39 @@ def bounded_row_sum(
         norm_bound=norm_bound * (1 + features.slack),
         replace_bound=norm_bound * (2 + features.slack),
     )
+
+
+def centred_row_sum(
+    features: Features, radius: float, *, present: Array | None = None
+) -> BoundedSum:
+    """Sum of shifted features, each shortened to norm `radius` where it is longer.
+
+    Parameters
+    ----------
+    features : Features
+        Rows less a released mean.
+    radius : float
+        Public or released bound.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+
+    Notes
+    -----
+    Proof of the bound: that of :func:`~dpsubspace._gradients.clipped_sum`, of which this is
+    the case where every residual is 1.
+    """
+    norms = features.norms()
+    xp = namespace(norms)
+    if present is not None:
+        norms = xp.where(present, norms, xp.full_like(norms, xp.inf))
+    total, bounds = Total(), (0.0, 0.0)
+    for rows in features.chunks():
+        block = features.at(rows)
+        ones = xp.ones_like(block.scale)[:, None]
+        part = clipped_sum(OuterGradients(block, norms[rows], ones, features.slack), radius)
+        total.add(part.value)
+        bounds = (part.norm_bound, part.replace_bound)  # the same for every chunk
+    return BoundedSum(total.value[:, 0], *bounds)
 
 
 def noisy_mean(
