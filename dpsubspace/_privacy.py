@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import brentq
 from sklearn.base import is_regressor
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import Binarizer, Normalizer
 
@@ -696,7 +697,8 @@ class PrivacyLedger:
         ----------
         estimator : estimator or Pipeline
             One with ``privacy_event``, or a Pipeline that ends in one and whose other steps
-            work row by row (see ``docs/privacy.md``).
+            have it too, work row by row, or are a ColumnTransformer of such (see
+            ``docs/privacy.md``).
         X : array-like of shape (n_samples, n_features)
             Private rows.
         y : array-like of shape (n_samples,), default=None
@@ -737,8 +739,7 @@ class PrivacyLedger:
         try:
             estimator.fit(X, y, **fit_params)
         except BaseException:
-            # A Pipeline with memory fits clones, whose releases are not seen here.
-            if getattr(estimator, "memory", None) is None:
+            if not _fits_clones(estimator):  # their releases are not seen here
                 now = [getattr(part, "privacy_", None) for part in parts]
                 ran = [new is not old for new, old in zip(now, before, strict=True)]
                 if not any(ran):
@@ -749,7 +750,9 @@ class PrivacyLedger:
                     ]
                     self._replace(entry, (label, copy.deepcopy(composed(spent))))
             raise
-        ran = composed([part.privacy_.event for part in _private_parts(estimator)])
+        fitted = _private_parts(estimator, fitted=True)
+        # A ColumnTransformer leaves a part unfitted that gets no column.
+        ran = composed([part.privacy_.event for part in fitted if hasattr(part, "privacy_")])
         if ran != planned:  # rows were dropped on the way, say
             self._replace(entry, (label, copy.deepcopy(ran)))
             if not self._covers(self.epsilon()):
@@ -847,8 +850,8 @@ class PrivacyLedger:
         )
 
 
-def _private_parts(estimator: Any) -> list[Any]:
-    """Estimators inside `estimator` that can say what they will spend."""
+def _private_parts(estimator: Any, *, fitted: bool = False) -> list[Any]:
+    """Estimators inside `estimator` that can say what they will spend, or have spent."""
     if _is_private(estimator):
         return [estimator]
     steps = getattr(estimator, "steps", None)
@@ -859,17 +862,56 @@ def _private_parts(estimator: Any) -> list[Any]:
             " (grid search, cross-validation, ensembles) charge each clone's"
             " privacy_event() yourself, or use public data."
         )
-    for name, step in steps:
-        if not (_is_private(step) or _works_row_by_row(step)):
+    parts = []
+    for name, step in _flat_steps(steps, fitted):
+        if _is_private(step):
+            parts.append(step)
+        elif not _works_row_by_row(step):
             raise PrivacyError(
                 f"step {name!r} ({type(step).__name__}) may learn from the private rows without"
-                " any privacy, and the Pipeline would have no guarantee. Fit it on public rows"
-                " and wrap it in sklearn.frozen.FrozenEstimator; freeze a FunctionTransformer"
-                " if you vouch for its function to look at one row at a time."
+                " any privacy, and the Pipeline would have no guarantee. Scale columns by a"
+                " BoundedScaler; fit anything else on public rows and wrap it in"
+                " sklearn.frozen.FrozenEstimator; freeze a FunctionTransformer if you vouch for"
+                " its function to look at one row at a time."
             )
     if not _is_private(steps[-1][1]):
         raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
-    return [step for _, step in steps if _is_private(step)]
+    return parts
+
+
+def _flat_steps(steps: Iterable[tuple[Any, ...]], fitted: bool) -> Iterator[tuple[str, Any]]:
+    """Steps with the transformers of a ColumnTransformer in its place."""
+    for name, step, *_ in steps:
+        if type(step) is ColumnTransformer:
+            _check_columns(name, step)
+            inner = step.transformers_ if fitted else step.transformers
+            yield from _flat_steps(inner, fitted)
+            if not fitted:
+                yield "remainder", step.remainder
+        else:
+            yield name, step
+
+
+def _check_columns(name: str, step: ColumnTransformer) -> None:
+    """PrivacyError if `step` itself would learn from the rows."""
+    if any(callable(c) and not isinstance(c, make_column_selector) for *_, c in step.transformers):
+        raise PrivacyError(
+            f"step {name!r} chooses columns by a function, which may look at the private rows:"
+            " give names, positions or a make_column_selector."
+        )
+    if step.sparse_threshold != 0:
+        raise PrivacyError(
+            f"step {name!r} may count the zeros of the private rows to choose between a dense and"
+            " a sparse matrix: set sparse_threshold=0 for a dense one."
+        )
+
+
+def _fits_clones(estimator: Any) -> bool:
+    """Whether the fit of a Pipeline may leave the steps that it was given unfitted."""
+    if getattr(estimator, "memory", None) is not None:
+        return True
+    steps = getattr(estimator, "steps", ())
+    return any(type(step) is ColumnTransformer for _, step in steps)
 
 
 def _targets(part: Any, y: Any) -> dict[str, int]:
@@ -890,6 +932,8 @@ def _works_row_by_row(step: Any) -> bool:
     scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
     the columns that it is given.
     """
-    if isinstance(step, FrozenEstimator) or step is None or step == "passthrough":
+    if isinstance(step, FrozenEstimator) or step is None:
         return True
+    if isinstance(step, str):
+        return step in ("passthrough", "drop")
     return type(step) in _ROW_BY_ROW  # a subclass may do anything
