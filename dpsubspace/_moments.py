@@ -257,9 +257,7 @@ class _Doubles:
     def edge(self, place: np.ndarray) -> np.ndarray:
         """Least value that belongs to a place or to a later one."""
         code = place - 2 ** (self.n_levels - 1)
-        return np.where(
-            code > 0, self._size(code), np.nextafter(-self._size(1 - code), np.inf)
-        )
+        return np.where(code > 0, self._size(code), np.nextafter(-self._size(1 - code), np.inf))
 
     def value(self, place: np.ndarray) -> np.ndarray:
         """Value of a place: its end that is nearer to 0."""

@@ -659,7 +659,8 @@ class PrivacyLedger:
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
         if isinstance(event, PrivacyGuarantee):
             known = event.secure or already_released
-            self._check_match(event.neighboring_relation, event.unit, known)
+            if not is_free(event.event):
+                self._check_match(event.neighboring_relation, event.unit, known)
             event = event.event if event.secure or self.allow_seeded else non_private()
         elif not isinstance(event, dpa.DpEvent):
             raise PrivacyError(
@@ -746,7 +747,9 @@ class PrivacyLedger:
                     self._replace(entry)
                 else:
                     spent = [
-                        g.event if r and g else p for g, r, p in zip(now, ran, plans, strict=True)
+                        guarantee.event if guarantee else plan
+                        for guarantee, plan, released in zip(now, plans, ran, strict=True)
+                        if released
                     ]
                     self._replace(entry, (label, copy.deepcopy(composed(spent))))
             raise

@@ -37,7 +37,6 @@ class Released(NamedTuple):
     privacy: PrivacyGuarantee
 
 
-
 @dataclass(frozen=True)
 class Target:
     """Privacy that is asked for.

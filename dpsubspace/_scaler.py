@@ -236,7 +236,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         unit *= self._half_range
         unit += self._middle
         if self._unit_rows:
-            unit *= RowMap(norm="l2").factors(unit)[0][:, None]
+            unit *= (1 - _ROUNDING) * RowMap(norm="l2").factors(unit)[0][:, None]
         return unit.astype(X.dtype, copy=False)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
