@@ -869,7 +869,7 @@ def _private_parts(estimator: Any, *, fitted: bool = False) -> list[Any]:
     for name, step in _flat_steps(steps, fitted):
         if _is_private(step):
             parts.append(step)
-        elif not _works_row_by_row(step):
+        elif not (fitted or _works_row_by_row(step)):  # fitted steps were checked before
             raise PrivacyError(
                 f"step {name!r} ({type(step).__name__}) may learn from the private rows without"
                 " any privacy, and the Pipeline would have no guarantee. Scale columns by a"

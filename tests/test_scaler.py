@@ -475,12 +475,12 @@ def columns(scaler, *, sparse_threshold=0.0, chosen=("age",), remainder="drop"):
 
 def test_a_ledger_charges_a_scaler_of_some_columns():
     X, y = patients()
-    numbers = make_column_selector(dtype_include="number")
-    for chosen in (("age",), numbers):
+    X["member"] = 1.0
+    numbers = make_column_selector(pattern="age")
+    for chosen, remainder in ((("age",), "passthrough"), (numbers, "drop")):
         book = ledger()
-        model = make_pipeline(
-            columns(BoundedScaler(epsilon=0.3), chosen=chosen), DPSGDClassifier(epsilon=0.6)
-        )
+        some = columns(BoundedScaler(epsilon=0.3), chosen=chosen, remainder=remainder)
+        model = make_pipeline(some, DPSGDClassifier(epsilon=0.6))
         assert book.fit(model, X, y).score(X, y) > 0.9
         scaler = model[0].transformers_[0][1]
         assert book.entries == (
