@@ -31,7 +31,33 @@ __all__ = ["PrivateEstimator", "Released", "Split", "Target"]
 
 
 class Released(NamedTuple):
-    """What a private function gives: a value that is safe to publish, and what it cost."""
+    """What a private function gives: a value, and what it cost.
+
+    A pair, to be unpacked as ``value, guarantee = private_mean(...)``. The value is safe to
+    publish with the statement beside it.
+
+    Parameters
+    ----------
+    value : object
+        What was released: a number or an array.
+    privacy : PrivacyGuarantee
+        What the call cost and what that rests on; :meth:`PrivacyLedger.charge` takes it.
+
+    See Also
+    --------
+    private_mean : Returns one.
+    private_quantile : Returns one.
+
+    Examples
+    --------
+    >>> from dpsubspace import PrivacyLedger, private_quantile
+    >>> ages = [18 + i % 70 for i in range(5000)]
+    >>> released = private_quantile(ages, 0.5, bounds=(0, 110), epsilon=0.3)
+    >>> ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    >>> ledger.charge(released.privacy, "median age")
+    >>> 45 < released.value < 60
+    True
+    """
 
     value: Any
     privacy: PrivacyGuarantee
