@@ -314,6 +314,16 @@ def _mean(
     parts |= {name: (share * left, count) for name, (share, count) in own.items()}
     split = Split.of(target, parts, n_samples)
     guarantee = _guarantee(target, split, noise, rows.shape, public)
+    first = split.multipliers.get("centre", split.multipliers["mean"])
+    noise_ratio = first * math.sqrt(n_columns) / n_samples
+    if noise_ratio > 1:
+        warnings.warn(
+            f"the noise of the sum is {noise_ratio:.2g} times what {n_samples} rows of the largest"
+            " norm add up to: expect no more than the bound. More rows, fewer features or a"
+            " larger epsilon help.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
     options = {"neighboring_relation": target.neighboring_relation, "present": present}
     with plain_arithmetic(None):
         if data_norm is None:
@@ -353,7 +363,7 @@ def _centre(
         return released("mean", total)
     first = released("centre", total)
     shifted = features.shifted(Shift(first, None))
-    # Of the rows, the share at which a smaller radius would cost as much as it saves.
+    # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
     doubled = 2 if neighboring_relation == "replace_one" else 1
     outside = min(0.5, doubled * final * math.sqrt(n_columns) / n_samples)
     found = noisy_quantiles(

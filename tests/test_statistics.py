@@ -267,6 +267,12 @@ def test_means_of_any_kind_of_rows(options, dtype):
     assert abs(private_mean(X[:, 1], epsilon=5.0, random_state=0).value - 20) < 0.1
 
 
+def test_a_mean_that_is_mostly_noise_warns_by_public_sizes():
+    for X in (np.ones((20, 30)), np.zeros((20, 30))):
+        with pytest.warns(PrivacyWarning, match="^the noise of the sum"):
+            private_mean(X, data_norm=1.0, epsilon=0.5)
+
+
 def test_infinite_epsilon_is_the_mean_of_bounded_rows():
     X = np.random.default_rng(0).normal(size=(50, 3))
     for options in ({}, {"data_norm": 99}, {"bounds": (-9, 9)}):
