@@ -5,7 +5,10 @@ from dpsubspace._display import PrivacyUtilityDisplay
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._pca import DPPCA
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
+from dpsubspace._private import Released
 from dpsubspace._regression import DPSGDRegressor
+from dpsubspace._scaler import BoundedScaler
+from dpsubspace._statistics import private_mean, private_quantile
 from dpsubspace._torch import TorchFeatures
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
@@ -19,6 +22,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "DPPCA",
     "AuditResult",
+    "BoundedScaler",
     "DPSGDClassifier",
     "DPSGDFClassifier",
     "DPSGDRegressor",
@@ -29,7 +33,10 @@ __all__ = [
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PublicDataWarning",
+    "Released",
     "TorchFeatures",
     "audit_epsilon",
     "one_run_audit",
+    "private_mean",
+    "private_quantile",
 ]

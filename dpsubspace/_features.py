@@ -295,10 +295,11 @@ class FeatureBlock:
         mean = as_like(self.shift.mean, lengths)
         if sparse.issparse(self.X):
             # |u - m|^2 = |u|^2 - 2 <u, m> + |m|^2 cancels: what rounding may have lost is added.
-            dots = (self.X.astype(np.float64) @ mean[:d]) * self.scale
+            center = float(np.linalg.norm(mean))
+            dots = (self.X.astype(np.float64) @ (mean[:d] / (center or 1.0))) * self.scale
+            dots = np.where(self.scale == 0, 0.0, dots) * center  # of a row out of range
             if self.bias is not None:
                 dots += self.bias * self.scale * mean[d]
-            center = float(np.linalg.norm(mean))
             squares = lengths**2 - 2 * dots + center**2
             squares = np.maximum(squares, 0) + 8 * (d + 8) * EPS * (lengths + center) ** 2
         else:

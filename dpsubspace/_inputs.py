@@ -88,21 +88,24 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     raise ValueError(f"`{name}` must be one of {list(choices)}, got {value!r}.")
 
 
-def check_bounds(name: str, value: Any, n_targets: int | None = None) -> None:
-    """ValueError unless `value` is (low, high), finite and in order, for `n_targets` columns."""
+def check_bounds(
+    name: str, value: Any, n_columns: int | None = None, *, column: str = "target"
+) -> None:
+    """ValueError unless `value` is (low, high), finite and in order, for `n_columns` columns."""
     try:
-        low, high = (np.asarray(bound, dtype=np.float64) for bound in value)
+        ends = [np.asarray(bound) for bound in value]
+        low, high = (end.astype(np.float64) for end in ends if end.dtype != np.bool_)
     except (TypeError, ValueError):
         low = high = np.asarray(np.nan)
     sizes = {low.size, high.size} - {1}
     fits = max(low.ndim, high.ndim) <= 1 and len(sizes) <= 1
-    if n_targets is not None:
-        fits = fits and sizes <= {n_targets}
+    if n_columns is not None:
+        fits = fits and sizes <= {n_columns}
     bounded = bool((np.abs(np.append(low, high)) <= 1e50).all())  # never true of NaN
     if not (fits and bounded and (low < high).all()):
         raise ValueError(
             f"`{name}` must be (low, high) with low < high: two finite numbers, or two arrays of"
-            f" one number a target, got {value!r}."
+            f" one number a {column}, got {value!r}."
         )
 
 

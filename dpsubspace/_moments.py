@@ -1,8 +1,9 @@
-"""One-shot releases: means of bounded rows, ranges of values."""
+"""Releases of moments and quantiles: means of bounded rows, ranges and quantiles of columns."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
@@ -23,20 +24,37 @@ from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
 
 __all__ = [
+    "RADIUS_COUNTS",
+    "SEARCH",
     "bounded_row_sum",
     "count_above_noise",
     "noisy_mean",
+    "noisy_quantiles",
     "noisy_radius",
     "noisy_range",
+    "noisy_ranges",
     "noisy_spread",
+    "rank_noise",
 ]
 
-# Radii that can be released: quarter powers of 2, 16 octaves of them, in 6 counts.
+# Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
+SEARCH = 20
+
+# Releases of a search for a radius: 64 of them.
 RADIUS_COUNTS = 6
 
-# Edges of the cells in which values are counted: 0 and the half powers of 2 of either sign.
-_POSITIVE = 2.0 ** (np.arange(-80, 81) / 2)
-_EDGES = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
+# How many standard deviations of the noise a search keeps away from the first and the last
+# rank, while it chooses a magnitude and afterwards.
+_COARSE, _FINE = 4.0, 2.0
+
+
+def _cells(per_octave: int) -> np.ndarray:
+    """Edges of cells in which values are counted: 0 and powers of 2 of either sign."""
+    positive = 2.0 ** (np.arange(-40 * per_octave, 40 * per_octave + 1) / per_octave)
+    return np.concatenate([-positive[::-1], [0.0], positive])
+
+
+_CELLS = {per_octave: _cells(per_octave) for per_octave in (1, 2)}
 
 
 def bounded_row_sum(
@@ -148,9 +166,9 @@ def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarra
     return mean if total == 0 else guess + (sampling + bias) / total * (mean - guess)
 
 
-def count_above_noise(scale: float) -> float:
+def count_above_noise(scale: float, per_octave: int = 2) -> float:
     """Noisy count that one cell in all passes by accident with a probability of 1 in 1000."""
-    return scale * float(ndtri(1 - 1e-3 / (len(_EDGES) - 1)))
+    return scale * float(ndtri(1 - 1e-3 / (len(_CELLS[per_octave]) - 1)))
 
 
 def noisy_range(
@@ -161,12 +179,35 @@ def noisy_range(
     neighboring_relation: str,
     present: Array | None = None,
 ) -> tuple[float, float]:
-    """Release an interval, with ends at 0 or half powers of 2, that most of `values` are in.
+    """Release an interval for one column, of shape (n,): -1 and 1 where noise hides all of it.
+
+    See :func:`noisy_ranges`, of which this is the case of one column and two cells an octave.
+    """
+    low, high, found = noisy_ranges(
+        values[:, None],
+        noise_multiplier,
+        noise=noise,
+        neighboring_relation=neighboring_relation,
+        present=present,
+    )
+    return (float(low[0]), float(high[0])) if found[0] else (-1.0, 1.0)
+
+
+def noisy_ranges(
+    values: np.ndarray,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: np.ndarray | None = None,
+    per_octave: int = 2,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Release for each column an interval with ends at 0 or powers of 2 that most of it is in.
 
     Parameters
     ----------
-    values : ndarray of shape (n,)
-        Private values. Those beyond 2^40 count as 2^40.
+    values : ndarray of shape (n, c)
+        Private columns. Values beyond 2^40 count as 2^40.
     noise_multiplier : float
         Of the one release.
     noise : NoiseSource
@@ -175,28 +216,193 @@ def noisy_range(
         Relation of the guarantee.
     present : boolean array of shape (n,), optional
         False makes a record a null record, which is counted nowhere.
+    per_octave : {1, 2}
+        Cells between one power of 2 and the next.
 
     Returns
     -------
-    low, high : float
-        Ends of the outermost cells that are too full for noise; -1 and 1 where none is.
+    low, high : ndarray of shape (c,)
+        Ends of the outermost cells that are too full for noise, or of the fullest cell.
+    found : boolean ndarray of shape (c,)
+        Whether any cell was.
 
     Notes
     -----
-    Privacy: the counts of all cells are one release. A record is in one cell, so it moves
-    the vector of counts by 1 when it becomes null, and by sqrt(2) when it is replaced. What
-    follows is postprocessing. Event: ``gaussian(noise_multiplier)``.
+    Privacy: the counts of all cells of all columns are one release. A record is in one cell a
+    column, so it moves the vector of counts by sqrt(c) when it becomes null, and by at most
+    sqrt(2 c) when it is replaced, which takes 1 from one cell a column and adds it to another.
+    What follows is postprocessing. Event: ``gaussian(noise_multiplier)``.
     """
-    cells = np.clip(np.searchsorted(_EDGES, values, side="right"), 1, len(_EDGES) - 1) - 1
+    edges, n_columns = _CELLS[per_octave], values.shape[1]
     weights = None if present is None else to_numpy(present).astype(float)
-    counts = np.bincount(cells, weights=weights, minlength=len(_EDGES) - 1).astype(float)
-    total = BoundedSum(counts, norm_bound=1.0, replace_bound=math.sqrt(2))
+    counts = np.empty((n_columns, len(edges) - 1))
+    for count, column in zip(counts, values.T, strict=True):
+        cells = np.clip(np.searchsorted(edges, column, side="right"), 1, len(count)) - 1
+        count[:] = np.bincount(cells, weights=weights, minlength=len(count))
+    total = BoundedSum(
+        counts.ravel(), norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)
+    )
     noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+    noisy = noisy.reshape(counts.shape)
     scale = noise_multiplier * total.unit(neighboring_relation)
-    full = np.flatnonzero(noisy > max(0.5, count_above_noise(scale)))
-    if not len(full):
-        return -1.0, 1.0
-    return float(_EDGES[full[0]]), float(_EDGES[full[-1] + 1])
+    full = noisy > max(0.5, count_above_noise(scale, per_octave))
+    found = full.any(axis=1)
+    full[np.arange(n_columns), noisy.argmax(axis=1)] = True
+    last = full.shape[1] - 1 - full[:, ::-1].argmax(axis=1)
+    return edges[full.argmax(axis=1)], edges[last + 1], found
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Grid of 2^n_levels equal steps from `low` to `high`, arrays of shape (c, 1)."""
+
+    low: np.ndarray
+    high: np.ndarray
+    n_levels: int
+
+    def edge(self, place: np.ndarray) -> np.ndarray:
+        """Least value that belongs to a place or to a later one."""
+        return self._at(place - 0.5)
+
+    def value(self, place: np.ndarray) -> np.ndarray:
+        """Value of a place; both ends of the range are values."""
+        return self._at(place)
+
+    def _at(self, place: np.ndarray) -> np.ndarray:
+        share = place / (2**self.n_levels - 1)
+        return self.low * (1 - share) + self.high * share
+
+
+@dataclass(frozen=True)
+class _Doubles:
+    """Grid of numbers of few binary digits, from -2^64 to 2^64 and in their order.
+
+    A place is 0, or a sign, an octave and an equal part of the octave. Its value is the end
+    that is nearer to 0, so that integers up to ``2^(n_levels - 7)`` are values themselves.
+    """
+
+    n_levels: int
+
+    def edge(self, place: np.ndarray) -> np.ndarray:
+        """Least value that belongs to a place or to a later one."""
+        code = place - 2 ** (self.n_levels - 1)
+        return np.where(code > 0, self._size(code), np.nextafter(-self._size(1 - code), np.inf))
+
+    def value(self, place: np.ndarray) -> np.ndarray:
+        """Value of a place: its end that is nearer to 0."""
+        code = place - 2 ** (self.n_levels - 1)
+        return np.where(code == 0, 0.0, np.sign(code) * self._size(np.abs(code)))
+
+    def _size(self, code: np.ndarray) -> np.ndarray:
+        """Size of a value from its place after 0."""
+        digits = self.n_levels - 8
+        octave, part = np.divmod(np.maximum(code, 1) - 1, 2**digits)
+        return np.ldexp(1 + part / 2**digits, octave - 64)
+
+
+def rank_noise(
+    noise_multiplier: float, n_columns: int, n_wanted: int, neighboring_relation: str
+) -> float:
+    """Standard deviation of an outer rank as a search sees it, at each of its stages."""
+    doubled = 2 if neighboring_relation == "replace_one" else 1
+    unit = math.sqrt(n_columns) if doubled == 1 else math.sqrt(2 * n_columns) / 2
+    return noise_multiplier * unit * math.sqrt(n_wanted / (n_wanted + 1))
+
+
+def noisy_quantiles(
+    values: np.ndarray,
+    levels: np.ndarray,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    bounds: tuple[np.ndarray, np.ndarray] | None = None,
+    n_levels: int = SEARCH,
+    present: np.ndarray | None = None,
+) -> np.ndarray:
+    """Release quantiles of several columns, by as many noisy binary searches side by side.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, c)
+        Private columns.
+    levels : ndarray of shape (k,)
+        Shares of the values that should lie below, the same for all columns.
+    noise_multiplier : float
+        Of each of the `n_levels` releases.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    bounds : tuple of two ndarrays of shape (c,), optional
+        Public ranges of the columns, to search with equal steps; values outside count as the
+        nearer end. None searches from -2^64 to 2^64 in steps of a constant share.
+    n_levels : int
+        Public number of releases, each of which halves what is left to search; above 8.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which is counted nowhere.
+
+    Returns
+    -------
+    ndarray of shape (k, c)
+        Values of the grid: the quantile, where many values are tied at it, or one of a rank
+        that noise cannot tell from the one asked for.
+
+    Notes
+    -----
+    Privacy: at each stage, every search of a column has one midpoint, which is a function of
+    earlier releases. The midpoints of a column cut the line into cells, and the counts
+    of all cells of all columns are one release. A record is in one cell a column, however
+    many quantiles are searched for, so it moves the vector by sqrt(c) when it becomes null and
+    by at most sqrt(2 c) when it is replaced. Event: ``gaussian(noise_multiplier, n_levels)``.
+
+    The rank of a midpoint is estimated from the cells below it and, since the number of
+    records is public, from those above it. A search whose rank lies within the noise of 0 or of
+    n would run off into the empty space beyond the data, where it cannot turn around: ranks
+    are kept away from both ends by a public number of standard deviations. It is larger
+    in the first two fifths of the stages, where a wrong turn costs orders of magnitude.
+    """
+    n, n_columns = values.shape
+    ordered = np.sort(values if present is None else values[present], axis=0).astype(np.float64)
+    grid = _Doubles(n_levels)
+    if bounds is not None:
+        low, high = (np.reshape(bound, (-1, 1)) for bound in bounds)
+        grid = _Line(low, high, n_levels)
+    levels = np.asarray(levels, dtype=np.float64)
+    spread = rank_noise(noise_multiplier, n_columns, len(levels), neighboring_relation)
+    place = np.zeros((n_columns, len(levels)), dtype=np.int64)
+    for stage in range(n_levels):
+        margin = min(n / 2, spread * (_COARSE if 5 * stage < 2 * n_levels else _FINE))
+        wanted = np.clip(levels * n, margin, n - margin)
+        middle = place + 2 ** (n_levels - 1 - stage)
+        edges = [np.unique(row, return_inverse=True) for row in grid.edge(middle)]
+        ranks = [
+            np.searchsorted(column, edge, side="left")
+            for column, (edge, _) in zip(ordered.T, edges, strict=True)
+        ]
+        cells = [np.diff(rank, prepend=0, append=len(ordered)) for rank in ranks]
+        total = BoundedSum(
+            np.concatenate(cells).astype(np.float64),
+            norm_bound=math.sqrt(n_columns),
+            replace_bound=math.sqrt(2 * n_columns),
+        )
+        noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        ends = np.cumsum([len(cell) for cell in cells])[:-1]
+        for row, column, (_, search) in zip(place, np.split(noisy, ends), edges, strict=True):
+            below = _ranks(column, n)[search] < wanted
+            row[below] += 2 ** (n_levels - 1 - stage)
+    return grid.value(place).T
+
+
+def _ranks(cells: np.ndarray, n: int) -> np.ndarray:
+    """Ranks of the edges between noisy cells of equal noise, of `n` values in all.
+
+    The sums from either side, weighted by their variances.
+    """
+    count = len(cells)
+    share = np.arange(1, count) / count
+    below, above = np.cumsum(cells)[:-1], np.cumsum(cells[::-1])[-2::-1]
+    return below * (1 - share) + (n - above) * share
 
 
 def noisy_radius(
@@ -207,9 +413,8 @@ def noisy_radius(
     noise: NoiseSource,
     neighboring_relation: str,
     present: Array | None = None,
-    level: float = 0.25,
 ) -> float:
-    """Release a radius within which about a share `level` of the records lie.
+    """Release a radius within which about a quarter of the records lie.
 
     Parameters
     ----------
@@ -225,39 +430,29 @@ def noisy_radius(
         Relation of the guarantee.
     present : boolean array of shape (n,), optional
         False makes a record a null record, which is counted nowhere.
-    level : float, default=0.25
-        Share of the records.
 
     Returns
     -------
     float
-        ``largest * 2^(-j / 4)`` for the largest j from 0 to 63 at which that is so, up to noise.
+        `largest` or that over a quarter power of 2, over 2^16 at most.
 
     Notes
     -----
-    Privacy: a binary search. Each count of lengths within a radius that earlier counts
-    determine moves by at most 1 when a record becomes null or is replaced. Event:
-    ``gaussian(noise_multiplier, RADIUS_COUNTS)``.
+    Privacy: that of :func:`noisy_quantiles`, of the logarithms of the lengths.
     """
-    xp = namespace(norms)
-    n_samples, stream = norms.shape[0], noise.child("radius")
-    low, high = 0, 2**RADIUS_COUNTS - 1  # of j; the radius of `high` may be too small
-    while low < high:
-        middle = (low + high + 1) // 2
-        inside = norms <= largest * 2.0 ** (-middle / 4)
-        inside = inside if present is None else inside & present
-        count = np.array([float(xp.sum(xp.astype(inside, xp.float64)))])
-        noisy = release(
-            BoundedSum(count, norm_bound=1.0, replace_bound=1.0),
-            noise_multiplier,
-            stream,
-            neighboring_relation=neighboring_relation,
-        )
-        if noisy[0] >= level * n_samples:
-            low = middle
-        else:
-            high = middle - 1
-    return largest * 2.0 ** (-low / 4)
+    with np.errstate(divide="ignore"):
+        logarithms = np.log2(to_numpy(norms) / largest)[:, None]
+    found = noisy_quantiles(
+        np.maximum(logarithms, -16.0),
+        np.array([0.25]),
+        noise_multiplier,
+        noise=noise,
+        neighboring_relation=neighboring_relation,
+        bounds=(np.array([-16.0]), np.array([0.0])),
+        n_levels=RADIUS_COUNTS,
+        present=None if present is None else to_numpy(present),
+    )
+    return largest * 2.0 ** float(found[0, 0])
 
 
 def noisy_spread(

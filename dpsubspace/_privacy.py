@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import brentq
 from sklearn.base import is_regressor
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import Binarizer, Normalizer
 
@@ -47,6 +48,7 @@ __all__ = [
     "describe",
     "epsilon_of",
     "gaussian",
+    "is_free",
     "laplace",
     "non_private",
     "sampled_gaussian",
@@ -108,13 +110,20 @@ def laplace(epsilon: float, *, neighboring_relation: str) -> DpEvent:
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:
-    """Event of all `events` on the same records; a single one stays itself."""
+    """Event of all `events` that cost something; a single one stays itself."""
     from dp_accounting import ComposedDpEvent, NoOpDpEvent
 
-    events = list(events)
+    events = [event for event in events if not is_free(event)]
     if not events:
         return NoOpDpEvent()
     return events[0] if len(events) == 1 else ComposedDpEvent(events)
+
+
+def is_free(event: DpEvent) -> bool:
+    """Whether `event` is that of a fit that takes nothing from the records."""
+    from dp_accounting import NoOpDpEvent
+
+    return isinstance(event, NoOpDpEvent)
 
 
 def non_private() -> DpEvent:
@@ -240,6 +249,8 @@ def describe(event: DpEvent) -> str:
         return " + ".join(describe(part) for part in event.events)
     if isinstance(event, dpa.NonPrivateDpEvent):
         return "without noise: not private"
+    if isinstance(event, dpa.NoOpDpEvent):
+        return "nothing that depends on the records"
     return str(event)
 
 
@@ -827,7 +838,8 @@ class PrivacyLedger:
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
         if isinstance(event, PrivacyGuarantee):
             known = event.secure or already_released
-            self._check_match(event.neighboring_relation, event.unit, known)
+            if not is_free(event.event):
+                self._check_match(event.neighboring_relation, event.unit, known)
             event = event.event if event.secure or self.allow_seeded else non_private()
         elif not isinstance(event, dpa.DpEvent):
             raise PrivacyError(
@@ -865,7 +877,8 @@ class PrivacyLedger:
         ----------
         estimator : estimator or Pipeline
             One with ``privacy_event``, or a Pipeline that ends in one and whose other steps
-            work row by row (see ``docs/privacy.md``).
+            have it too, work row by row, or are a ColumnTransformer of such (see
+            ``docs/privacy.md``).
         X : array-like of shape (n_samples, n_features)
             Private rows.
         y : array-like of shape (n_samples,), default=None
@@ -891,11 +904,12 @@ class PrivacyLedger:
         """
         label = label or type(estimator).__name__
         parts = _private_parts(estimator)
-        for part in parts:
-            unit = getattr(part, "privacy_unit", "row")
-            self._check_match(part.neighboring_relation, unit, part.random_state is None)
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
         plans = [part.privacy_event(n_samples, **_targets(part, y)) for part in parts]
+        for part, plan in zip(parts, plans, strict=True):
+            unit = getattr(part, "privacy_unit", "row")
+            if not is_free(plan):  # what releases nothing has no relation and no noise
+                self._check_match(part.neighboring_relation, unit, part.random_state is None)
         planned = composed(plans)
         warn_about_delta(self.delta, n_samples, stacklevel=2)
         before = [getattr(part, "privacy_", None) for part in parts]
@@ -905,19 +919,22 @@ class PrivacyLedger:
         try:
             estimator.fit(X, y, **fit_params)
         except BaseException:
-            # A Pipeline with memory fits clones, whose releases are not seen here.
-            if getattr(estimator, "memory", None) is None:
+            if not _fits_clones(estimator):  # their releases are not seen here
                 now = [getattr(part, "privacy_", None) for part in parts]
                 ran = [new is not old for new, old in zip(now, before, strict=True)]
                 if not any(ran):
                     self._replace(entry)
                 else:
                     spent = [
-                        g.event if r and g else p for g, r, p in zip(now, ran, plans, strict=True)
+                        guarantee.event if guarantee else plan
+                        for guarantee, plan, released in zip(now, plans, ran, strict=True)
+                        if released
                     ]
                     self._replace(entry, (label, copy.deepcopy(composed(spent))))
             raise
-        ran = composed([part.privacy_.event for part in _private_parts(estimator)])
+        fitted = _private_parts(estimator, fitted=True)
+        # A ColumnTransformer leaves a part unfitted that gets no column.
+        ran = composed([part.privacy_.event for part in fitted if hasattr(part, "privacy_")])
         if ran != planned:  # rows were dropped on the way, say
             self._replace(entry, (label, copy.deepcopy(ran)))
             if not self._covers(self.epsilon()):
@@ -1015,8 +1032,8 @@ class PrivacyLedger:
         )
 
 
-def _private_parts(estimator: Any) -> list[Any]:
-    """Estimators inside `estimator` that can say what they will spend."""
+def _private_parts(estimator: Any, *, fitted: bool = False) -> list[Any]:
+    """Estimators inside `estimator` that can say what they will spend, or have spent."""
     if _is_private(estimator):
         return [estimator]
     steps = getattr(estimator, "steps", None)
@@ -1027,17 +1044,56 @@ def _private_parts(estimator: Any) -> list[Any]:
             " (grid search, cross-validation, ensembles) charge each clone's"
             " privacy_event() yourself, or use public data."
         )
-    for name, step in steps:
-        if not (_is_private(step) or _works_row_by_row(step)):
+    parts = []
+    for name, step in _flat_steps(steps, fitted):
+        if _is_private(step):
+            parts.append(step)
+        elif not (fitted or _works_row_by_row(step)):  # fitted steps were checked before
             raise PrivacyError(
                 f"step {name!r} ({type(step).__name__}) may learn from the private rows without"
-                " any privacy, and the Pipeline would have no guarantee. Fit it on public rows"
-                " and wrap it in sklearn.frozen.FrozenEstimator; freeze a FunctionTransformer"
-                " if you vouch for its function to look at one row at a time."
+                " any privacy, and the Pipeline would have no guarantee. Scale columns by a"
+                " BoundedScaler; fit anything else on public rows and wrap it in"
+                " sklearn.frozen.FrozenEstimator; freeze a FunctionTransformer if you vouch for"
+                " its function to look at one row at a time."
             )
     if not _is_private(steps[-1][1]):
         raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
-    return [step for _, step in steps if _is_private(step)]
+    return parts
+
+
+def _flat_steps(steps: Iterable[tuple[Any, ...]], fitted: bool) -> Iterator[tuple[str, Any]]:
+    """Steps with the transformers of a ColumnTransformer in its place."""
+    for name, step, *_ in steps:
+        if type(step) is ColumnTransformer:
+            _check_columns(name, step)
+            inner = step.transformers_ if fitted else step.transformers
+            yield from _flat_steps(inner, fitted)
+            if not fitted:
+                yield "remainder", step.remainder
+        else:
+            yield name, step
+
+
+def _check_columns(name: str, step: ColumnTransformer) -> None:
+    """PrivacyError if `step` itself would learn from the rows."""
+    if any(callable(c) and not isinstance(c, make_column_selector) for *_, c in step.transformers):
+        raise PrivacyError(
+            f"step {name!r} chooses columns by a function, which may look at the private rows:"
+            " give names, positions or a make_column_selector."
+        )
+    if step.sparse_threshold != 0:
+        raise PrivacyError(
+            f"step {name!r} may count the zeros of the private rows to choose between a dense and"
+            " a sparse matrix: set sparse_threshold=0 for a dense one."
+        )
+
+
+def _fits_clones(estimator: Any) -> bool:
+    """Whether the fit of a Pipeline may leave the steps that it was given unfitted."""
+    if getattr(estimator, "memory", None) is not None:
+        return True
+    steps = getattr(estimator, "steps", ())
+    return any(type(step) is ColumnTransformer for _, step in steps)
 
 
 def _targets(part: Any, y: Any) -> dict[str, int]:
@@ -1058,6 +1114,8 @@ def _works_row_by_row(step: Any) -> bool:
     scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
     the columns that it is given.
     """
-    if isinstance(step, FrozenEstimator) or step is None or step == "passthrough":
+    if isinstance(step, FrozenEstimator) or step is None:
         return True
+    if isinstance(step, str):
+        return step in ("passthrough", "drop")
     return type(step) in _ROW_BY_ROW  # a subclass may do anything

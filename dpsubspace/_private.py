@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.base import BaseEstimator
 
@@ -20,6 +20,7 @@ from dpsubspace._privacy import (
     default_delta,
     epsilon_of,
     gaussian,
+    is_free,
     laplace,
     non_private,
 )
@@ -29,7 +30,40 @@ if TYPE_CHECKING:
 
     from dp_accounting import DpEvent
 
-__all__ = ["PrivateEstimator", "Split", "Target", "pure_split"]
+__all__ = ["PrivateEstimator", "Released", "Split", "Target", "pure_split"]
+
+
+class Released(NamedTuple):
+    """What a private function gives: a value, and what it cost.
+
+    A pair, to be unpacked as ``value, guarantee = private_mean(...)``. The value is safe to
+    publish with the statement beside it.
+
+    Parameters
+    ----------
+    value : object
+        What was released: a number or an array.
+    privacy : PrivacyGuarantee
+        What the call cost and what that rests on; :meth:`PrivacyLedger.charge` takes it.
+
+    See Also
+    --------
+    private_mean : Returns one.
+    private_quantile : Returns one.
+
+    Examples
+    --------
+    >>> from dpsubspace import PrivacyLedger, private_quantile
+    >>> ages = [18 + i % 70 for i in range(5000)]
+    >>> released = private_quantile(ages, 0.5, bounds=(0, 110), epsilon=0.3)
+    >>> ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    >>> ledger.charge(released.privacy, "median age")
+    >>> 45 < released.value < 60
+    True
+    """
+
+    value: Any
+    privacy: PrivacyGuarantee
 
 
 @dataclass(frozen=True)
@@ -94,8 +128,10 @@ class Target:
     ) -> PrivacyGuarantee:
         """Statement about `event` on `n_samples` records."""
         delta, relation = self.delta_at(n_samples), self.neighboring_relation
-        epsilon = self.epsilon
-        if epsilon is None:
+        epsilon, free = self.epsilon, is_free(event)
+        if free:
+            epsilon, delta = 0.0, 0.0
+        elif epsilon is None:
             epsilon = epsilon_of(event, delta, neighboring_relation=relation)
         return PrivacyGuarantee(
             event=event,
@@ -103,7 +139,7 @@ class Target:
             delta=delta,
             neighboring_relation=relation,
             unit=unit,
-            secure=noise.secure,
+            secure=noise.secure or free,  # no noise is as good as any where none is needed
             public=(
                 f"number of records ({n_samples})",
                 f"number and names of features ({n_features})",

@@ -4,7 +4,7 @@ import sys
 from contextlib import contextmanager
 
 import numpy as np
-from scipy import sparse
+from scipy import sparse, stats
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._array import to_numpy
@@ -76,6 +76,31 @@ def releases(monkeypatch, outputs=None):
         for module in RELEASING:
             patch.setattr(module, "release", recording)
         yield seen
+
+
+def multipliers(event):
+    """Noise multiplier of every release that an event describes, in order."""
+    if hasattr(event, "events"):
+        return [m for part in event.events for m in multipliers(part)]
+    if hasattr(event, "count"):
+        return multipliers(event.event) * event.count
+    if hasattr(event, "sampling_probability"):
+        return multipliers(event.event)
+    return [event.noise_multiplier]
+
+
+def noise_p_value(seen, event, relation):
+    """P-value that recorded releases, none on a batch, have the noise that their event says."""
+    described = multipliers(event)
+    assert len(seen) == len(described)
+    squares = [
+        # The accountant takes multipliers against half of the sensitivity under replace_one.
+        (out - t.value).ravel()
+        / (multiplier * (t.norm_bound if relation == "zero_out" else t.replace_bound / 2))
+        for (t, out, _), multiplier in zip(seen, described, strict=True)
+    ]
+    total, chi2 = np.sum(np.concatenate(squares) ** 2), stats.chi2(sum(map(len, squares)))
+    return 2 * min(chi2.cdf(total), chi2.sf(total))
 
 
 class ScaledNoise:

@@ -18,7 +18,7 @@ LAYERS = [
     {"_privacy", "_gradients"},
     {"_training", "_moments", "_private"},
     {"_linear_model", "_spectral"},
-    {"_linear", "_regression", "_pca", "_audit", "_display"},
+    {"_linear", "_regression", "_pca", "_scaler", "_statistics", "_audit", "_display"},
     {"__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

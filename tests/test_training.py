@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, PLAIN, RELATIONS, ScaledNoise, blobs, releases
+from helpers import ESTIMATORS, PLAIN, RELATIONS, ScaledNoise, blobs, multipliers, releases
 from scipy import stats
 
 from dpsubspace import DPSGDClassifier, _linear_model
@@ -13,17 +13,6 @@ from dpsubspace._gradients import LinearSource
 from dpsubspace._losses import LogLoss
 from dpsubspace._noise import SeededNoise
 from dpsubspace._training import FlatStep, TrainingPlan, train
-
-
-def multipliers(event):
-    """Noise multiplier of each release, in order, as the event describes them."""
-    if hasattr(event, "events"):
-        return [m for part in event.events for m in multipliers(part)]
-    if hasattr(event, "count"):
-        return multipliers(event.event) * event.count
-    if hasattr(event, "sampling_probability"):
-        return multipliers(event.event)
-    return [event.noise_multiplier]
 
 
 def p_values(monkeypatch, Estimator, relation, factor, **options):

@@ -1,0 +1,406 @@
+"""Private quantiles and means of columns, as functions."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from dpsubspace._array import plain_arithmetic, row_norms
+from dpsubspace._features import Features
+from dpsubspace._inputs import check_bounds, check_choice, check_real, check_rows
+from dpsubspace._moments import (
+    SEARCH,
+    bounded_row_sum,
+    noisy_quantiles,
+    noisy_range,
+    rank_noise,
+)
+from dpsubspace._noise import NoiseSource, as_noise, release
+from dpsubspace._privacy import PrivacyGuarantee, warn_about_delta
+from dpsubspace._private import Released, Split, Target
+from dpsubspace._scaling import RowMap, Shift
+from dpsubspace.exceptions import PrivacyWarning
+
+__all__ = ["private_mean", "private_quantile"]
+
+# Releases of a search between public bounds, which it leaves 16,384 values.
+_BETWEEN_BOUNDS = 14
+
+# Shares of the budget (of mu^2).
+_NORM_SHARE = 0.1
+_RECENTRE = {"centre": (1 / 3, 1), "radius": (1 / 3, SEARCH), "mean": (1 / 3, 1)}
+
+
+def private_quantile(
+    X: Any,
+    level: Any = 0.5,
+    *,
+    bounds: Any = None,
+    epsilon: float = 1.0,
+    delta: float | str = "auto",
+    neighboring_relation: str = "zero_out",
+    random_state: int | np.random.RandomState | None = None,
+) -> Released:
+    """Release quantiles of private columns.
+
+    One binary search for each quantile, all side by side, by noisy counts of what lies below.
+    No bounds need to be known: the search runs over numbers of all magnitudes.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples,) or (n_samples, n_features)
+        Private values, a row a record.
+    level : float or array-like of shape (n_levels,), default=0.5
+        Shares of the values that should lie below, in (0, 1).
+    bounds : tuple (low, high) or None, default=None
+        Public range: two numbers, or two arrays of shape (n_features,). It saves a sixth of
+        the noise, and values outside count as the nearer end. None searches numbers up to 2^64
+        in steps of a part in 4096.
+    epsilon : float, default=1.0
+        Privacy budget, from 1e-4 to 1e6, for all columns and levels together.
+        ``float("inf")`` gives exact quantiles, which are not private.
+    delta : float or "auto", default="auto"
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides: whether a record is a null record, or what it is. The
+        number of records is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything
+        else is reproducible, and whoever knows it can remove the noise.
+
+    Returns
+    -------
+    Released
+        ``(value, privacy)``: quantiles as ``numpy.quantile(X, level, axis=0)`` shapes them, and
+        the :class:`PrivacyGuarantee` of this call, for a :class:`PrivacyLedger` to charge.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used; nothing has been
+        released then and no privacy spent.
+
+    See Also
+    --------
+    private_mean : The mean of private rows.
+    BoundedScaler : Scales columns by private quantiles.
+
+    Notes
+    -----
+    Released: at each of 20 stages (14 with `bounds`) the counts of values between the
+    midpoints of all searches of a column, for all columns at once. A record is in one cell a
+    column, so the L2 sensitivity is sqrt(n_features) (``"zero_out"``) or sqrt(2 n_features)
+    (``"replace_one"``), however many levels there are. Event: 20 (14) Gaussian mechanisms.
+    The unit is one row. Assumed public: the numbers of rows and features, and all parameters.
+
+    The rank of the result is off by a few standard deviations of the noise of a count. A level
+    nearer to 0 or 1 than that cannot be told from the empty space beyond the data: the nearest
+    one that can is searched for instead, with a warning. The grid holds 0 and integers
+    up to 8192, so that ties at them are found exactly; with `bounds`, both ends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import private_quantile
+    >>> incomes = np.random.default_rng(0).lognormal(10, 1, size=50000)
+    >>> median, guarantee = private_quantile(incomes, 0.5, epsilon=0.5, random_state=0)
+    >>> bool(abs(np.mean(incomes < median) - 0.5) < 0.01)
+    True
+    >>> guarantee.epsilon
+    0.5
+    """
+    options = {"level": level, "bounds": bounds}
+    return _quantile(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
+
+
+def _quantile(
+    X: Any,
+    target: Target,
+    random_state: Any,
+    *,
+    level: Any,
+    bounds: Any,
+    present: np.ndarray | None = None,
+) -> Released:
+    """Release quantiles, with the records where `present` is False as null records."""
+    _check_target(target)
+    levels = np.asarray(level)
+    if levels.ndim > 1 or levels.size == 0:
+        raise ValueError("`level` must be a number or a list of numbers in (0, 1).")
+    for value in levels.ravel().tolist():
+        check_real("level", value, low=0, high=1)
+    if sparse.issparse(X):
+        raise ValueError("sparse rows are not supported: use X.toarray().")
+    flat = np.ndim(X) == 1
+    values = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64)
+    n_samples, n_columns = values.shape
+    grid = None
+    if bounds is not None:
+        check_bounds("bounds", bounds, n_columns, column="feature")
+        low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
+        grid = (low, high)
+    noise = as_noise(random_state)
+    count = SEARCH if grid is None else _BETWEEN_BOUNDS
+    split = Split.of(target, {"search": (1.0, count)}, n_samples)
+    multiplier = split.multipliers["search"]
+    public = () if grid is None else ("bounds of the features",)
+    guarantee = _guarantee(target, split, noise, values.shape, public)
+    wanted = np.atleast_1d(levels).astype(float)
+    hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), target.neighboring_relation)
+    if min(wanted.min(), 1 - wanted.max()) * n_samples < hidden:
+        nearest = min(0.5, hidden / n_samples)
+        warnings.warn(
+            f"the noise of the counts hides about {hidden:.0f} of {n_samples} rows: levels below"
+            f" {nearest:.2g} or above {1 - nearest:.2g} are replaced by these. More rows, fewer"
+            " columns or a larger epsilon help.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    if not target.private:
+        values = values if present is None else values[present]
+        values = values if grid is None else np.clip(values, *grid)
+        found = np.quantile(values, wanted, axis=0)
+    else:
+        found = noisy_quantiles(
+            values,
+            wanted,
+            multiplier,
+            noise=noise.child("search"),
+            neighboring_relation=target.neighboring_relation,
+            bounds=grid,
+            n_levels=count,
+            present=present,
+        )
+    found = found[:, 0] if flat else found
+    found = found if levels.ndim else found[0]
+    return Released(float(found) if found.ndim == 0 else found, guarantee)
+
+
+def private_mean(
+    X: Any,
+    *,
+    data_norm: float | None = None,
+    bounds: Any = None,
+    method: str = "recentre",
+    epsilon: float = 1.0,
+    delta: float | str = "auto",
+    neighboring_relation: str = "zero_out",
+    random_state: int | np.random.RandomState | None = None,
+) -> Released:
+    """Release the mean of private rows.
+
+    Rows are shortened to a bound and added up, with noise in proportion to the bound. The bound
+    may be far larger than the rows' distance from each other: "recentre" finds a rough mean
+    and the distance of most rows from it first, and then adds up the differences.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Private rows. Sparse matrices stay sparse. A column of numbers is one feature.
+    data_norm : float or None, default=None
+        Public bound on row norms; longer rows are shortened to it. None buys one, where there
+        are no `bounds`, for a tenth of the budget.
+    bounds : tuple (low, high) or None, default=None
+        Public ranges of the columns instead: two numbers, or two arrays of shape
+        (n_features,). Values outside are clipped, and rows are taken from the middle.
+    method : {"recentre", "gaussian"}, default="recentre"
+        "gaussian" spends everything on one sum of rows, "recentre" on three releases: better
+        where rows are far from 0 beside their spread, a little worse where they are not.
+    epsilon : float, default=1.0
+        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` gives the exact mean of the bounded
+        rows, which is not private.
+    delta : float or "auto", default="auto"
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides: whether a record is a null record, or what it is. The
+        number of records is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything
+        else is reproducible, and whoever knows it can remove the noise.
+
+    Returns
+    -------
+    Released
+        ``(value, privacy)``: the mean, an array of shape (n_features,) (a float for `X` of
+        one dimension), and the :class:`PrivacyGuarantee` of this call.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used; nothing has been
+        released then and no privacy spent.
+
+    See Also
+    --------
+    private_quantile : Quantiles of private columns.
+    DPSGDFClassifier : Buys the mean that it needs by itself.
+
+    Notes
+    -----
+    Released: without `data_norm` and `bounds`, counts of row norms in cells, of L2
+    sensitivity 1 (``"zero_out"``) or sqrt(2) (``"replace_one"``); the sum of bounded rows,
+    of sensitivity R or 2 R; with "recentre" then counts of distances from that mean at 20
+    stages of a search for their quantile r, of sensitivity 1 or sqrt(2), and the sum of
+    differences shortened to r, of sensitivity r or 2 r. Event: Gaussian mechanisms, calibrated
+    together. The unit is one row. Assumed public: the numbers of rows and features, `data_norm`,
+    `bounds` and all other parameters.
+
+    Rows beyond a bound are shortened, which biases the mean of a skew distribution. The
+    quantile follows Huang, Liang and Yi (2021): so many rows are shortened that bias and noise
+    are about equal.
+
+    References
+    ----------
+    Huang, Liang, Yi. "Instance-optimal mean estimation under differential privacy".
+    NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import private_mean
+    >>> rows = np.random.default_rng(0).normal([100, -50], 1.0, size=(10000, 2))
+    >>> mean, guarantee = private_mean(rows, data_norm=200, epsilon=1.0, random_state=0)
+    >>> bool(np.abs(mean - rows.mean(axis=0)).max() < 0.05)
+    True
+    >>> guarantee.epsilon
+    1.0
+    """
+    options = {"data_norm": data_norm, "bounds": bounds, "method": method}
+    return _mean(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
+
+
+def _mean(
+    X: Any,
+    target: Target,
+    random_state: Any,
+    *,
+    data_norm: float | None,
+    bounds: Any,
+    method: str,
+    present: np.ndarray | None = None,
+) -> Released:
+    """Release the mean, with the records where `present` is False as null records."""
+    _check_target(target)
+    check_choice("method", method, ("recentre", "gaussian"))
+    if data_norm is not None:
+        check_real("data_norm", data_norm, low=1e-50, high=1e50)
+        if bounds is not None:
+            raise ValueError("give `data_norm` or `bounds`, not both.")
+    flat = not sparse.issparse(X) and np.ndim(X) == 1
+    rows = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64, copy=False)
+    n_samples, n_columns = rows.shape
+    public, middle = ("bound on row norms",) if data_norm is not None else (), 0.0
+    if bounds is not None:
+        check_bounds("bounds", bounds, n_columns, column="feature")
+        if sparse.issparse(rows):
+            raise ValueError("`bounds` would fill sparse rows: give `data_norm`.")
+        low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
+        public, middle = ("bounds of the features",), (low + high) / 2
+        rows = np.clip(rows, low, high) - middle
+        data_norm = float(np.linalg.norm((high - low) / 2))
+    noise = as_noise(random_state)
+    bought = data_norm is None
+    parts = {"norm": (_NORM_SHARE, 1)} if bought else {}
+    left = 1 - _NORM_SHARE if bought else 1.0
+    own = _RECENTRE if method == "recentre" else {"mean": (1.0, 1)}
+    parts |= {name: (share * left, count) for name, (share, count) in own.items()}
+    split = Split.of(target, parts, n_samples)
+    guarantee = _guarantee(target, split, noise, rows.shape, public)
+    first = split.multipliers.get("centre", split.multipliers["mean"])
+    noise_ratio = first * math.sqrt(n_columns) / n_samples
+    if noise_ratio > 1:
+        warnings.warn(
+            f"the noise of the sum is {noise_ratio:.2g} times what {n_samples} rows of the largest"
+            " norm add up to: expect no more than the bound. More rows, fewer features or a"
+            " larger epsilon help.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    with plain_arithmetic(None):
+        if data_norm is None:
+            norms = row_norms(rows)
+            if target.private:
+                source = noise.child("norm")
+                high = noisy_range(norms, split.multipliers["norm"], noise=source, **options)[1]
+            else:
+                high = float(norms.max())
+            data_norm = max(high, 2.0**-40)
+        mean = _centre(rows, data_norm, split, noise, **options)
+    mean = mean + middle
+    return Released(float(mean[0]) if flat else mean, guarantee)
+
+
+def _centre(
+    rows: Any,
+    data_norm: float,
+    split: Split,
+    noise: NoiseSource,
+    *,
+    neighboring_relation: str,
+    present: np.ndarray | None,
+) -> np.ndarray:
+    """Mean of rows shortened to `data_norm`, in one release or recentred, in three."""
+    features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+    n_samples, n_columns = rows.shape
+
+    def released(name: str, total: Any) -> np.ndarray:
+        multiplier, source = split.multipliers[name], noise.child(name)
+        relation = neighboring_relation
+        return release(total, multiplier, source, neighboring_relation=relation) / n_samples
+
+    total = bounded_row_sum(features, data_norm, present=present)
+    final = split.multipliers["mean"]
+    if "centre" not in split.multipliers or final == 0:
+        return released("mean", total)
+    first = released("centre", total)
+    shifted = features.shifted(Shift(first, None))
+    # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
+    doubled = 2 if neighboring_relation == "replace_one" else 1
+    outside = min(0.5, doubled * final * math.sqrt(n_columns) / n_samples)
+    found = noisy_quantiles(
+        shifted.distances()[:, None],
+        np.array([1 - outside]),
+        split.multipliers["radius"],
+        noise=noise.child("radius"),
+        neighboring_relation=neighboring_relation,
+        present=present,
+    )
+    radius = min(max(float(found[0, 0]), 2.0**-60), 2 * data_norm)
+    near = shifted.clipped(radius, formed=True)
+    return first + released("mean", bounded_row_sum(near, radius, present=present))
+
+
+def _check_target(target: Target) -> None:
+    if target.epsilon is None:
+        raise ValueError("`epsilon` must be a number, got None.")
+    target.check()
+
+
+def _rows(X: Any) -> Any:
+    """Checked rows of a function's argument."""
+    return check_rows(BaseEstimator(), X, reset=True)
+
+
+def _guarantee(
+    target: Target,
+    split: Split,
+    noise: NoiseSource,
+    shape: tuple[int, int],
+    public: tuple[str, ...],
+) -> PrivacyGuarantee:
+    """Statement on one call, with its warning."""
+    n_samples, n_features = shape
+    guarantee = target.guarantee(
+        split.event, noise=noise, n_samples=n_samples, n_features=n_features, public=public
+    )
+    if target.private:
+        warn_about_delta(guarantee.delta, n_samples, stacklevel=4)
+    return guarantee
