@@ -318,7 +318,7 @@ def noisy_quantiles(
     neighboring_relation: str,
     bounds: tuple[np.ndarray, np.ndarray] | None = None,
     n_levels: int = SEARCH,
-    present: np.ndarray | None = None,
+    present: Array | None = None,
 ) -> np.ndarray:
     """Release quantiles of several columns, by as many noisy binary searches side by side.
 
@@ -363,7 +363,8 @@ def noisy_quantiles(
     in the first two fifths of the stages, where a wrong turn costs orders of magnitude.
     """
     n, n_columns = values.shape
-    ordered = np.sort(values if present is None else values[present], axis=0).astype(np.float64)
+    kept = values if present is None else values[to_numpy(present)]
+    ordered = np.sort(kept, axis=0).astype(np.float64)
     grid = _Doubles(n_levels)
     if bounds is not None:
         low, high = (np.reshape(bound, (-1, 1)) for bound in bounds)

@@ -27,9 +27,10 @@ from dpsubspace._inputs import (
 )
 from dpsubspace._moments import (
     RADIUS_COUNTS,
+    SEARCH,
     noisy_mean,
+    noisy_quantiles,
     noisy_radius,
-    noisy_range,
     noisy_spread,
 )
 from dpsubspace._noise import NoiseSource, as_noise
@@ -47,6 +48,9 @@ __all__ = ["DPPCA"]
 # Shares of the budget (of mu^2) for what comes before the subspace.
 _BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE = 0.05, 0.08, 0.02
 _RECENTRING_SHARE, _SPREAD_SHARE = 0.04, 0.02
+
+# Share of the rows that a bound on norms that is bought should leave as they are.
+_BOUND_LEVEL = 0.9
 
 # Columns up to which a square matrix is taken for granted.
 _SQUARE = 4096
@@ -375,9 +379,11 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         """
         bound = self.data_norm
         if bound is None:
-            norms = to_numpy(row_norms(X))
-            # At least one cell above 0, where nearly all rows are zero.
-            bound = max(releases.of(noisy_range, "norms", norms)[1], 2.0**-40)
+            norms = to_numpy(row_norms(X))[:, None]
+            level = _BOUND_LEVEL if self._target().private else 1.0
+            found = releases.of(noisy_quantiles, "norms", norms, np.array([level]))
+            # A place of the search stands for an octave over 4,096.
+            bound = max(1.001 * float(found[0, 0]), 2.0**-40)
         row_map = RowMap(norm="clip", data_norm=float(bound))
         features = Features(X, row_map, self.microbatch_size)
         radius, spread, shift = float(bound), None, None
@@ -512,7 +518,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         mechanism = self._mechanism(n_features)
         before: dict[str, tuple[float, int]] = {}
         if self.data_norm is None:
-            before["norms"] = (_BOUND_SHARE, 1)
+            before["norms"] = (_BOUND_SHARE, SEARCH)
         if self.centered or mechanism.recentres:
             before["mean"] = (_MEAN_SHARE, 1)
         if mechanism.recentres:
@@ -526,7 +532,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             if n_features is None:
                 raise ValueError("the number of directions depends on `n_features`: pass it.")
             k = self._n_components(n_samples, n_features)
-        own = mechanism.parts(int(k or 1))
+        own = mechanism.parts(int(k or 1), n_features)
         if mechanism.pure:
             return pure_split(self._target(), own["direction"], own["spectrum"][0], n_samples)
         parts = {name: (rest * share, count) for name, (share, count) in own.items()}

@@ -295,7 +295,7 @@ class Mechanism(Protocol):
         """Whether it uses rows as :meth:`FeatureBlock.formed` and in no other way."""
         ...
 
-    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
         """Share of the budget and number of the releases of each name."""
         ...
 
@@ -330,7 +330,7 @@ class AnalyzeGauss:
     pure = False
     forms_rows = True
 
-    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
         """One release."""
         return {"moment": (1.0, 1)}
 
@@ -353,22 +353,18 @@ class NoisyPower:
     """Block power iteration with noisy products (Hardt, Price, 2014), for many columns.
 
     No square matrix is formed. More directions than asked for are iterated, and the
-    noisy second moment of the rows within these, which is small, tells which to keep.
-
-    Parameters
-    ----------
-    n_iter : int
-        Products with the second moment.
+    noisy second moment of the rows within these, which is small, tells which to keep. Each
+    product is paid for, so there are few: one for every factor of 10 in the columns.
     """
 
-    n_iter: int = 4
     pure = False
     recentres = True
     forms_rows = False
 
-    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
         """Products, and the moment within the subspace that they lead to."""
-        return {"product": (0.9, self.n_iter), "projection": (0.1, 1)}
+        n_iter = 4 if n_features is None else _n_products(n_features)
+        return {"product": (0.9, n_iter), "projection": (0.1, 1)}
 
     def memory(self, n_features: int, n_components: int) -> float:
         """A few bases, and a chunk of products with them."""
@@ -379,11 +375,11 @@ class NoisyPower:
         return multipliers["product"] * math.sqrt(n_features)
 
     def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
-        """Release `n_iter` products and a small moment."""
+        """Release some products and a small moment."""
         n_features = rows.features.width
         norms, width = rows.norms(), _width(n_features, n_components)
         basis = _start(n_features, width, rows.public)
-        for i in range(self.n_iter):
+        for i in range(_n_products(n_features)):
             total = product_with(rows, basis, norms)
             basis = np.linalg.qr(rows.released(total, multipliers["product"], f"product {i}"))[0]
         if rows.offset is not None:
@@ -415,7 +411,7 @@ class Bingham:
     recentres = False
     forms_rows = True
 
-    def parts(self, n_components: int) -> Mapping[str, tuple[float, int]]:
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
         """One draw a component, and what lies along each: shares of epsilon here."""
         return {"direction": (0.9, n_components), "spectrum": (0.1, 1)}
 
@@ -458,6 +454,11 @@ class Bingham:
         noisy = np.maximum(noisy, 0.0) / rows.features.n_samples
         order = np.argsort(-noisy[:-1], kind="stable")
         return Spectrum(found.T[order], noisy[:-1][order], float(noisy.sum()))
+
+
+def _n_products(n_features: int) -> int:
+    """Products with the second moment that find a subspace of so many columns."""
+    return min(max(math.ceil(math.log10(n_features)), 2), 6)
 
 
 def _width(n_features: int, n_components: int) -> int:
