@@ -457,12 +457,12 @@ def test_public_rows_from_elsewhere_do_little_harm(rng):
 def test_public_rows_start_the_power_iteration(rng):
     basis = np.linalg.qr(rng.normal(size=(500, 2)))[0]
     X = rng.normal(size=(4000, 2)) @ basis.T
-    options = {"mechanism": "power", "data_norm": 6.0, "epsilon": 0.25, "random_state": 0}
+    options = {"mechanism": "power", "data_norm": 6.0, "epsilon": 0.15, "random_state": 0}
     shares = [
         captured(X, DPPCA(2, **options).fit(X, X_public=public).components_, True)
         for public in (None, X[:30])
     ]
-    assert shares[0] + 0.01 < shares[1] > 0.9
+    assert shares[0] + 0.2 < shares[1] > 0.6
 
 
 @quiet
