@@ -51,6 +51,13 @@ CLIP, CENTRED_CLIP = 0.5, 0.25
 # Share of the mean of the rows in mu^2.
 MEAN_SHARE = 0.1
 
+ADAPTIVE_SHARES = {"coarse mean": 0.04, "radius": 0.03, "mean": 0.06}
+RADII_LOG2, PER_OCTAVE = 6, 4
+OUTSIDE = 0.25
+MEAN_RADIUS = 1.2
+SIZE = 1.4
+FEATURE_RADIUS = 1.5
+
 # The constant entry of centred rows, in units of the clip norm. Its gradient is this times
 # the residual, so that it alone does not fill what clipping lets through.
 CENTRED_BIAS = 0.6

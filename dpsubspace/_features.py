@@ -52,11 +52,15 @@ class Features:
     def __init__(self, X: Array, row_map: RowMap, microbatch_size: int | None = None):
         self.X = X
         self.bias = row_map.bias
+        self.bound = row_map.bound
         self.factors, self.lengths = row_map.factors(X)
         self.chunk = chunk_rows(X, microbatch_size)
         self.shift: Shift | None = None
         self.radius = float("inf")
         self.shrink: Array | None = None
+        self.dtype = X.dtype  # in which rows are used
+        # Least norm of shifted features that is reported, over their length before the shift.
+        self.floor = 0.25 if self._eps > 1e-10 else 1e-3
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
@@ -67,13 +71,18 @@ class Features:
     def clipped(self, radius: float) -> Features:
         """The same shifted records, each shrunk to norm `radius` where it is longer.
 
-        The constant entry shrinks along, so that directions are kept.
+        The constant entry shrinks along, so that directions are kept. Where the radius is
+        much below the bound on rows, what the shift leaves of them is small beside what they
+        are rounded to: they are used in float64 then.
         """
         other = copy.copy(self)
-        norms = self.norms()
+        if radius < self.bound / 2:
+            other.dtype = namespace(self.factors).float64
+        other.floor = min(other.floor, max(radius / (4 * self.bound), 1e-6))
+        norms = other.norms()
         xp = namespace(norms)
         # The parts of a term are up to 1 / floor times as long as it, and round like that.
-        margin = 1 - 16 * self._eps / self._floor
+        margin = 1 - 16 * other._eps / other.floor
         other.radius = radius
         other.shrink = margin * radius / xp.clip(norms, min=radius)
         return other
@@ -104,7 +113,7 @@ class Features:
         on the batch, and rounding must not tell the batches apart.
         """
         if isinstance(rows, slice):
-            return self._block(rows, self.X.dtype)
+            return self._block(rows, self.dtype)
         if not (isinstance(self.X, np.ndarray) or sparse.issparse(self.X)):
             rows = namespace(self.X).asarray(rows, device=self.X.device)
         return self._block(rows, namespace(self.factors).float64)
@@ -120,25 +129,25 @@ class Features:
         """Norms of the features in float64, (n,), too small by rounding of their entries at most.
 
         Shifted features are reported as at least a public share of their length before
-        the shift (:attr:`_floor`): it bounds what rounding can do, and clips a little
-        more where a row nearly equals the mean, which costs no privacy.
+        the shift (`floor`): it bounds what rounding can do, and clips a little more where
+        a row nearly equals the mean, which costs no privacy.
         """
         if self.shift is None:
             return self.lengths
         xp = namespace(self.lengths)
-        norms = xp.concat([self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()])
-        norms = xp.maximum(norms, self._floor * self.lengths)
+        norms = xp.maximum(self.distances(), self.floor * self.lengths)
         return xp.clip(norms, max=self.radius)
+
+    def distances(self) -> Array:
+        """Norms of the shifted features as they are, in float64, (n,)."""
+        xp = namespace(self.lengths)
+        return xp.concat([self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()])
 
     @property
     def _eps(self) -> float:
         """Machine epsilon of sums over records: those of sparse ones are in float64."""
-        return EPS if sparse.issparse(self.X) else eps_of(self.X)
-
-    @property
-    def _floor(self) -> float:
-        """Least norm of shifted features over their length before the shift."""
-        return 0.25 if self._eps > 1e-10 else 1e-3
+        wide = sparse.issparse(self.X) or self.dtype != self.X.dtype
+        return EPS if wide else eps_of(self.X)
 
     @property
     def slack(self) -> float:
@@ -166,7 +175,7 @@ class Features:
         """Slack of shifted features from that of their first part."""
         if self.shift is None:
             return slack
-        longer = 1 / self._floor
+        longer = 1 / self.floor
         own = 8 * eps * longer  # the two parts see the record's weight rounded differently
         return longer * slack + (1 + longer) * sum_slack(self.n_samples, EPS, self.chunk) + own
 

@@ -7,6 +7,7 @@ that a privacy claim rests on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
-from dpsubspace._array import Array
+from dpsubspace._array import Array, to_numpy
 from dpsubspace._compat import with_callbacks
 from dpsubspace._features import FeatureBlock, Features
 from dpsubspace._inputs import (
@@ -27,9 +28,9 @@ from dpsubspace._inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, Releases
+from dpsubspace._linear_model import Bounded, LinearModel, Releases, Sizes
 from dpsubspace._losses import CLASSIFIER_LOSSES
-from dpsubspace._moments import noisy_mean
+from dpsubspace._moments import noisy_mean, noisy_radius
 from dpsubspace._scaling import ROW_NORMS, RowMap, Shift
 
 __all__ = ["DPSGDClassifier", "DPSGDFClassifier"]
@@ -219,6 +220,7 @@ class _LinearClassifier(ClassifierMixin, LinearModel):
             weights, constant = trained.shift.undo(weights)
             offset = offset + constant
             self.mean_ = trained.shift.mean
+            self.radius_ = trained.radius
         self.classes_ = classes
         biased = trained.bounded.row_map.bias is not None
         self.intercept_ = weights[-1].copy() if biased else np.zeros(n_outputs)
@@ -574,6 +576,7 @@ class DPSGDFClassifier(_LinearClassifier):
         epsilon: float | None = 1.0,
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
+        preprocessing: str = "practical",
         mean_share: float | str = "auto",
         loss: str = "log_loss",
         alpha: float = 1e-6,
@@ -617,6 +620,7 @@ class DPSGDFClassifier(_LinearClassifier):
             noise_multiplier=noise_multiplier,
             random_state=random_state,
         )
+        self.preprocessing = preprocessing
         self.mean_share = mean_share
 
     def _check_parameters(self) -> None:
@@ -628,17 +632,49 @@ class DPSGDFClassifier(_LinearClassifier):
                 " private. Use row_norm='l2', or 'clip' with a public data_norm."
             )
 
-    def _share_before(self) -> float:
-        return _auto.MEAN_SHARE if self.mean_share == "auto" else float(self.mean_share)
+    def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
+        share = None if self.mean_share == "auto" else float(self.mean_share)
+        if self.preprocessing == "practical":
+            return {"mean": (_auto.MEAN_SHARE if share is None else share, 1)}
+        parts = _auto.ADAPTIVE_SHARES
+        scale = 1.0 if share is None else share / sum(parts.values())
+        counts = {"coarse mean": 1, "radius": 2 * _auto.RADII_LOG2, "mean": 1}
+        return {name: (scale * part, counts[name]) for name, part in parts.items()}
 
-    def _shift(self, features: Features, bound: float, releases: Releases) -> Shift | None:
-        mean = noisy_mean(
+    def _mean(self, features: Features, bound: float, name: str, releases: Releases) -> np.ndarray:
+        return noisy_mean(
             features,
             bound,
-            releases.budget.before,
-            noise=releases.noise.child("mean"),
+            releases.budget.before[name],
+            noise=releases.noise.child(name),
             neighboring_relation=releases.neighboring_relation,
             present=releases.present,
         )
-        constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
-        return Shift(mean, constant)
+
+    def _radius(self, features: Features, name: str, releases: Releases) -> float:
+        radii = 2 * features.bound * 2.0 ** (-np.arange(2**_auto.RADII_LOG2) / _auto.PER_OCTAVE)
+        return noisy_radius(
+            to_numpy(features.distances()),
+            radii,
+            releases.budget.before["radius"],
+            share=_auto.OUTSIDE,
+            noise=releases.noise.child(name),
+            neighboring_relation=releases.neighboring_relation,
+            present=None if releases.present is None else to_numpy(releases.present),
+        )
+
+    def _centred(self, features: Features, releases: Releases) -> tuple[Features, float]:
+        bound = features.bound
+        if self.preprocessing == "practical" or not releases.budget.private:
+            mean = self._mean(features, bound, "mean", releases)
+            constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
+            return features.shifted(Shift(mean, constant)), bound
+        mean = self._mean(features, bound, "coarse mean", releases)
+        about = features.shifted(Shift(mean, None))
+        radius = min(self._radius(about, "coarse radius", releases), bound + float(np.linalg.norm(mean)))
+        radius *= _auto.MEAN_RADIUS
+        mean = mean + self._mean(about.clipped(radius), radius, "mean", releases)
+        about = features.shifted(Shift(mean, None))
+        size = min(_auto.SIZE * self._radius(about, "radius", releases), bound)
+        constant = _auto.CENTRED_BIAS * _auto.CENTRED_CLIP * size if self.fit_intercept else None
+        return features.shifted(Shift(mean, constant)).clipped(_auto.FEATURE_RADIUS * size), size

@@ -11,7 +11,7 @@ from dpsubspace._array import Array, Total, namespace, to_numpy
 from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
 
-__all__ = ["bounded_row_sum", "count_above_noise", "noisy_mean", "noisy_range"]
+__all__ = ["bounded_row_sum", "count_above_noise", "noisy_mean", "noisy_radius", "noisy_range"]
 
 # Edges of the cells in which values are counted: 0 and the half powers of 2 of either sign.
 _POSITIVE = 2.0 ** (np.arange(-80, 81) / 2)
@@ -80,6 +80,58 @@ def noisy_mean(
     square = float(noisy @ noisy)
     shrinkage = max(0.0, 1 - excess / square) if square > 0 else 0.0
     return shrinkage * noisy / features.n_samples
+
+
+def noisy_radius(
+    distances: np.ndarray,
+    radii: np.ndarray,
+    noise_multiplier: float,
+    *,
+    share: float,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: np.ndarray | None = None,
+) -> float:
+    """Release the least of `radii` that leaves no more than a `share` of the distances outside.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n,)
+        Private values.
+    radii : ndarray of shape (2**k,)
+        Public candidates, the largest first, which holds everything.
+    noise_multiplier : float
+        Of each of k counts.
+    share : float
+        Share of all records. What noise may hide is taken off it, so that noise errs to
+        the side of radii that are too large.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which is counted nowhere.
+
+    Notes
+    -----
+    Privacy: bisection asks k times how many records are outside a radius that the earlier
+    answers determine. A record moves such a count by at most 1, whether it becomes null or
+    is replaced. What follows is postprocessing. Event: ``gaussian(noise_multiplier, k)``.
+    """
+    within, beyond = 0, len(radii)
+    while beyond - within > 1:
+        middle = (within + beyond) // 2
+        outside = distances > radii[middle]
+        if present is not None:
+            outside &= present
+        total = BoundedSum(np.array([float(outside.sum())]), norm_bound=1.0, replace_bound=1.0)
+        noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        hidden = 2 * noise_multiplier * total.unit(neighboring_relation)
+        if noisy[0] <= share * len(distances) - hidden:
+            within = middle
+        else:
+            beyond = middle
+    return float(radii[within])
 
 
 def count_above_noise(scale: float) -> float:
