@@ -31,6 +31,8 @@ from __future__ import annotations
 import math
 
 __all__ = [
+    "ADAPTIVE_NOISE",
+    "ADAPTIVE_SHARES",
     "CENTRED_BIAS",
     "CENTRED_CLIP",
     "CENTRED_LARGEST",
@@ -51,12 +53,10 @@ CLIP, CENTRED_CLIP = 0.5, 0.25
 # Share of the mean of the rows in mu^2.
 MEAN_SHARE = 0.1
 
+# The same for rows that are centred twice and clipped to a released radius, and the noise of
+# the counts behind that, over the number of records, from which on it is not worth it.
 ADAPTIVE_SHARES = {"coarse mean": 0.04, "radius": 0.03, "mean": 0.06}
-RADII_LOG2, PER_OCTAVE = 6, 4
-OUTSIDE = 0.25
-MEAN_RADIUS = 1.2
-SIZE = 1.4
-FEATURE_RADIUS = 1.5
+ADAPTIVE_NOISE = 0.1
 
 # The constant entry of centred rows, in units of the clip norm. Its gradient is this times
 # the residual, so that it alone does not fill what clipping lets through.

@@ -56,7 +56,7 @@ class Features:
         self.factors, self.lengths = row_map.factors(X)
         self.chunk = chunk_rows(X, microbatch_size)
         self.shift: Shift | None = None
-        self.radius = float("inf")
+        self.radius, self.zoom = float("inf"), 1.0
         self.shrink: Array | None = None
         self.dtype = X.dtype  # in which rows are used
         # Least norm of shifted features that is reported, over their length before the shift.
@@ -65,27 +65,31 @@ class Features:
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
         other = copy.copy(self)
-        other.shift, other.radius, other.shrink = shift, float("inf"), None
+        other.shift, other.radius, other.zoom, other.shrink = shift, float("inf"), 1.0, None
         return other
 
-    def clipped(self, radius: float) -> Features:
-        """The same shifted records, each shrunk to norm `radius` where it is longer.
+    def clipped(self, radius: float, zoom: float = 1.0) -> Features:
+        """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
 
         The constant entry shrinks along, so that directions are kept. Where the radius is
         much below the bound on rows, what the shift leaves of them is small beside what they
         are rounded to: they are used in float64 then.
         """
         other = copy.copy(self)
-        if radius < self.bound / 2:
+        if radius < self.bound / 2 and self._eps > EPS:
             other.dtype = namespace(self.factors).float64
         other.floor = min(other.floor, max(radius / (4 * self.bound), 1e-6))
         norms = other.norms()
         xp = namespace(norms)
         # The parts of a term are up to 1 / floor times as long as it, and round like that.
         margin = 1 - 16 * other._eps / other.floor
-        other.radius = radius
-        other.shrink = margin * radius / xp.clip(norms, min=radius)
+        other.radius, other.zoom = radius, zoom
+        other.shrink = zoom * margin * radius / xp.clip(norms, min=radius)
         return other
+
+    def unscaled(self, params: np.ndarray) -> np.ndarray:
+        """Weights (width, c) that give features before their `zoom` the same scores."""
+        return params * self.zoom
 
     @property
     def n_samples(self) -> int:
@@ -136,7 +140,7 @@ class Features:
             return self.lengths
         xp = namespace(self.lengths)
         norms = xp.maximum(self.distances(), self.floor * self.lengths)
-        return xp.clip(norms, max=self.radius)
+        return xp.clip(norms, max=self.radius) * self.zoom
 
     def distances(self) -> Array:
         """Norms of the shifted features as they are, in float64, (n,)."""

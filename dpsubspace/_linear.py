@@ -7,6 +7,7 @@ that a privacy claim rests on.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,9 +29,9 @@ from dpsubspace._inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, Releases, Sizes
+from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes
 from dpsubspace._losses import CLASSIFIER_LOSSES
-from dpsubspace._moments import noisy_mean, noisy_radius
+from dpsubspace._moments import RADIUS_COUNTS, count_noise, noisy_mean, noisy_radius
 from dpsubspace._scaling import ROW_NORMS, RowMap, Shift
 
 __all__ = ["DPSGDClassifier", "DPSGDFClassifier"]
@@ -625,6 +626,7 @@ class DPSGDFClassifier(_LinearClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_choice("preprocessing", self.preprocessing, ("practical", "adaptive", "auto"))
         check_auto("mean_share", self.mean_share, low=0, high=1)
         if self.row_norm is None:
             raise ValueError(
@@ -633,17 +635,57 @@ class DPSGDFClassifier(_LinearClassifier):
             )
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
-        share = None if self.mean_share == "auto" else float(self.mean_share)
-        if self.preprocessing == "practical":
-            return {"mean": (_auto.MEAN_SHARE if share is None else share, 1)}
-        parts = _auto.ADAPTIVE_SHARES
-        scale = 1.0 if share is None else share / sum(parts.values())
-        counts = {"coarse mean": 1, "radius": 2 * _auto.RADII_LOG2, "mean": 1}
-        return {name: (scale * part, counts[name]) for name, part in parts.items()}
+        adaptive = self.preprocessing == "adaptive"
+        shares = _auto.ADAPTIVE_SHARES if adaptive else {"mean": _auto.MEAN_SHARE}
+        scale = 1.0
+        if self.mean_share != "auto":
+            scale = float(self.mean_share) / sum(shares.values())
+        counts = {"radius": 2 * RADIUS_COUNTS}
+        return {name: (scale * share, counts.get(name, 1)) for name, share in shares.items()}
 
-    def _mean(self, features: Features, bound: float, name: str, releases: Releases) -> np.ndarray:
+    def _budget(self, sizes: Sizes) -> Budget:
+        if self.preprocessing != "auto":
+            return super()._budget(sizes)
+        n_samples = sizes.known("n_samples", "preprocessing='auto'")
+        version = copy.copy(self)
+        version.preprocessing = "adaptive"
+        budget = version._budget(sizes)
+        noise = count_noise(budget.before["radius"], self.neighboring_relation)
+        if noise > _auto.ADAPTIVE_NOISE * n_samples:
+            version.preprocessing = "practical"
+            budget = version._budget(sizes)
+        return budget
+
+    def _prepared(self, features: Features, releases: Releases) -> Features:
+        """Shift rows by a released mean; where the budget has a radius, clip them to it.
+
+        Notes
+        -----
+        Privacy of a radius: the first mean and the median distance from it are released as
+        :func:`noisy_mean` and :func:`noisy_radius` say. By then they are constants, so a
+        row that is shifted by the one and clipped to twice the other is a function of its
+        record alone, of norm at most that: the sum of such rows has that sensitivity, or
+        twice that. The second radius and the steps are as private given what was released
+        before, and adaptive composition of Gaussian mechanisms costs what the parts cost.
+        """
+        budget, bound = releases.budget, features.bound
+        constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
+        if "radius" not in budget.before or not budget.private:
+            mean = self._mean(features, "mean", bound, releases)
+            return features.shifted(Shift(mean, constant))
+        mean = self._mean(features, "coarse mean", bound, releases)
+        centred = features.shifted(Shift(mean, None))
+        radius = self._radius(centred, "coarse radius", releases)
+        mean = mean + self._mean(centred.clipped(radius), "mean", radius, releases)
+        radius = min(bound, self._radius(features.shifted(Shift(mean, None)), "radius", releases))
+        # Rows that fill the radius as others fill the bound: all else stays as it is.
+        zoom = bound / radius
+        shift = Shift(mean, None if constant is None else constant / zoom)
+        return features.shifted(shift).clipped(radius, zoom)
+
+    def _mean(self, rows: Features, name: str, bound: float, releases: Releases) -> np.ndarray:
         return noisy_mean(
-            features,
+            rows,
             bound,
             releases.budget.before[name],
             noise=releases.noise.child(name),
@@ -651,30 +693,13 @@ class DPSGDFClassifier(_LinearClassifier):
             present=releases.present,
         )
 
-    def _radius(self, features: Features, name: str, releases: Releases) -> float:
-        radii = 2 * features.bound * 2.0 ** (-np.arange(2**_auto.RADII_LOG2) / _auto.PER_OCTAVE)
-        return noisy_radius(
-            to_numpy(features.distances()),
-            radii,
+    def _radius(self, rows: Features, name: str, releases: Releases) -> float:
+        """Twice the median distance."""
+        return 2 * noisy_radius(
+            to_numpy(rows.distances()),
+            rows.bound,
             releases.budget.before["radius"],
-            share=_auto.OUTSIDE,
             noise=releases.noise.child(name),
             neighboring_relation=releases.neighboring_relation,
             present=None if releases.present is None else to_numpy(releases.present),
         )
-
-    def _centred(self, features: Features, releases: Releases) -> tuple[Features, float]:
-        bound = features.bound
-        if self.preprocessing == "practical" or not releases.budget.private:
-            mean = self._mean(features, bound, "mean", releases)
-            constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
-            return features.shifted(Shift(mean, constant)), bound
-        mean = self._mean(features, bound, "coarse mean", releases)
-        about = features.shifted(Shift(mean, None))
-        radius = min(self._radius(about, "coarse radius", releases), bound + float(np.linalg.norm(mean)))
-        radius *= _auto.MEAN_RADIUS
-        mean = mean + self._mean(about.clipped(radius), radius, "mean", releases)
-        about = features.shifted(Shift(mean, None))
-        size = min(_auto.SIZE * self._radius(about, "radius", releases), bound)
-        constant = _auto.CENTRED_BIAS * _auto.CENTRED_CLIP * size if self.fit_intercept else None
-        return features.shifted(Shift(mean, constant)).clipped(_auto.FEATURE_RADIUS * size), size

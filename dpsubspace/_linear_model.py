@@ -201,12 +201,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Bound rows and targets, by public or released numbers."""
         raise NotImplementedError
 
-    def _centred(self, features: Features, releases: Releases) -> tuple[Features, float]:
-        """Features to train on and their size, which clip norm and steps go by.
-
-        The size is public or released.
-        """
-        return features, self._row_bound()
+    def _prepared(self, features: Features, releases: Releases) -> Features:
+        """Features to train on, by public or released numbers."""
+        return features
 
     # The fit --------------------------------------------------------------------------------
 
@@ -240,15 +237,15 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         fixed = copy.copy(self)
         with plain_arithmetic(where):
             X, targets, present = (_moved(a, where) for a in (X, targets, present))
-            fixed._plan(budget, sizes, fixed._row_bound())  # may raise: nothing is spent yet
+            bound = fixed._row_bound()
+            clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
+            plan = fixed._plan(budget, sizes, bound)
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
             bounded = fixed._bound(X, targets, releases)
             features = Features(X, bounded.row_map, fixed.microbatch_size)
-            features, size = fixed._centred(features, releases)
-            clip_norm = fixed._clip_norm(size) if budget.private else math.inf
-            plan = fixed._plan(budget, sizes, size)
+            features = fixed._prepared(features, releases)
             if not budget.private and fixed.learning_rate == "auto":
                 plan = replace(plan, learning_rate=_stable_step(loss, features, plan.alpha))
             penalised = np.zeros((features.width, 1))
@@ -263,7 +260,8 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
                 after_step=after_step,
             )
         finish()
-        return Trained(to_numpy(weights), features.shift, features.radius, bounded, plan, clip_norm)
+        weights = features.unscaled(to_numpy(weights))
+        return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm)
 
     # Parameters and what follows from them --------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""One-shot releases: means of bounded rows, ranges of values."""
+"""One-shot releases: means of bounded rows, ranges of values, radii."""
 
 from __future__ import annotations
 
@@ -11,11 +11,23 @@ from dpsubspace._array import Array, Total, namespace, to_numpy
 from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
 
-__all__ = ["bounded_row_sum", "count_above_noise", "noisy_mean", "noisy_radius", "noisy_range"]
+__all__ = [
+    "RADIUS_COUNTS",
+    "bounded_row_sum",
+    "count_above_noise",
+    "count_noise",
+    "noisy_mean",
+    "noisy_radius",
+    "noisy_range",
+]
 
 # Edges of the cells in which values are counted: 0 and the half powers of 2 of either sign.
 _POSITIVE = 2.0 ** (np.arange(-80, 81) / 2)
 _EDGES = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
+
+# Candidates for a radius over the largest, and how many bisections leave one of them.
+_RADII = 2.0 ** (-np.arange(64) / 4)
+RADIUS_COUNTS = 6
 
 
 def bounded_row_sum(
@@ -84,27 +96,23 @@ def noisy_mean(
 
 def noisy_radius(
     distances: np.ndarray,
-    radii: np.ndarray,
+    largest: float,
     noise_multiplier: float,
     *,
-    share: float,
     noise: NoiseSource,
     neighboring_relation: str,
     present: np.ndarray | None = None,
 ) -> float:
-    """Release the least of `radii` that leaves no more than a `share` of the distances outside.
+    """Release a radius, `largest` over a power of 2^(1/4), that half of the distances are within.
 
     Parameters
     ----------
     distances : ndarray of shape (n,)
         Private values.
-    radii : ndarray of shape (2**k,)
-        Public candidates, the largest first, which holds everything.
+    largest : float
+        Public radius, and what comes out where noise hides the records.
     noise_multiplier : float
-        Of each of k counts.
-    share : float
-        Share of all records. What noise may hide is taken off it, so that noise errs to
-        the side of radii that are too large.
+        Of each of :data:`RADIUS_COUNTS` counts.
     noise : NoiseSource
         Source of the noise.
     neighboring_relation : {"zero_out", "replace_one"}
@@ -114,24 +122,33 @@ def noisy_radius(
 
     Notes
     -----
-    Privacy: bisection asks k times how many records are outside a radius that the earlier
-    answers determine. A record moves such a count by at most 1, whether it becomes null or
-    is replaced. What follows is postprocessing. Event: ``gaussian(noise_multiplier, k)``.
+    Privacy: bisection asks how many records are outside of radii that its earlier answers
+    determine. A record moves such a count by at most 1, whether it becomes null or is
+    replaced. What follows is postprocessing. Event: ``gaussian(noise_multiplier,
+    RADIUS_COUNTS)``. Two standard deviations are taken off the half, so that noise errs to
+    the side of radii that are too large.
     """
-    within, beyond = 0, len(radii)
+    within, beyond = 0, len(_RADII)
+    half = len(distances) / 2 - 2 * count_noise(noise_multiplier, neighboring_relation)
     while beyond - within > 1:
         middle = (within + beyond) // 2
-        outside = distances > radii[middle]
+        outside = distances > largest * _RADII[middle]
         if present is not None:
             outside &= present
-        total = BoundedSum(np.array([float(outside.sum())]), norm_bound=1.0, replace_bound=1.0)
+        total = _count(outside)
         noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
-        hidden = 2 * noise_multiplier * total.unit(neighboring_relation)
-        if noisy[0] <= share * len(distances) - hidden:
-            within = middle
-        else:
-            beyond = middle
-    return float(radii[within])
+        within, beyond = (middle, beyond) if noisy[0] <= half else (within, middle)
+    return largest * float(_RADII[within])
+
+
+def _count(records: np.ndarray) -> BoundedSum:
+    """Count the records that are True; one moves it by 1, replaced or null."""
+    return BoundedSum(np.array([float(records.sum())]), norm_bound=1.0, replace_bound=1.0)
+
+
+def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:
+    """Standard deviation of each count that :func:`noisy_radius` releases."""
+    return noise_multiplier * _count(np.zeros(0)).unit(neighboring_relation)
 
 
 def count_above_noise(scale: float) -> float:
