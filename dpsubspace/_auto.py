@@ -19,6 +19,11 @@ grid. What was found:
   decaying steps, each by little.
 * The mean of the rows is worth a tenth of the budget. Shrinking it by its noise (James and
   Stein, 1961) is better than any rule for when to leave it out.
+* Twice the median distance from the mean stands in for the bound on a row, so that rows of
+  which the median is beyond half the bound (most images) train as they would without it.
+  Smaller radii win on some sets (a point on X-ray images) and lose as much on others. A
+  second mean within the first radius is worth its share where the offset is large; clipping
+  rows at 2, 3 or 8 medians makes no difference, since gradients are clipped as well.
 
 Tried and dropped: preconditioning by a private second moment (DP-FC; between 0.6 points
 worse and better everywhere, at the price of a release), objective perturbation (1 to 4 points

@@ -2,7 +2,7 @@
 
 Design note. Every fit here is one sequence: bound the rows (and release what that needs),
 release their mean or not, train, map the weights back. Estimators say what they release
-before training (`_bound`, `_shift`) and which share of the budget it gets; all lines that
+before training (`_bound`, `_prepared`) and which share of the budget it gets; all lines that
 a privacy claim rests on are in this module and below it.
 """
 

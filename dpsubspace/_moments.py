@@ -125,11 +125,11 @@ def noisy_radius(
     Privacy: bisection asks how many records are outside of radii that its earlier answers
     determine. A record moves such a count by at most 1, whether it becomes null or is
     replaced. What follows is postprocessing. Event: ``gaussian(noise_multiplier,
-    RADIUS_COUNTS)``. Two standard deviations are taken off the half, so that noise errs to
+    RADIUS_COUNTS)``. Three standard deviations are taken off the half, so that noise errs to
     the side of radii that are too large.
     """
     within, beyond = 0, len(_RADII)
-    half = len(distances) / 2 - 2 * count_noise(noise_multiplier, neighboring_relation)
+    half = len(distances) / 2 - 3 * count_noise(noise_multiplier, neighboring_relation)
     while beyond - within > 1:
         middle = (within + beyond) // 2
         outside = distances > largest * _RADII[middle]

@@ -5,7 +5,7 @@ import pytest
 from helpers import ESTIMATORS, blobs
 from scipy import sparse
 
-from dpsubspace import DPSGDClassifier
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier
 
 torch = pytest.importorskip("torch")
 
@@ -17,6 +17,8 @@ DEVICES = [
     ),
 ]
 SETTINGS = [{}, {"batch_size": 200}, {"microbatch_size": 128}, {"epsilon": float("inf")}]
+CASES = [(Estimator, options) for Estimator in ESTIMATORS for options in SETTINGS]
+CASES += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for options in SETTINGS]
 
 
 def fitted(Estimator, X, y, device, **options):
@@ -25,8 +27,7 @@ def fitted(Estimator, X, y, device, **options):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("options", SETTINGS, ids=str)
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize(("Estimator", "options"), CASES, ids=str)
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_torch_gives_the_numbers_of_numpy(device, Estimator, options, dtype):
     X, y = blobs(n=700)
