@@ -60,7 +60,7 @@ MEAN_SHARE = 0.1
 
 # The same for rows that are centred twice and clipped to a released radius, and the noise of
 # the counts behind that, over the number of records, from which on it is not worth it.
-ADAPTIVE_SHARES = {"coarse mean": 0.04, "radius": 0.03, "mean": 0.06}
+ADAPTIVE_SHARES = {"coarse mean": 0.04, "coarse radius": 0.015, "mean": 0.06, "radius": 0.015}
 ADAPTIVE_NOISE = 0.1
 
 # The constant entry of centred rows, in units of the clip norm. Its gradient is this times

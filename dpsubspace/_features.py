@@ -75,7 +75,7 @@ class Features:
         much below the bound on rows, what the shift leaves of them is small beside what they
         are rounded to: they are used in float64 then.
         """
-        other = copy.copy(self)
+        other = self.shifted(self.shift)
         if radius < self.bound / 2 and self._eps > EPS:
             other.dtype = namespace(self.factors).float64
         other.floor = min(other.floor, max(radius / (4 * self.bound), 1e-6))

@@ -556,8 +556,9 @@ class DPSGDFClassifier(_LinearClassifier):
     six counts of rows outside of radii around their mean, each of sensitivity 1 in both
     relations, from which twice the median distance is read, up to a factor of 2^(1/4); the
     sum of rows less that mean, clipped to that radius, of sensitivity the radius or twice
-    it; six counts around the new mean. Event: Gaussian mechanisms, two more for the means
-    and twelve for the counts.
+    it; six counts around the new mean. Where the radius is below half the bound on rows,
+    those of float32 are used in float64, in about twice the time. Event: one Gaussian mechanism for each of these and of
+    the steps.
 
     The practical version is Algorithm 3 of the paper. The paper leaves the
     neighbouring relation of the mean unstated and does not charge its grid search; here
@@ -672,7 +673,7 @@ class DPSGDFClassifier(_LinearClassifier):
         scale = 1.0
         if self.mean_share != "auto":
             scale = float(self.mean_share) / sum(shares.values())
-        counts = {"radius": 2 * RADIUS_COUNTS}
+        counts = {"coarse radius": RADIUS_COUNTS, "radius": RADIUS_COUNTS}
         return {name: (scale * share, counts.get(name, 1)) for name, share in shares.items()}
 
     def _budget(self, sizes: Sizes) -> Budget:
@@ -730,7 +731,7 @@ class DPSGDFClassifier(_LinearClassifier):
         return 2 * noisy_radius(
             to_numpy(rows.distances()),
             rows.bound,
-            releases.budget.before["radius"],
+            releases.budget.before[name],
             noise=releases.noise.child(name),
             neighboring_relation=releases.neighboring_relation,
             present=None if releases.present is None else to_numpy(releases.present),
