@@ -445,10 +445,9 @@ class DPSGDFClassifier(_LinearClassifier):
         second mean; training then runs on rows clipped to it, with noise in proportion to
         it and not to the bound on rows. "auto" is "adaptive" where `n_samples` and the
         noise, both public, say that the radius can be read (about ``n_samples * epsilon >
-        750``), and else "practical".
+        800``), and else "practical".
     mean_share : float or "auto", default="auto"
-        Share in (0, 1) of the budget (of mu^2) for everything before training. "auto" is
-        0.1, or 0.13 where that is "adaptive".
+        Share in (0, 1) of the budget (of mu^2) for everything before training. "auto" is 0.1.
     loss : {"log_loss", "hinge"}, default="log_loss"
         Multinomial log loss (for two classes the logistic loss), or the margin loss of
         support vector machines (Crammer and Singer's for more than two), which gives
@@ -557,8 +556,8 @@ class DPSGDFClassifier(_LinearClassifier):
     relations, from which twice the median distance is read, up to a factor of 2^(1/4); the
     sum of rows less that mean, clipped to that radius, of sensitivity the radius or twice
     it; six counts around the new mean. Where the radius is below half the bound on rows,
-    those of float32 are used in float64, in about twice the time. Event: one Gaussian mechanism for each of these and of
-    the steps.
+    those of float32 are used in float64, in about twice the time. Event: one Gaussian
+    mechanism for each of these and of the steps.
 
     The practical version is Algorithm 3 of the paper. The paper leaves the
     neighbouring relation of the mean unstated and does not charge its grid search; here
@@ -668,13 +667,10 @@ class DPSGDFClassifier(_LinearClassifier):
             )
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
-        adaptive = self.preprocessing == "adaptive"
-        shares = _auto.ADAPTIVE_SHARES if adaptive else {"mean": _auto.MEAN_SHARE}
-        scale = 1.0
-        if self.mean_share != "auto":
-            scale = float(self.mean_share) / sum(shares.values())
+        share = _auto.MEAN_SHARE if self.mean_share == "auto" else float(self.mean_share)
+        parts = _auto.ADAPTIVE_PARTS if self.preprocessing == "adaptive" else {"mean": 1.0}
         counts = {"coarse radius": RADIUS_COUNTS, "radius": RADIUS_COUNTS}
-        return {name: (scale * share, counts.get(name, 1)) for name, share in shares.items()}
+        return {name: (share * part, counts.get(name, 1)) for name, part in parts.items()}
 
     def _budget(self, sizes: Sizes) -> Budget:
         if self.preprocessing != "auto":

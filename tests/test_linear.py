@@ -130,7 +130,7 @@ def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options):
     step = getattr(steps.event, "event", steps.event).noise_multiplier
     assert {multiplier for *_, multiplier in seen[14:]} == {step}
     assert len(seen) == 14 + steps.count
-    share = options.get("mean_share", 0.13)
+    share = options.get("mean_share", 0.1)
     if "batch_size" not in options:
         spent = [sum(m**-2 for *_, m in part) for part in (seen[:14], seen)]
         assert spent[0] / spent[1] == pytest.approx(share)
