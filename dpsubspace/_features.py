@@ -76,9 +76,10 @@ class Features:
         are rounded to: they are used in float64 then.
         """
         other = self.shifted(self.shift)
-        if radius < self.bound / 2 and self._eps > EPS:
+        share = radius / self.bound if self.bound < float("inf") else 1.0
+        if share < 0.5 and self._eps > EPS:
             other.dtype = namespace(self.factors).float64
-        other.floor = min(other.floor, max(radius / (4 * self.bound), 1e-6))
+        other.floor = min(other.floor, max(share / 4, 1e-6))
         norms = other.norms()
         xp = namespace(norms)
         # The parts of a term are up to 1 / floor times as long as it, and round like that.
