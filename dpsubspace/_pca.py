@@ -49,6 +49,9 @@ __all__ = ["DPPCA"]
 _BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE = 0.05, 0.08, 0.02
 _RECENTRING_SHARE, _SPREAD_SHARE = 0.04, 0.02
 
+# Share of the rows that a radius should leave as they are, more or less.
+_NEAR = {"within": 0.25, "margin": 0.0}
+
 # Share of the rows that a bound on norms that is bought should leave as they are.
 _BOUND_LEVEL = 0.9
 
@@ -395,7 +398,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
                 radius *= 2
             elif mechanism.recentres:
                 about = features.shifted(Shift(mean, None))
-                near = releases.of(noisy_radius, "near", about.distances(), 2 * radius)
+                near = releases.of(noisy_radius, "near", about.distances(), 2 * radius, **_NEAR)
                 about = about.clipped(2 * near, formed=True)
                 mean = mean + releases.of(noisy_mean, "recentring", about, 2 * near)
             shift = Shift(mean, None)
@@ -404,7 +407,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
                 distances = features.distances()
-                quartile = releases.of(noisy_radius, "radius", distances, 2 * radius)
+                quartile = releases.of(noisy_radius, "radius", distances, 2 * radius, **_NEAR)
                 radius = quartile / math.sqrt(2)
                 spread = releases.of(noisy_spread, "spread", distances, 4 * radius)
             features = features.clipped(radius, formed=mechanism.forms_rows)

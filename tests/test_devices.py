@@ -5,7 +5,7 @@ import pytest
 from helpers import ESTIMATORS, blobs
 from scipy import sparse
 
-from dpsubspace import DPPCA, DPSGDClassifier
+from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._spectral import MECHANISMS
 
 torch = pytest.importorskip("torch")
@@ -18,6 +18,8 @@ DEVICES = [
     ),
 ]
 SETTINGS = [{}, {"batch_size": 200}, {"microbatch_size": 128}, {"epsilon": float("inf")}]
+CASES = [(Estimator, options) for Estimator in ESTIMATORS for options in SETTINGS]
+CASES += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for options in SETTINGS]
 
 
 def fitted(Estimator, X, y, device, **options):
@@ -26,8 +28,7 @@ def fitted(Estimator, X, y, device, **options):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("options", SETTINGS, ids=str)
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize(("Estimator", "options"), CASES, ids=str)
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_torch_gives_the_numbers_of_numpy(device, Estimator, options, dtype):
     X, y = blobs(n=700)
