@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
-from dpsubspace._array import Array, to_numpy
+from dpsubspace._array import Array
 from dpsubspace._compat import with_callbacks
 from dpsubspace._features import FeatureBlock, Features
 from dpsubspace._inputs import (
@@ -31,7 +31,7 @@ from dpsubspace._inputs import (
 )
 from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes
 from dpsubspace._losses import CLASSIFIER_LOSSES
-from dpsubspace._moments import RADIUS_COUNTS, count_noise, noisy_mean, noisy_radius
+from dpsubspace._moments import RADIUS_COUNTS, count_noise, noisy_mean, noisy_radius, recentred_mean
 from dpsubspace._scaling import ROW_NORMS, RowMap, Shift
 
 __all__ = ["DPSGDClassifier", "DPSGDFClassifier"]
@@ -691,45 +691,25 @@ class DPSGDFClassifier(_LinearClassifier):
 
         Notes
         -----
-        Privacy of a radius: the first mean and the median distance from it are released as
-        :func:`noisy_mean` and :func:`noisy_radius` say. By then they are constants, so a
-        row that is shifted by the one and clipped to twice the other is a function of its
-        record alone, of norm at most that: the sum of such rows has that sensitivity, or
-        twice that. The second radius and the steps are as private given what was released
-        before, and adaptive composition of Gaussian mechanisms costs what the parts cost.
+        Privacy: the mean and the radius are constants once they are released, so a row that is
+        shifted by the one and clipped to the other is a function of its record alone.
+        Releases and steps compose adaptively.
         """
         budget, bound = releases.budget, features.bound
         constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
+        options = {
+            "neighboring_relation": releases.neighboring_relation,
+            "present": releases.present,
+        }
         if "radius" not in budget.before or not budget.private:
-            mean = self._mean(features, "mean", bound, releases)
+            source = releases.noise.child("mean")
+            mean = noisy_mean(features, bound, budget.before["mean"], noise=source, **options)
             return features.shifted(Shift(mean, constant))
-        mean = self._mean(features, "coarse mean", bound, releases)
-        centred = features.shifted(Shift(mean, None))
-        radius = self._radius(centred, "coarse radius", releases)
-        mean = mean + self._mean(centred.clipped(radius), "mean", radius, releases)
-        radius = min(bound, self._radius(features.shifted(Shift(mean, None)), "radius", releases))
+        mean = recentred_mean(features, bound, budget.before, noise=releases.noise, **options)
+        distances = features.shifted(Shift(mean, None)).distances()
+        source, counts = releases.noise.child("radius"), budget.before["radius"]
+        radius = min(bound, 2 * noisy_radius(distances, bound, counts, noise=source, **options))
         # Rows that fill the radius as others fill the bound: all else stays as it is.
         zoom = bound / radius
         shift = Shift(mean, None if constant is None else constant / zoom)
         return features.shifted(shift).clipped(radius, zoom)
-
-    def _mean(self, rows: Features, name: str, bound: float, releases: Releases) -> np.ndarray:
-        return noisy_mean(
-            rows,
-            bound,
-            releases.budget.before[name],
-            noise=releases.noise.child(name),
-            neighboring_relation=releases.neighboring_relation,
-            present=releases.present,
-        )
-
-    def _radius(self, rows: Features, name: str, releases: Releases) -> float:
-        """Twice the median distance."""
-        return 2 * noisy_radius(
-            to_numpy(rows.distances()),
-            rows.bound,
-            releases.budget.before[name],
-            noise=releases.noise.child(name),
-            neighboring_relation=releases.neighboring_relation,
-            present=None if releases.present is None else to_numpy(releases.present),
-        )

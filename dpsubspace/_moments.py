@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -22,6 +24,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
+from dpsubspace._scaling import Shift
 
 __all__ = [
     "RADIUS_COUNTS",
@@ -36,6 +39,7 @@ __all__ = [
     "noisy_ranges",
     "noisy_spread",
     "rank_noise",
+    "recentred_mean",
 ]
 
 # Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
@@ -221,6 +225,67 @@ def noisy_radius(
         noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
         found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
     return largest * float(_RADII[found])
+
+
+def recentred_mean(
+    features: Features,
+    norm_bound: float,
+    multipliers: Mapping[str, float],
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+    public: np.ndarray | None = None,
+    **radius: Any,
+) -> np.ndarray:
+    """Release a mean, a radius about it, and the mean of the rows within it.
+
+    The noise of the last is that of the distance of the rows from each other, and not of
+    their distance from zero.
+
+    Parameters
+    ----------
+    features : Features
+        Rows, each of norm at most `norm_bound` already.
+    norm_bound : float
+        Bound on their norms.
+    multipliers : dict of str to float
+        Of the "coarse mean", of each count for the "coarse radius", and of the "mean".
+    noise : NoiseSource
+        Parent of a source for each of them.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+    public : ndarray of shape (m, width), optional
+        Public rows, bounded alike.
+    **radius : dict
+        Options of :func:`noisy_radius`.
+
+    Notes
+    -----
+    Privacy: the coarse mean and radius are constants once they are released, so a row that is
+    shifted by the one and clipped to twice the other is a function of its record alone, of
+    norm at most that. Event: that of :func:`noisy_mean`, :func:`noisy_radius` and
+    :func:`noisy_mean` again, which compose adaptively.
+    """
+
+    def options(name: str) -> dict[str, Any]:
+        return {
+            "noise": noise.child(name),
+            "neighboring_relation": neighboring_relation,
+            "present": present,
+        }
+
+    first = multipliers["coarse mean"]
+    coarse = noisy_mean(features, norm_bound, first, public=public, **options("coarse mean"))
+    about = features.shifted(Shift(coarse, None))
+    counts = multipliers["coarse radius"]
+    near = 2 * noisy_radius(
+        about.distances(), norm_bound, counts, **options("coarse radius"), **radius
+    )
+    about = about.clipped(near, formed=True)
+    return coarse + noisy_mean(about, near, multipliers["mean"], **options("mean"))
 
 
 def _count(records: np.ndarray) -> BoundedSum:

@@ -32,6 +32,7 @@ from dpsubspace._moments import (
     noisy_quantiles,
     noisy_radius,
     noisy_spread,
+    recentred_mean,
 )
 from dpsubspace._noise import NoiseSource, as_noise
 from dpsubspace._privacy import warn_about_delta
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["DPPCA"]
 
 # Shares of the budget (of mu^2) for what comes before the subspace.
-_BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE = 0.05, 0.08, 0.02
-_RECENTRING_SHARE, _SPREAD_SHARE = 0.04, 0.02
+_BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE, _SPREAD_SHARE = 0.05, 0.1, 0.02, 0.02
+_COARSE_SHARE, _FINE_SHARE = 0.08, 0.04
 
 # Share of the rows that a radius should leave as they are, more or less.
 _NEAR = {"within": 0.25, "margin": 0.0}
@@ -392,25 +393,22 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         radius, spread, shift = float(bound), None, None
         shown = [Features(rows.astype(np.float64), row_map) for rows in public]
 
+        private = self._target().private
         if self.centered or mechanism.recentres:
-            mean = releases.of(noisy_mean, "mean", features, radius, public=_formed(shown))
-            if not self._target().private:
-                radius *= 2
-            elif mechanism.recentres:
-                about = features.shifted(Shift(mean, None))
-                near = releases.of(noisy_radius, "near", about.distances(), 2 * radius, **_NEAR)
-                about = about.clipped(2 * near, formed=True)
-                mean = mean + releases.of(noisy_mean, "recentring", about, 2 * near)
-            shift = Shift(mean, None)
-            features = features.shifted(shift)
-            if self._target().private and mechanism.recentres:
+            known = {"public": _formed(shown)}
+            if private and mechanism.recentres:
+                mean = releases.all_of(recentred_mean, features, radius, **known, **_NEAR)
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
-                distances = features.distances()
+                distances = features.shifted(Shift(mean, None)).distances()
                 quartile = releases.of(noisy_radius, "radius", distances, 2 * radius, **_NEAR)
                 radius = quartile / math.sqrt(2)
                 spread = releases.of(noisy_spread, "spread", distances, 4 * radius)
-            features = features.clipped(radius, formed=mechanism.forms_rows)
+            else:
+                mean = releases.of(noisy_mean, "mean", features, radius, **known)
+                radius *= 1 if private else 2
+            shift = Shift(mean, None)
+            features = features.shifted(shift).clipped(radius, formed=mechanism.forms_rows)
             shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
         rows = Rows(
             features,
@@ -525,8 +523,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         if self.centered or mechanism.recentres:
             before["mean"] = (_MEAN_SHARE, 1)
         if mechanism.recentres:
-            before["near"] = (_RADIUS_SHARE, RADIUS_COUNTS)
-            before["recentring"] = (_RECENTRING_SHARE, 1)
+            before["coarse mean"] = (_COARSE_SHARE, 1)
+            before["coarse radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
+            before["mean"] = (_FINE_SHARE, 1)
             before["radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
             before["spread"] = (_SPREAD_SHARE, 1)
         rest = 1 - sum(share for share, _ in before.values())
@@ -568,6 +567,17 @@ class _Releases:
     noise: NoiseSource
     neighboring_relation: str
     present: Array | None
+
+    def all_of(self, release: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Result of a sequence of releases, with the multipliers and streams of all names."""
+        return release(
+            *values,
+            self.multipliers,
+            noise=self.noise,
+            neighboring_relation=self.neighboring_relation,
+            present=self.present,
+            **options,
+        )
 
     def of(self, release: Callable[..., Any], name: str, *values: Any, **options: Any) -> Any:
         """Result of a release with the multiplier and the stream called `name`."""
