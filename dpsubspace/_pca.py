@@ -343,7 +343,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         noise = as_noise(self.random_state)
         k = self._n_components(n_samples, n_features)
         mechanism = self._mechanism(n_features)
-        _check_memory(mechanism, n_features, k)
+        _check_memory(mechanism, n_features, k, bool(public))
         split = self._split(n_samples, n_features)
         known = [] if self.data_norm is None else [f"bound on row norms ({self.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
@@ -597,15 +597,15 @@ def _formed(sets: list[Features]) -> np.ndarray | None:
     return np.concatenate(blocks) if blocks else None
 
 
-def _check_memory(mechanism: Mechanism, n_features: int, k: int) -> None:
+def _check_memory(mechanism: Mechanism, n_features: int, k: int, public: bool) -> None:
     """MemoryError where the machine does not have what a mechanism needs beside the rows."""
-    needed, there = mechanism.memory(n_features, k), _machine_memory()
+    needed, there = mechanism.memory(n_features, k, public), _machine_memory()
     if needed > there:
-        least = min(MECHANISMS, key=lambda name: MECHANISMS[name].memory(n_features, k))
+        least = MECHANISMS["power"].memory(n_features, k, public)
         raise MemoryError(
             f"{n_features} columns and {k} components need about {needed / 2**30:.1f} GiB beside"
-            f" the rows, and the machine has {there / 2**30:.1f} GiB. mechanism={least!r} with"
-            f" {k} components needs {MECHANISMS[least].memory(n_features, k) / 2**30:.1f} GiB."
+            f" the rows, and the machine has {there / 2**30:.1f} GiB. mechanism='power' needs"
+            f" {least / 2**30:.1f} GiB for as many components, and less for fewer."
         )
 
 

@@ -299,8 +299,8 @@ class Mechanism(Protocol):
         """Share of the budget and number of the releases of each name."""
         ...
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """Bytes needed beside the rows, about."""
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Bytes needed beside the rows, about, with or without public rows."""
         ...
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
@@ -321,9 +321,9 @@ class AnalyzeGauss:
     Parameters
     ----------
     recentres : bool
-        Whether to ask for rows about their mean, the longer half of them clipped: what they
-        have in common costs one release of a vector then, and the noise of the moment
-        falls with the square of the radius.
+        Whether to ask for rows about their mean, nearly all of them clipped: what they have
+        in common costs releases of vectors then, and the noise of the moment falls with the
+        square of the radius.
     """
 
     recentres: bool
@@ -334,9 +334,9 @@ class AnalyzeGauss:
         """One release."""
         return {"moment": (1.0, 1)}
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """A few square matrices."""
-        return 48.0 * n_features**2
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Six square matrices, or fourteen."""
+        return (112.0 if public else 48.0) * n_features**2
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
         """Norm of a symmetric Gaussian matrix."""
@@ -366,9 +366,9 @@ class NoisyPower:
         n_iter = 4 if n_features is None else _n_products(n_features)
         return {"product": (0.9, n_iter), "projection": (0.1, 1)}
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """A few bases, and a chunk of products with them."""
-        return 8.0 * 40 * n_features * _width(n_features, n_components)
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """A few bases, and chunks of rows."""
+        return 2.0**28 + 8.0 * 40 * n_features * _width(n_features, n_components)
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
         """Norm of a column of noise."""
@@ -415,8 +415,8 @@ class Bingham:
         """One draw a component, and what lies along each: shares of epsilon here."""
         return {"direction": (0.9, n_components), "spectrum": (0.1, 1)}
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """A few square matrices."""
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Eight square matrices."""
         return 64.0 * n_features**2
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
