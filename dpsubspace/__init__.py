@@ -8,7 +8,7 @@ from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
 from dpsubspace._private import Released
 from dpsubspace._regression import DPSGDRegressor
 from dpsubspace._scaler import BoundedScaler
-from dpsubspace._statistics import private_mean, private_quantile
+from dpsubspace._statistics import private_covariance, private_mean, private_quantile
 from dpsubspace._torch import TorchFeatures
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
@@ -37,6 +37,7 @@ __all__ = [
     "TorchFeatures",
     "audit_epsilon",
     "one_run_audit",
+    "private_covariance",
     "private_mean",
     "private_quantile",
 ]

@@ -1,4 +1,4 @@
-"""Private quantiles and means of columns, as functions."""
+"""Private quantiles, means and covariances, as functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._features import Features
-from dpsubspace._inputs import check_bounds, check_choice, check_real, check_rows
+from dpsubspace._inputs import check_bool, check_bounds, check_choice, check_real, check_rows
 from dpsubspace._moments import (
     SEARCH,
     bounded_row_sum,
@@ -24,9 +24,10 @@ from dpsubspace._noise import NoiseSource, as_noise, release
 from dpsubspace._privacy import PrivacyGuarantee, warn_about_delta
 from dpsubspace._private import Released, Split, Target
 from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._spectral import Rows, released_moment
 from dpsubspace.exceptions import PrivacyWarning
 
-__all__ = ["private_mean", "private_quantile"]
+__all__ = ["private_covariance", "private_mean", "private_quantile"]
 
 # Releases of a search between public bounds, which it leaves 16,384 values.
 _BETWEEN_BOUNDS = 14
@@ -34,6 +35,7 @@ _BETWEEN_BOUNDS = 14
 # Shares of the budget (of mu^2).
 _NORM_SHARE = 0.1
 _RECENTRE = {"centre": (1 / 3, 1), "radius": (1 / 3, SEARCH), "mean": (1 / 3, 1)}
+_COVARIANCE = {"centre": (0.1, 1), "radius": (0.1, SEARCH), "mean": (0.1, 1), "moment": (0.7, 1)}
 
 
 def private_quantile(
@@ -326,16 +328,161 @@ def _mean(
     options = {"neighboring_relation": target.neighboring_relation, "present": present}
     with plain_arithmetic(None):
         if data_norm is None:
-            norms = row_norms(rows)
-            if target.private:
-                source = noise.child("norm")
-                high = noisy_range(norms, split.multipliers["norm"], noise=source, **options)[1]
-            else:
-                high = float(norms.max())
-            data_norm = max(high, 2.0**-40)
-        mean = _centre(rows, data_norm, split, noise, **options)
+            data_norm = _bought_norm(rows, target, split, noise, present)
+        mean = _centre(rows, data_norm, split, noise, **options)[0]
     mean = mean + middle
     return Released(float(mean[0]) if flat else mean, guarantee)
+
+
+def private_covariance(
+    X: Any,
+    *,
+    data_norm: float | None = None,
+    centered: bool = True,
+    epsilon: float = 1.0,
+    delta: float | str = "auto",
+    neighboring_relation: str = "zero_out",
+    random_state: int | np.random.RandomState | None = None,
+) -> Released:
+    """Release the covariance matrix of private rows.
+
+    A private mean and the distance of most rows from it come first; the noise of the matrix is
+    then in proportion to the square of that distance.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Private rows.
+    data_norm : float or None, default=None
+        Public bound on row norms; longer rows are shortened to it. None buys one for a tenth
+        of the budget.
+    centered : bool, default=True
+        Whether to release the covariance, or the second moment of rows as they are, the mean
+        of ``x x^T``.
+    epsilon : float, default=1.0
+        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` gives the exact matrix of the
+        bounded rows, which is not private.
+    delta : float or "auto", default="auto"
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides: whether a record is a null record, or what it is. The
+        number of records is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything
+        else is reproducible, and whoever knows it can remove the noise.
+
+    Returns
+    -------
+    Released
+        ``(value, privacy)``: a symmetric matrix of shape (n_features, n_features) without
+        negative eigenvalues, divided by the number of rows, and the
+        :class:`PrivacyGuarantee` of this call.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used; nothing has been
+        released then and no privacy spent.
+
+    See Also
+    --------
+    private_mean : The mean of private rows.
+    DPPCA : Finds the strongest directions alone, with less noise.
+
+    Notes
+    -----
+    Released: what :func:`private_mean` releases, with a radius r for the rows about the mean,
+    and the second moment of these rows, shortened to r, of sensitivity ``r^2``
+    (``"zero_out"``) or ``sqrt(2) r^2`` (``"replace_one"``) in Frobenius norm. Its noise is a
+    symmetric Gaussian matrix (Dwork, Talwar, Thakurta, Zhang, 2014, with noise that looks
+    the same in every basis). Event: Gaussian mechanisms, calibrated together. The unit is one
+    row. Assumed public: the numbers of rows and features, `data_norm` and all other parameters.
+
+    Rows further out than r count as if they were at r, so that variances of distributions with
+    heavy tails come out too low. Negative eigenvalues, which are noise, are set to zero.
+
+    References
+    ----------
+    Dwork, Talwar, Thakurta, Zhang. "Analyze Gauss: optimal bounds for privacy-preserving
+    principal component analysis". STOC 2014.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import private_covariance
+    >>> rows = np.random.default_rng(0).normal(50, [3.0, 1.0], size=(20000, 2))
+    >>> covariance, guarantee = private_covariance(rows, data_norm=100, random_state=0)
+    >>> bool(np.abs(covariance - np.cov(rows.T)).max() < 0.2)
+    True
+    >>> guarantee.epsilon
+    1.0
+    """
+    options = {"data_norm": data_norm, "centered": centered}
+    return _covariance(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
+
+
+def _covariance(
+    X: Any,
+    target: Target,
+    random_state: Any,
+    *,
+    data_norm: float | None,
+    centered: bool,
+    present: np.ndarray | None = None,
+) -> Released:
+    """Release the covariance, with the records where `present` is False as null records."""
+    _check_target(target)
+    check_bool("centered", centered)
+    if data_norm is not None:
+        check_real("data_norm", data_norm, low=1e-50, high=1e50)
+    rows = _rows(X)
+    n_samples, n_columns = rows.shape
+    noise = as_noise(random_state)
+    parts = {"norm": (_NORM_SHARE, 1)} if data_norm is None else {}
+    left = 1 - _NORM_SHARE if data_norm is None else 1.0
+    parts |= {name: (share * left, count) for name, (share, count) in _COVARIANCE.items()}
+    split = Split.of(target, parts, n_samples)
+    public = ("bound on row norms",) if data_norm is not None else ()
+    guarantee = _guarantee(target, split, noise, rows.shape, public)
+    noise_ratio = split.multipliers["moment"] * math.sqrt(2 * n_columns) / n_samples
+    if noise_ratio > 1:
+        warnings.warn(
+            f"the noise of the matrix is {noise_ratio:.2g} times as strong as {n_samples} rows in"
+            " one direction: expect nothing of it. More rows, fewer features or a larger"
+            " epsilon help.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    with plain_arithmetic(None):
+        if data_norm is None:
+            data_norm = _bought_norm(rows, target, split, noise, present)
+        mean, near, radius = _centre(rows, data_norm, split, noise, **options)
+        about = Rows(near, radius, noise, **options)
+        moment = released_moment(about, split.multipliers["moment"])[0]
+    if not centered:
+        moment = moment + np.outer(mean, mean)
+    values, vectors = np.linalg.eigh(moment)
+    moment = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return Released((moment + moment.T) / 2, guarantee)
+
+
+def _bought_norm(
+    rows: Any, target: Target, split: Split, noise: NoiseSource, present: np.ndarray | None
+) -> float:
+    """Bound on the norms of nearly all rows, released."""
+    norms = row_norms(rows)
+    high = float(norms.max())
+    if target.private:
+        high = noisy_range(
+            norms,
+            split.multipliers["norm"],
+            noise=noise.child("norm"),
+            neighboring_relation=target.neighboring_relation,
+            present=present,
+        )[1]
+    return max(high, 2.0**-40)
 
 
 def _centre(
@@ -346,8 +493,18 @@ def _centre(
     *,
     neighboring_relation: str,
     present: np.ndarray | None,
-) -> np.ndarray:
-    """Mean of rows shortened to `data_norm`, in one release or recentred, in three."""
+) -> tuple[np.ndarray, Features, float]:
+    """Mean of rows shortened to `data_norm`, in one release or recentred, in three.
+
+    Returns
+    -------
+    mean : ndarray of shape (d,)
+        Released mean.
+    near : Features
+        The rows about it, shortened to the radius.
+    radius : float
+        The released radius, of nearly all rows.
+    """
     features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
     n_samples, n_columns = rows.shape
 
@@ -356,17 +513,20 @@ def _centre(
         relation = neighboring_relation
         return release(total, multiplier, source, neighboring_relation=relation) / n_samples
 
+    def about(centre: np.ndarray, radius: float) -> Features:
+        return features.shifted(Shift(centre, None)).clipped(radius, formed=True)
+
     total = bounded_row_sum(features, data_norm, present=present)
-    final = split.multipliers["mean"]
+    final, radius = split.multipliers["mean"], 2 * data_norm
     if "centre" not in split.multipliers or final == 0:
-        return released("mean", total)
+        mean = released("mean", total)
+        return mean, about(mean, radius), radius
     first = released("centre", total)
-    shifted = features.shifted(Shift(first, None))
     # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
     doubled = 2 if neighboring_relation == "replace_one" else 1
     outside = min(0.5, doubled * final * math.sqrt(n_columns) / n_samples)
     found = noisy_quantiles(
-        shifted.distances()[:, None],
+        features.shifted(Shift(first, None)).distances()[:, None],
         np.array([1 - outside]),
         split.multipliers["radius"],
         noise=noise.child("radius"),
@@ -374,8 +534,9 @@ def _centre(
         present=present,
     )
     radius = min(max(float(found[0, 0]), 2.0**-60), 2 * data_norm)
-    near = shifted.clipped(radius, formed=True)
-    return first + released("mean", bounded_row_sum(near, radius, present=present))
+    near = about(first, radius)
+    mean = first + released("mean", bounded_row_sum(near, radius, present=present))
+    return mean, about(mean, radius), radius
 
 
 def _check_target(target: Target) -> None:

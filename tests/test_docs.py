@@ -42,7 +42,9 @@ def test_privacy_page_runs(tmp_path, monkeypatch):
     X, y = rng.normal(size=(500, 3)), np.arange(500) % 2
     fitted = DPSGDClassifier(epsilon=1.0, delta=1e-5).fit(X, y)
     names = {"patients": patients, "readmitted": readmitted, "X": X, "y": y}
-    exec(code("docs/privacy.md"), names | {"model": fitted, "other_model": fitted})
+    page = names | {"model": fitted, "other_model": fitted}
+    exec(code("docs/privacy.md"), page)
+    assert f"{page['ledger'].epsilon():.2f}" == "1.15"  # the Pipeline with public rows
     # The recipe for mixed columns beats normalised rows of raw columns by far.
     recipe = re.search(r"(import pandas.*?readmitted\))", code("docs/privacy.md"), re.S)
     exec(recipe.group(1), names)

@@ -14,8 +14,16 @@ from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from dpsubspace import DPPCA, DPSGDClassifier, PrivacyLedger, PrivacyWarning, PublicDataWarning
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPSGDClassifier,
+    PrivacyLedger,
+    PrivacyWarning,
+    PublicDataWarning,
+)
 from dpsubspace import _pca as pca_module
+from dpsubspace import _spectral as spectral_module
 from dpsubspace._features import Features
 from dpsubspace._noise import SeededNoise
 from dpsubspace._privacy import composed, epsilon_of, gaussian
@@ -210,6 +218,87 @@ def test_noise_of_a_whole_fit_has_the_scale_that_is_charged(monkeypatch):
     assert z.std() == pytest.approx(1.0, abs=0.08)
 
 
+BINGHAM = {"mechanism": "bingham", "centered": False, "data_norm": 1.0}
+
+
+def draws(monkeypatch, model, X, present=None, outputs=None):
+    """Sums that a fit without delta releases, replayed from the `outputs` of another fit."""
+    seen = []
+
+    def recording(real):
+        def called(total, epsilon, noise, **options):
+            out = real(total, epsilon, noise, **options)
+            if outputs is not None:
+                out = outputs[len(seen)][1]
+            seen.append((total, out, epsilon))
+            return out
+
+        return called
+
+    with monkeypatch.context() as patch:
+        for name in ("release_direction", "release_laplace"):
+            patch.setattr(spectral_module, name, recording(getattr(spectral_module, name)))
+        model._fit(X, present=present)
+    return seen
+
+
+@quiet
+@pytest.mark.parametrize("kind", ["opposite", "orthogonal", "huge", "zero", "mean"])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_every_draw_has_the_range_that_is_charged(monkeypatch, relation, kind):
+    """Log densities move by a constant and at most epsilon: so far apart are scores at most."""
+    X = table()
+    X[0] *= 30
+    other, present = neighbour(X, relation, kind)
+    for as_rows, dtype in ((np.asarray, float), (sparse.csr_array, float), (np.asarray, "f4")):
+        model = DPPCA(2, epsilon=2.0, neighboring_relation=relation, random_state=0, **BINGHAM)
+        here = draws(monkeypatch, model, as_rows(X.astype(dtype)))
+        there = draws(monkeypatch, model, as_rows(other.astype(dtype)), present, here)
+        assert len(here) == len(there) == 3
+        for (one, _, epsilon), (two, _, _) in zip(here[:2], there[:2], strict=True):
+            bounds = {"zero_out": one.norm_bound, "replace_one": math.sqrt(2) * one.replace_bound}
+            spread = np.ptp(np.append(np.linalg.eigvalsh(one.value - two.value), 0.0))
+            assert 0 < epsilon < 2 and spread <= bounds[relation] * (1 + 1e-12)
+        (one, _, _), (two, _, _) = here[2], there[2]
+        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+        assert np.abs(one.value - two.value).sum() <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("delta", [0, 1e-5])
+def test_draws_cost_what_their_event_says(monkeypatch, delta, relation):
+    options = {"epsilon": 1.5, "delta": delta, "neighboring_relation": relation}
+    model = DPPCA(4, **options, **BINGHAM)
+    seen = draws(monkeypatch, model, table(n=3000) / 9)
+    event = model.privacy_.event
+    assert model.privacy_event(3000, 5) == model.privacy_event(3000) == event
+    cost = epsilon_of(event, delta, neighboring_relation=relation)
+    assert 1.49 < cost <= 1.5
+    total = sum(epsilon for _, _, epsilon in seen)
+    # Epsilons add up where there is no delta; with one, bounded ranges compose to less.
+    assert total == pytest.approx(1.5) if delta == 0 else total > 1.6
+    assert ("delta" in str(model.privacy_).splitlines()[0]) == (delta > 0)
+
+
+def test_drawn_directions_find_the_subspace():
+    X = Normalizer().fit_transform(load_digits().data)
+    options = {**BINGHAM, "random_state": 0}
+    near = DPPCA(4, epsilon=20.0, **options).fit(X)
+    assert captured(X, near.components_, False) > 0.97
+    np.testing.assert_allclose(near.components_ @ near.components_.T, np.eye(4), atol=1e-10)
+    exact = np.linalg.svd(X)[2][:4]
+    infinite = DPPCA(4, epsilon=math.inf, **options).fit(X)
+    np.testing.assert_allclose(np.abs((infinite.components_ * exact).sum(axis=1)), 1, atol=1e-8)
+    energies = ((X @ near.components_.T) ** 2).mean(axis=0)
+    np.testing.assert_allclose(near.explained_variance_, np.sort(energies)[::-1], atol=0.002)
+
+
+@pytest.mark.parametrize("options", [{"centered": True}, {"data_norm": None}], ids=str)
+def test_draws_without_delta_need_public_bounds(options):
+    with pytest.raises(ValueError, match="spends no delta"):
+        DPPCA(2, **{**BINGHAM, **options}).fit(table())
+
+
 # What it finds --------------------------------------------------------------------------------
 
 
@@ -337,6 +426,45 @@ def test_bad_public_rows_are_refused():
         assert not hasattr(model, "privacy_")
 
 
+@pytest.mark.parametrize("mechanism", ["adaptive", "gaussian"])
+@pytest.mark.parametrize("centered", [True, False])
+def test_public_rows_and_private_ones_find_more_than_either_alone(centered, mechanism):
+    X = Normalizer().fit_transform(load_digits().data)
+    shares = []
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(len(X))
+        shown, hidden = X[order[:50]], X[order[50:]]
+        options = {"delta": 1e-5, "centered": centered, "data_norm": 1.0, "random_state": seed}
+        alone = DPPCA(8, epsilon=0.5, mechanism=mechanism, **options).fit(hidden)
+        both = DPPCA(8, epsilon=0.5, mechanism=mechanism, **options).fit(hidden, X_public=(shown,))
+        public = np.linalg.svd(shown - centered * shown.mean(axis=0), full_matrices=False)[2][:8]
+        found = (alone.components_, public, both.components_)
+        shares.append([captured(hidden, components, centered) for components in found])
+    private, public, both = np.mean(shares, axis=0)
+    assert both > max(private, public)
+
+
+def test_public_rows_from_elsewhere_do_little_harm(rng):
+    X = Normalizer().fit_transform(load_digits().data)
+    shown = X[:50][:, rng.permutation(64)]
+    options = {"delta": 1e-5, "data_norm": 1.0, "random_state": 0}
+    alone = DPPCA(8, **options).fit(X[50:])
+    both = DPPCA(8, **options).fit(X[50:], X_public=(shown,))
+    shares = [captured(X[50:], model.components_, True) for model in (alone, both)]
+    assert shares[1] > shares[0] - 0.02
+
+
+def test_public_rows_start_the_power_iteration(rng):
+    basis = np.linalg.qr(rng.normal(size=(500, 2)))[0]
+    X = rng.normal(size=(4000, 2)) @ basis.T
+    options = {"mechanism": "power", "data_norm": 6.0, "epsilon": 0.15, "random_state": 0}
+    shares = [
+        captured(X, DPPCA(2, **options).fit(X, X_public=public).components_, True)
+        for public in (None, X[:30])
+    ]
+    assert shares[0] + 0.2 < shares[1] > 0.6
+
+
 @quiet
 def test_public_rows_as_many_as_private_ones_may_have_been_sliced():
     X = table()
@@ -386,6 +514,26 @@ def test_one_ledger_counts_a_whole_pipeline():
     total = epsilon_of(composed(parts), 1e-5, neighboring_relation="zero_out")
     assert ledger.epsilon() == pytest.approx(total)
     assert 1.3 < total < 1.5
+
+
+def test_a_whole_private_pipeline_with_public_rows_has_one_cost():
+    """Bounds from public rows are free; the rest adds up in the ledger to the last digit."""
+    X, y = load_digits(return_X_y=True)
+    pipeline = make_pipeline(
+        BoundedScaler(bounds="public"),
+        DPPCA(16, data_norm=1.0, epsilon=1.0),
+        DPSGDClassifier(epsilon=1.0),
+        transform_input=["X_public"],
+    )
+    ledger = PrivacyLedger(epsilon=2.0, delta=1e-5)
+    with sklearn.config_context(enable_metadata_routing=True):
+        ledger.fit(pipeline, X[97:], y[97:], X_public=(X[:97],))
+    scaler, pca, classifier = (step for _, step in pipeline.steps)
+    assert scaler.privacy_.epsilon == 0 and "X_public" in scaler.privacy_.public
+    events = [pca.privacy_.event, classifier.privacy_.event]
+    total = epsilon_of(composed(events), 1e-5, neighboring_relation="zero_out")
+    assert ledger.epsilon() == pytest.approx(total, rel=1e-12)
+    assert pipeline.score(X, y) > 0.75
 
 
 def test_public_rows_travel_through_a_pipeline():

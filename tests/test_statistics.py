@@ -1,5 +1,6 @@
 """Private quantiles and means: accuracy, what moves, and what they cost."""
 
+import inspect
 import math
 
 import numpy as np
@@ -16,6 +17,7 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
     _statistics,
+    private_covariance,
     private_mean,
     private_quantile,
 )
@@ -118,9 +120,12 @@ CALLS = {
     "mean": (_statistics._mean, {"data_norm": 3.0, "bounds": None, "method": "recentre"}),
     "plain": (_statistics._mean, {"data_norm": 3.0, "bounds": None, "method": "gaussian"}),
     "free": (_statistics._mean, {"data_norm": None, "bounds": None, "method": "recentre"}),
+    "covariance": (_statistics._covariance, {"data_norm": 3.0, "centered": True}),
+    "free moment": (_statistics._covariance, {"data_norm": None, "centered": False}),
     "box": (_statistics._mean, {"data_norm": None, "bounds": (-1, 4), "method": "recentre"}),
 }
 RELEASED = {"quantile": 20, "bounded quantile": 14, "mean": 22, "plain": 1, "free": 23, "box": 22}
+RELEASED |= {"covariance": 23, "free moment": 24}
 
 
 @quiet
@@ -283,10 +288,44 @@ def test_infinite_epsilon_is_the_mean_of_bounded_rows():
     np.testing.assert_allclose(value, np.clip(X, 0, 1).mean(axis=0), rtol=1e-12)
 
 
-# Both -----------------------------------------------------------------------------------------
+# Covariances ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", [private_mean, private_quantile])
+@pytest.mark.parametrize("as_rows", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_covariances_whatever_the_offset(as_rows, offset):
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(5, 5))
+    X = rng.normal(size=(20_000, 5)) @ mixing + offset
+    exact = np.cov(X.T)
+    options = {"data_norm": 3 * (offset + 3) * 2.3, "random_state": 0}
+    found = private_covariance(as_rows(X), **options).value
+    assert np.linalg.norm(found - exact) < 0.1 * np.linalg.norm(exact)
+    moment = private_covariance(as_rows(X), centered=False, **options).value
+    raw = X.T @ X / len(X)
+    assert np.linalg.norm(moment - raw) < 0.1 * np.linalg.norm(exact) + 0.01 * np.linalg.norm(raw)
+    for matrix in (found, moment):
+        np.testing.assert_array_equal(matrix, matrix.T)
+        assert np.linalg.eigvalsh(matrix).min() > -1e-9 * np.trace(matrix)
+
+
+def test_exact_covariances():
+    X = np.random.default_rng(0).normal(3, 1, size=(50, 3))
+    found = private_covariance(X, epsilon=math.inf).value
+    np.testing.assert_allclose(found, np.cov(X.T, bias=True), atol=1e-12)
+    found = private_covariance(X, centered=False, epsilon=math.inf).value
+    np.testing.assert_allclose(found, X.T @ X / 50, atol=1e-12)
+
+
+def test_a_covariance_that_is_mostly_noise_warns_by_public_sizes():
+    with pytest.warns(PrivacyWarning, match="^the noise of the matrix"):
+        private_covariance(np.ones((20, 30)), data_norm=1.0, epsilon=0.5)
+
+
+# All of them ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [private_covariance, private_mean, private_quantile])
 def test_guarantees_can_be_charged(function):
     X = np.random.default_rng(0).normal(size=(4000, 2))
     book = PrivacyLedger(epsilon=1.0, delta=1e-5)
@@ -308,8 +347,10 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "value"), BAD, ids=str)
-@pytest.mark.parametrize("function", [private_mean, private_quantile])
+@pytest.mark.parametrize("function", [private_covariance, private_mean, private_quantile])
 def test_parameters_out_of_range(function, name, value):
+    if name not in inspect.signature(function).parameters:
+        return
     with pytest.raises(ValueError, match=name):
         function(np.ones((50, 2)), **{name: value})
 
@@ -320,6 +361,8 @@ def test_parameters_out_of_range(function, name, value):
         *((private_quantile, {"level": v}) for v in (0, 1, -0.1, [0.5, 2], [], [[0.5]], True, "a")),
         *((private_mean, {"data_norm": v}) for v in (0, -1.0, math.inf, "a", True)),
         (private_mean, {"method": "median"}),
+        (private_covariance, {"centered": 1}),
+        (private_covariance, {"data_norm": -1.0}),
     ],
     ids=str,
 )
@@ -328,7 +371,7 @@ def test_own_parameters_out_of_range(function, options):
         function(np.ones((50, 2)), **options)
 
 
-@pytest.mark.parametrize("function", [private_mean, private_quantile])
+@pytest.mark.parametrize("function", [private_covariance, private_mean, private_quantile])
 def test_unusable_rows_are_not_quoted(function):
     X = np.full((50, 2), 741.0)
     X[0, 0] = np.nan
