@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsubspace._array import (
+    CHUNK_ENTRIES,
     EPS,
     Array,
     as_like,
@@ -57,12 +58,13 @@ class Features:
         self.shift: Shift | None = None
         self.radius, self.only_formed = float("inf"), False
         self.shrink: Array | None = None
+        self._distances: Array | None = None
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
         other = copy.copy(self)
         other.shift, other.radius, other.shrink = shift, float("inf"), None
-        other.only_formed = False
+        other.only_formed, other._distances = False, None
         return other
 
     def clipped(self, radius: float, *, formed: bool = False) -> Features:
@@ -79,12 +81,11 @@ class Features:
             then grows with the length before the shift over the radius, and without bound
             where a row nearly equals the mean otherwise (see :meth:`norms`).
         """
-        other = copy.copy(self)
         norms, longer = self.norms(), 1 / self._floor
         if formed and self.shift is not None:
             norms = self.distances()
             longer = 2 + 2 * (self.bound + float(np.linalg.norm(self.shift.mean))) / radius
-        xp = namespace(norms)
+        xp, other = namespace(norms), copy.copy(self)
         other.radius, other.only_formed = radius, formed
         other.shrink = (1 - 16 * self._eps * longer) * radius / xp.clip(norms, min=radius)
         return other
@@ -144,8 +145,15 @@ class Features:
         """Norms of the features before they are shrunk, however small, in float64, (n,)."""
         if self.shift is None:
             return self.lengths
-        parts = [self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()]
-        return namespace(self.lengths).concat(parts)
+        if self._distances is None:
+            step = self.chunk
+            if not sparse.issparse(self.X):
+                step = min(step, max(1, CHUNK_ENTRIES // self.X.shape[1]))
+            parts = [
+                self.at(rows).norms(self.lengths[rows]) for rows in slices(self.n_samples, step)
+            ]
+            self._distances = namespace(self.lengths).concat(parts)
+        return self._distances
 
     @property
     def _eps(self) -> float:
@@ -279,12 +287,12 @@ class FeatureBlock:
         if len(entries) > 1:
             rows = xp.concat(entries, axis=1)
         if self.shift is not None:
-            rows = rows - as_like(self.shift.mean, rows)[None, :]
+            rows -= as_like(self.shift.mean, rows)[None, :]
             if self.shift.constant is not None:
                 constant = xp.full_like(rows[:, :1], self.shift.constant)
                 rows = xp.concat([rows, constant], axis=1)
         if self.shrink is not None:
-            rows = rows * as_like(self.shrink, rows)[:, None]
+            rows *= as_like(self.shrink, rows)[:, None]
         return rows
 
     def norms(self, lengths: Array) -> Array:

@@ -24,6 +24,7 @@ from dpsubspace._array import (
     eps_of,
     gram,
     namespace,
+    slices,
     sum_slack,
     to_numpy,
 )
@@ -45,6 +46,9 @@ __all__ = ["MECHANISMS", "Mechanism", "Rows", "Spectrum", "released_moment"]
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
 _BLOCK = 256
+
+# Rows of which the moments of blocks are added up in float64 before sums are compensated.
+_SPAN = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -127,13 +131,17 @@ def second_moment(rows: Rows) -> BoundedSum:
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
     features, total, eps = rows.features, Total(), EPS
-    for chunk in features.chunks():
-        block = features.at(chunk).formed()
-        if rows.present is not None:
-            block = as_like(rows.present[chunk], block)[:, None] * block
-        eps = eps_of(block)
-        total.add(gram(block, _BLOCK))
-    slack = sum_slack(features.n_samples, eps, features.chunk, _BLOCK)
+    chunks, together = features.chunks(), max(1, _SPAN // features.chunk)
+    for some in slices(len(chunks), together):
+        part = None
+        for chunk in chunks[some]:
+            block = features.at(chunk).formed()
+            if rows.present is not None:
+                block = as_like(rows.present[chunk], block)[:, None] * block
+            eps = eps_of(block)
+            part = gram(block, _BLOCK, part)
+        total.add(part)
+    slack = sum_slack(features.n_samples, eps, together * features.chunk, _BLOCK)
     return gram_sum(to_numpy(total.value), rows.norm_bound, slack)
 
 
