@@ -65,6 +65,7 @@ class Task:
         self.best = {c: np.linalg.eigvalsh(S)[-K:].sum() for c, S in self.moments.items()}
 
     def captured(self, components, centered):
+        """Share of the best energy."""
         V, _ = np.linalg.qr(components.T)
         return float(np.trace(V.T @ self.moments[centered] @ V) / self.best[centered])
 

@@ -108,6 +108,7 @@ def noisy_mean(
     neighboring_relation: str,
     present: Array | None = None,
     public: np.ndarray | None = None,
+    beyond: float = 0.0,
 ) -> np.ndarray:
     """Release the mean of bounded rows, in float64, shrunk towards zero or a public mean.
 
@@ -127,6 +128,9 @@ def noisy_mean(
         False makes a record a null record, which contributes exactly zero.
     public : ndarray of shape (m, width), optional
         Public rows, bounded alike.
+    beyond : float, default=0.0
+        Standard deviations by which the square of the noisy mean must exceed that of noise;
+        the mean is taken to be zero where it does not. 0 only shrinks.
 
     Notes
     -----
@@ -145,6 +149,8 @@ def noisy_mean(
         return _between(noisy / features.n_samples, variance / features.n_samples**2, public)
     excess = max(0, len(noisy) - 2) * variance
     square = float(noisy @ noisy)
+    if beyond > 0 and square <= (len(noisy) + beyond * math.sqrt(2 * len(noisy))) * variance:
+        return np.zeros_like(noisy)
     shrinkage = max(0.0, 1 - excess / square) if square > 0 else 0.0
     return shrinkage * noisy / features.n_samples
 

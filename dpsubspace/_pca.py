@@ -52,6 +52,9 @@ _RECENTRING_SHARE, _SPREAD_SHARE = 0.04, 0.02
 # Share of the rows that a bound on norms that is bought should leave as they are.
 _BOUND_LEVEL = 0.9
 
+# Standard deviations above noise from which on a mean that public rows know is moved.
+_SURELY = 2.0
+
 # Columns up to which a square matrix is taken for granted.
 _SQUARE = 4096
 
@@ -397,7 +400,10 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
                 about = features.shifted(Shift(mean, None))
                 near = releases.of(noisy_radius, "near", about.distances(), 2 * radius)
                 about = about.clipped(2 * near, formed=True)
-                mean = mean + releases.of(noisy_mean, "recentring", about, 2 * near)
+                # A mean that public rows know well is not moved by what may be noise.
+                beyond = _SURELY if shown else 0.0
+                move = releases.of(noisy_mean, "recentring", about, 2 * near, beyond=beyond)
+                mean = mean + move
             shift = Shift(mean, None)
             features = features.shifted(shift)
             if self._target().private and mechanism.recentres:

@@ -426,17 +426,19 @@ def test_bad_public_rows_are_refused():
         assert not hasattr(model, "privacy_")
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.5])
 @pytest.mark.parametrize("mechanism", ["adaptive", "gaussian"])
 @pytest.mark.parametrize("centered", [True, False])
-def test_public_rows_and_private_ones_find_more_than_either_alone(centered, mechanism):
+def test_public_rows_and_private_ones_find_more_than_either_alone(centered, mechanism, epsilon):
     X = Normalizer().fit_transform(load_digits().data)
     shares = []
     for seed in range(4):
         order = np.random.default_rng(seed).permutation(len(X))
         shown, hidden = X[order[:50]], X[order[50:]]
-        options = {"delta": 1e-5, "centered": centered, "data_norm": 1.0, "random_state": seed}
-        alone = DPPCA(8, epsilon=0.5, mechanism=mechanism, **options).fit(hidden)
-        both = DPPCA(8, epsilon=0.5, mechanism=mechanism, **options).fit(hidden, X_public=(shown,))
+        options = {"mechanism": mechanism, "epsilon": epsilon, "delta": 1e-5}
+        options |= {"centered": centered, "data_norm": 1.0, "random_state": seed}
+        alone = DPPCA(8, **options).fit(hidden)
+        both = DPPCA(8, **options).fit(hidden, X_public=(shown,))
         public = np.linalg.svd(shown - centered * shown.mean(axis=0), full_matrices=False)[2][:8]
         found = (alone.components_, public, both.components_)
         shares.append([captured(hidden, components, centered) for components in found])
