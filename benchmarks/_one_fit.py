@@ -1,8 +1,8 @@
 """One training run in a process of its own: its CPU seconds and its memory, as a line of JSON.
 
-`bench_linear.py` starts this, if need be with the interpreter of another environment: nothing
-of dpsubspace is imported but by its own methods. Memory is anonymous memory (RssAnon), so that
-neither libraries nor memory maps count; a thread samples it every 2 ms.
+`bench_linear.py` and `bench_dppca.py` start this, if need be with the interpreter of another
+environment: nothing of dpsubspace is imported but by its own methods. Memory is anonymous memory
+(RssAnon), so that neither libraries nor memory maps count; a thread samples it every 2 ms.
 
 usage: python benchmarks/_one_fit.py '{"method": "DPSGDClassifier", "rows": 60000, "n_iter": 10}'
 """
@@ -26,6 +26,10 @@ JOB = {  # and what may be left out of it
     "noise_multiplier": 5.0,
     "clip_norm": 0.5,
     "accounting": True,
+    "mechanism": "auto",  # this and what follows are of DPPCA
+    "n_components": 8,
+    "epsilon": 1.0,
+    "save": None,  # an .npy file for the components
 }
 
 
@@ -77,6 +81,17 @@ def estimator(job, X, y):
     small = getattr(dpsubspace, job["method"])(n_iter=1)
     small.fit(np.eye(4, dtype=np.float32), [0, 1, 0, 1])  # what is imported on first use
     return lambda: model.fit(X, y)
+
+
+def pca(job, X, y):
+    """Of rows of norm at most 1, not centred."""
+    import dpsubspace
+
+    warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
+    options = {"centered": False, "data_norm": 1.0, "mechanism": job["mechanism"]}
+    model = dpsubspace.DPPCA(job["n_components"], epsilon=job["epsilon"], **options)
+    dpsubspace.DPPCA(1).fit(np.eye(4, dtype=np.float32))  # what is imported on first use
+    return lambda: np.save(job["save"], model.fit(X).components_)
 
 
 def torch_func(job, X, y):
@@ -168,6 +183,7 @@ def opacus_ghost_gathered(job, X, y):
 METHODS = {  # and the package that does the work
     "DPSGDClassifier": (estimator, "dpsubspace"),
     "DPSGDFClassifier": (estimator, "dpsubspace"),
+    "DPPCA": (pca, "dpsubspace"),
     "torch.func": (torch_func, "torch"),
     "opacus ghost": (opacus_ghost, "opacus"),
     "opacus ghost, gathered": (opacus_ghost_gathered, "opacus"),

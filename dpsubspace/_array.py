@@ -29,6 +29,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 __all__ = [
+    "CHUNK_ENTRIES",
     "EPS",
     "Array",
     "Total",
@@ -63,7 +64,7 @@ _BLOCK = 128
 _CHUNK, _CHUNK_GPU = 1 << 12, 1 << 16
 
 # Temporaries in float64 of a chunk have at most this many entries (4 MiB).
-_CHUNK_ENTRIES = 1 << 19
+CHUNK_ENTRIES = 1 << 19
 
 
 # Namespaces and devices ---------------------------------------------------------------------
@@ -220,18 +221,19 @@ def chunk_map(x: Array, n_chunks: int) -> Iterator[Callable[..., Iterator[Any]]]
 def row_norms(X: Array) -> Array:
     """Euclidean norms of the rows of `X` in float64, never too small.
 
-    Each row is divided by its largest entry first: rows of 1e300 and of 1e-300 get their
-    norm and not inf or 0.
+    Each row of float64 is divided by its largest entry first: rows of 1e300 and of 1e-300 get
+    their norm and not inf or 0. Squares of float32 are within the range of float64.
     """
     if sparse.issparse(X):
         return _sparse_row_norms(X)
     xp = namespace(X)
     parts = []
-    for rows in slices(X.shape[0], max(1, _CHUNK_ENTRIES // X.shape[1])):
-        block = xp.astype(X[rows, :], xp.float64)
-        largest = xp.max(xp.abs(block), axis=1)
-        unit = xp.where(largest > 0, largest, xp.ones_like(largest))
-        block = block / unit[:, None]
+    for rows in slices(X.shape[0], max(1, CHUNK_ENTRIES // X.shape[1])):
+        block, unit = xp.astype(X[rows, :], xp.float64), 1.0
+        if X.dtype == xp.float64:
+            largest = xp.max(xp.abs(block), axis=1)
+            unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+            block = block / unit[:, None]
         # Rounded up by more than a sum of d squares, in any order, can lose.
         parts.append(unit * xp.sqrt(xp.sum(block * block, axis=1)) * (1 + X.shape[1] * EPS))
     return xp.concat(parts)
@@ -279,13 +281,17 @@ def row_product(X: Array, R: Array) -> Array:
     return total.T
 
 
-def gram(X: Array, block: int) -> Array:
-    """X^T X in float64, for the rows of one chunk; `block` of them in the dtype of `X`."""
+def gram(X: Array, block: int, total: Array = None) -> Array:
+    """X^T X in float64, for the rows of one chunk; `block` of them in the dtype of `X`.
+
+    Added to `total`, in place, where that is given.
+    """
     xp = namespace(X)
     step = X.shape[0] if X.dtype == xp.float64 else block
-    parts = [X[rows, :] for rows in slices(X.shape[0], step)]
-    total = xp.zeros((X.shape[1], X.shape[1]), dtype=xp.float64, device=device(X))
-    for part in parts:
+    if total is None:
+        total = xp.zeros((X.shape[1], X.shape[1]), dtype=xp.float64, device=device(X))
+    for rows in slices(X.shape[0], step):
+        part = X[rows, :]
         total += part.T @ part
     return total
 

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsubspace._array import (
+    CHUNK_ENTRIES,
     EPS,
     Array,
     as_like,
@@ -60,6 +61,7 @@ class Features:
         self.shift: Shift | None = None
         self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
         self.shrink: Array | None = None
+        self._distances: Array | None = None
         self.dtype = X.dtype  # in which rows are used
         # Least norm of shifted features that is reported, over their length before the shift.
         self.floor = 0.25 if self._eps > 1e-10 else 1e-3
@@ -67,7 +69,7 @@ class Features:
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
         other = copy.copy(self)
-        other.shift, other.shrink = shift, None
+        other.shift, other.shrink, other._distances = shift, None, None
         other.radius, other.zoom, other.only_formed = float("inf"), 1.0, False
         return other
 
@@ -89,22 +91,26 @@ class Features:
             then grows with the length before the shift over the radius; otherwise it would
             grow without bound where a row nearly equals the mean (see :meth:`norms`).
         """
-        other = self.shifted(self.shift)
+        other = copy.copy(self)
+        other.radius, other.zoom, other.shrink = float("inf"), 1.0, None
         share = radius / self.bound if self.bound < float("inf") else 1.0
-        if share < (0.02 if formed else 0.5) and self._eps > EPS:
-            other.dtype = namespace(self.factors).float64
+        reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
+        formed = formed and self.shift is not None
+        if (radius < 0.02 * reach if formed else share < 0.5) and self._eps > EPS:
+            other.dtype, other._distances = namespace(self.factors).float64, None
             # Chunks are copies then, which should stay small however wide they are.
             other.chunk = min(self.chunk, chunk_rows(self.X, max(1, _WIDE // self.width)))
-        if formed and self.shift is not None:
-            norms = other.distances()
-            longer = 2 + 2 * (self.bound + float(np.linalg.norm(self.shift.mean))) / radius
+        if formed:
+            norms, longer = other.distances(), 2 + 2 * reach / radius
         else:
             other.floor = min(other.floor, max(share / 4, 1e-6))
             # The parts of a term are up to 1 / floor times as long as it, and round like that.
             norms, longer = other.norms(), 1 / other.floor
         xp = namespace(norms)
+        # Where rounding is all that a shift would leave, nothing is left.
+        margin = max(0.0, 1 - 16 * other._eps * longer)
         other.radius, other.zoom, other.only_formed = radius, zoom, formed
-        other.shrink = (1 - 16 * other._eps * longer) * zoom * radius / xp.clip(norms, min=radius)
+        other.shrink = margin * zoom * radius / xp.clip(norms, min=radius)
         return other
 
     def unscaled(self, params: np.ndarray) -> np.ndarray:
@@ -166,8 +172,15 @@ class Features:
         """Norms of the features before they are shrunk, however small, in float64, (n,)."""
         if self.shift is None:
             return self.lengths
-        parts = [self.at(rows).norms(self.lengths[rows]) for rows in self.chunks()]
-        return namespace(self.lengths).concat(parts)
+        if self._distances is None:
+            step = self.chunk
+            if not sparse.issparse(self.X):
+                step = min(step, max(1, CHUNK_ENTRIES // self.X.shape[1]))
+            parts = [
+                self.at(rows).norms(self.lengths[rows]) for rows in slices(self.n_samples, step)
+            ]
+            self._distances = namespace(self.lengths).concat(parts)
+        return self._distances
 
     @property
     def _eps(self) -> float:
@@ -240,7 +253,7 @@ class FeatureBlock:
 
     def scores(self, params: Array) -> Array:
         """Features times `params` of shape (width, c): (k, c)."""
-        d = self.X.shape[1]
+        xp, d = namespace(self.scale), self.X.shape[1]
         weights = params[:d, :]
         if sparse.issparse(self.X):
             scores = self.X @ weights
@@ -249,6 +262,9 @@ class FeatureBlock:
         if self.bias is not None:
             scores += as_like(self.bias * params[d, :], scores)
         scores *= self.scale[:, None]
+        out = self.scale == 0  # rows out of range, whose products may be as well
+        if bool(xp.any(out)):
+            scores = xp.where(out[:, None], xp.zeros_like(scores), scores)
         if self.shift is not None:
             mean = as_like(self.shift.mean, params)
             offset = -(mean @ params[: mean.shape[0], :])
@@ -297,12 +313,12 @@ class FeatureBlock:
         if len(entries) > 1:
             rows = xp.concat(entries, axis=1)
         if self.shift is not None:
-            rows = rows - as_like(self.shift.mean, rows)[None, :]
+            rows -= as_like(self.shift.mean, rows)[None, :]
             if self.shift.constant is not None:
                 constant = xp.full_like(rows[:, :1], self.shift.constant)
                 rows = xp.concat([rows, constant], axis=1)
         if self.shrink is not None:
-            rows = rows * as_like(self.shrink, rows)[:, None]
+            rows *= as_like(self.shrink, rows)[:, None]
         return rows
 
     def norms(self, lengths: Array) -> Array:

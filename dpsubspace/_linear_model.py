@@ -215,14 +215,17 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         present: np.ndarray | None,
     ) -> Trained:
         """Train on checked rows and targets, after setting ``privacy_`` and before any other."""
-        loss = self._losses[self.loss]
+        # Callbacks and hooks may change parameters: from here on they are read from a copy, so
+        # that nothing the noise depends on can differ from what is charged.
+        fixed = copy.copy(self)
+        loss = fixed._losses[fixed.loss]
         n_samples, n_features = X.shape
         n_outputs = loss.n_outputs(n_targets)
-        where = check_device(self.device)
-        noise = as_noise(self.random_state)
+        where = check_device(fixed.device)
+        noise = as_noise(fixed.random_state)
         sizes = Sizes(n_samples, n_features, n_outputs)
-        budget = self._budget(sizes)
-        guarantee = self._target().guarantee(
+        budget = fixed._budget(sizes)
+        guarantee = fixed._target().guarantee(
             budget.event,
             noise=noise,
             n_samples=n_samples,
@@ -230,10 +233,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             public=public,
             unit=self.privacy_unit,
         )
-        self._warn(guarantee, budget, sizes)
-        # Callbacks may change parameters: from here on they are read from a copy, so that
-        # nothing the noise depends on can differ from what is charged.
-        fixed = copy.copy(self)
+        fixed._warn(guarantee, budget, sizes)
         with plain_arithmetic(where):
             X, targets, present = (on_device(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()

@@ -114,6 +114,7 @@ def noisy_mean(
     neighboring_relation: str,
     present: Array | None = None,
     public: np.ndarray | None = None,
+    beyond: float = 0.0,
 ) -> np.ndarray:
     """Release the mean of bounded rows, in float64, shrunk towards zero or a public mean.
 
@@ -133,6 +134,9 @@ def noisy_mean(
         False makes a record a null record, which contributes exactly zero.
     public : ndarray of shape (m, width), optional
         Public rows, bounded alike.
+    beyond : float, default=0.0
+        Standard deviations by which the square of the noisy mean must exceed that of noise;
+        the mean is taken to be zero where it does not. 0 only shrinks.
 
     Notes
     -----
@@ -151,6 +155,8 @@ def noisy_mean(
         return _between(noisy / features.n_samples, variance / features.n_samples**2, public)
     excess = max(0, len(noisy) - 2) * variance
     square = float(noisy @ noisy)
+    if beyond > 0 and square <= (len(noisy) + beyond * math.sqrt(2 * len(noisy))) * variance:
+        return np.zeros_like(noisy)
     shrinkage = max(0.0, 1 - excess / square) if square > 0 else 0.0
     return shrinkage * noisy / features.n_samples
 
@@ -285,7 +291,10 @@ def recentred_mean(
         about.distances(), norm_bound, counts, **options("coarse radius"), **radius
     )
     about = about.clipped(near, formed=True)
-    return coarse + noisy_mean(about, near, multipliers["mean"], **options("mean"))
+    # A mean that public rows know well is not moved by what may be noise.
+    beyond = 0.0 if public is None else 2.0
+    move = noisy_mean(about, near, multipliers["mean"], beyond=beyond, **options("mean"))
+    return coarse + move
 
 
 def _count(records: np.ndarray) -> BoundedSum:

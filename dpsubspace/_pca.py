@@ -141,14 +141,15 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     Notes
     -----
-    Released, with rows clipped to the bound c: where ``data_norm=None``, noisy counts of
-    row norms (a record is in one cell); for the mean, the sum of rows, of sensitivity
-    c (``"zero_out"``) or 2c (``"replace_one"``); for the radius, six noisy counts of
-    distances from that mean, and their sum of squares; for the subspace, the second moment of
-    rows of norm at most the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in
-    Frobenius norm, whatever the number of components. "power" releases four products
-    of that moment with a basis instead, which move by no more, and the moment within
-    the subspace. "bingham" releases directions of a bounded range of privacy loss, and a
+    Released, with rows clipped to the bound c: where ``data_norm=None``, twenty noisy counts
+    of row norms (a record is in one cell each); for the mean, the sum of rows, of sensitivity
+    c (``"zero_out"``) or 2c (``"replace_one"``), six noisy counts of distances from it and the
+    sum of rows near it; for the radius, six counts of distances from the mean that this
+    makes, and their sum of squares; for the subspace, the second moment of rows of norm at most
+    the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the
+    number of components. "gaussian" has one sum for the mean and c for r. "power" releases two
+    to six products of that moment with a basis instead, which move by no more, and the moment
+    within the subspace. "bingham" releases directions of a bounded range of privacy loss, and a
     Laplace sum. Event: all of these Gaussian mechanisms, calibrated together and exactly,
     never above `epsilon`. The unit is one row. Assumed public: the numbers of rows and
     features, `data_norm`, `X_public` and all parameters.
@@ -335,19 +336,20 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
-        self._check_parameters()
+        fixed = copy.copy(self)  # what runs is what is charged, whatever happens to parameters
+        fixed._check_parameters()
         X = check_rows(self, X, reset=True)
         public = check_public_rows(self, X, X_public)
         n_samples, n_features = X.shape
-        where = check_device(self.device)
-        noise = as_noise(self.random_state)
-        k = self._n_components(n_samples, n_features)
-        mechanism = self._mechanism(n_features)
+        where = check_device(fixed.device)
+        noise = as_noise(fixed.random_state)
+        k = fixed._n_components(n_samples, n_features)
+        mechanism = fixed._mechanism(n_features)
         _check_memory(mechanism, n_features, k, bool(public))
-        split = self._split(n_samples, n_features)
-        known = [] if self.data_norm is None else [f"bound on row norms ({self.data_norm:g})"]
+        split = fixed._split(n_samples, n_features)
+        known = [] if fixed.data_norm is None else [f"bound on row norms ({fixed.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
-        guarantee = self._target().guarantee(
+        guarantee = fixed._target().guarantee(
             split.event,
             noise=noise,
             n_samples=n_samples,
@@ -355,15 +357,15 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             public=tuple(known),
             unit=self.privacy_unit,
         )
-        self._warn(mechanism, split, (n_samples, n_features), guarantee.delta)
-        fixed = copy.copy(self)
+        fixed._warn(mechanism, split, (n_samples, n_features), guarantee.delta)
         with plain_arithmetic(where):
             X, present = on_device(X, where), on_device(present, where)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-            releases = _Releases(split.multipliers, noise, self.neighboring_relation, present)
-            rows, data_norm, mean = fixed._rows(X, public, mechanism, releases)
+            releases = _Releases(split.multipliers, noise, fixed.neighboring_relation, present)
+            rows, unit, mean = fixed._rows(X, public, mechanism, releases)
             spectrum = mechanism(rows, k, split.multipliers)
-        self._store(spectrum, mean, data_norm, n_samples)
+        k = fixed._kept(spectrum)
+        self._store(spectrum, k, mean, unit, n_samples)
         return self
 
     def _rows(
@@ -372,8 +374,10 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         public: tuple[np.ndarray, ...],
         mechanism: Mechanism,
         releases: _Releases,
-    ) -> tuple[Rows, float, np.ndarray]:
-        """Bounded rows, the bound on their norms, and the mean.
+    ) -> tuple[Rows, float, np.ndarray | None]:
+        """Bounded rows in units of the bound on their norms, that bound, and their mean.
+
+        In these units nothing overflows, whatever the bound is.
 
         Notes
         -----
@@ -388,12 +392,10 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             found = releases.of(noisy_quantiles, "norms", norms, np.array([level]))
             # A place of the search stands for an octave over 4,096.
             bound = max(1.001 * float(found[0, 0]), 2.0**-40)
-        row_map = RowMap(norm="clip", data_norm=float(bound))
+        row_map = RowMap(norm="ball", data_norm=float(bound))
         features = Features(X, row_map, self.microbatch_size)
-        radius, spread, shift = float(bound), None, None
         shown = [Features(rows.astype(np.float64), row_map) for rows in public]
-
-        private = self._target().private
+        private, radius, spread, shift = self._target().private, 1.0, None, None
         if self.centered or mechanism.recentres:
             known = {"public": _formed(shown)}
             if private and mechanism.recentres:
@@ -401,12 +403,12 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
                 distances = features.shifted(Shift(mean, None)).distances()
-                quartile = releases.of(noisy_radius, "radius", distances, 2 * radius, **_NEAR)
+                quartile = releases.of(noisy_radius, "radius", distances, 2.0, **_NEAR)
                 radius = quartile / math.sqrt(2)
                 spread = releases.of(noisy_spread, "spread", distances, 4 * radius)
             else:
                 mean = releases.of(noisy_mean, "mean", features, radius, **known)
-                radius *= 1 if private else 2
+                radius = 1.0 if private else 2.0
             shift = Shift(mean, None)
             features = features.shifted(shift).clipped(radius, formed=mechanism.forms_rows)
             shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
@@ -420,26 +422,32 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             offset=None if shift is None or self.centered else shift.mean,
             public=_formed(shown),
         )
-        return rows, float(bound), np.zeros(X.shape[1]) if shift is None else shift.mean
+        return rows, float(bound), shift.mean if shift is not None and self.centered else None
 
-    def _store(self, spectrum: Spectrum, mean: np.ndarray, bound: float, n_samples: int) -> None:
-        """Set what is released, in the terms of scikit-learn's PCA."""
-        k, d = spectrum.components.shape
-        if self._fraction is not None:
-            enough = np.cumsum(spectrum.energies) >= self._fraction * spectrum.total * (1 - 1e-12)
-            k = int(np.argmax(enough)) + 1 if enough.any() else d
+    def _kept(self, spectrum: Spectrum) -> int:
+        """Components that are kept of those that were released."""
+        if self._fraction is None:
+            return len(spectrum.components)
+        enough = np.cumsum(spectrum.energies) >= self._fraction * spectrum.total * (1 - 1e-12)
+        return int(np.argmax(enough)) + 1 if enough.any() else len(spectrum.components)
+
+    def _store(
+        self, spectrum: Spectrum, k: int, mean: np.ndarray | None, unit: float, n_samples: int
+    ) -> None:
+        """Set what is released, in the terms of scikit-learn's PCA and the units of the rows."""
+        d = spectrum.components.shape[1]
         components, energies = spectrum.components[:k], spectrum.energies[:k]
         largest = np.abs(components).argmax(axis=1)
         signs = np.sign(components[np.arange(k), largest])
         self.n_components_ = k
         self.n_samples_ = n_samples
-        self.data_norm_ = bound
-        self.mean_ = mean if self.centered else np.zeros(d)
-        self.explained_variance_ = energies
+        self.data_norm_ = unit
+        self.mean_ = np.zeros(d) if mean is None else unit * mean
+        self.explained_variance_ = unit**2 * energies
         total = spectrum.total if spectrum.total > 0 else 1.0
         self.explained_variance_ratio_ = energies / total
         left = max(0.0, spectrum.total - float(energies.sum()))
-        self.noise_variance_ = left / (d - k) if k < d else 0.0
+        self.noise_variance_ = unit**2 * left / (d - k) if k < d else 0.0
         self.components_ = components * np.where(signs == 0, 1.0, signs)[:, None]  # last
 
     def _axes(self, dtype: np.dtype) -> np.ndarray:

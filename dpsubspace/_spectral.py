@@ -24,6 +24,7 @@ from dpsubspace._array import (
     eps_of,
     gram,
     namespace,
+    slices,
     sum_slack,
     to_numpy,
 )
@@ -45,6 +46,9 @@ __all__ = ["MECHANISMS", "Mechanism", "Rows", "Spectrum", "released_moment"]
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
 _BLOCK = 256
+
+# Rows of which the moments of blocks are added up in float64 before sums are compensated.
+_SPAN = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -127,13 +131,17 @@ def second_moment(rows: Rows) -> BoundedSum:
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
     features, total, eps = rows.features, Total(), EPS
-    for chunk in features.chunks():
-        block = features.at(chunk).formed()
-        if rows.present is not None:
-            block = as_like(rows.present[chunk], block)[:, None] * block
-        eps = eps_of(block)
-        total.add(gram(block, _BLOCK))
-    slack = sum_slack(features.n_samples, eps, features.chunk, _BLOCK)
+    chunks, together = features.chunks(), max(1, _SPAN // features.chunk)
+    for some in slices(len(chunks), together):
+        part = None
+        for chunk in chunks[some]:
+            block = features.at(chunk).formed()
+            if rows.present is not None:
+                block = as_like(rows.present[chunk], block)[:, None] * block
+            eps = eps_of(block)
+            part = gram(block, _BLOCK, part)
+        total.add(part)
+    slack = sum_slack(features.n_samples, eps, together * features.chunk, _BLOCK)
     return gram_sum(to_numpy(total.value), rows.norm_bound, slack)
 
 
@@ -155,7 +163,7 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     norm is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding
     cannot make it longer. Replacing a record moves the sum by
     ``(phi phi^T - psi psi^T) B``, which is no longer than the first factor: ``sqrt(2) c^2``, by
-    the proof of :func:`second_moment`, and twice the rounding of ``B^T phi`` more.
+    the proof of :func:`~dpsubspace._noise.gram_sum`, and twice the rounding of ``B^T phi`` more.
     """
     features, total = rows.features, DisjointTotal()
     k, like = basis.shape[1], features.lengths
@@ -172,7 +180,8 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
             total.add(bounded)
     summed = total.bounded_sum()
     eps = max(EPS, eps_of(features.X))
-    rounding = 2 * (math.sqrt(k) * (features.width + 8) + 8) * eps
+    longer = 1.0 if features.shift is None else 1 + 2 / features.floor  # than a feature, its parts
+    rounding = 2 * (math.sqrt(k) * (features.width + 8) + 8) * eps * longer
     return BoundedSum(
         summed.value,
         summed.norm_bound,
@@ -211,10 +220,10 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     for chunk in features.chunks():
         z = xp.astype(features.at(chunk).scores(params), xp.float64)
         lengths = norms[chunk]
-        absent = ~xp.isfinite(lengths)
+        absent = ~(xp.isfinite(lengths) & xp.all(xp.isfinite(z), axis=1))
+        z = xp.where(absent[:, None], xp.zeros_like(z), z)
         squares = xp.where(absent, xp.zeros_like(lengths), xp.clip(lengths, max=c)) ** 2
         inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
-        z = xp.where(absent[:, None], xp.zeros_like(z), z)
         z = z * xp.where(inside > c**2, c / xp.sqrt(xp.clip(inside, min=c**2)), 1.0)[:, None]
         left = xp.clip(squares - inside, min=0.0)
         total.add(xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]]))
