@@ -82,6 +82,11 @@ def test_rows_beyond_the_range_of_their_dtype_count_as_zeros(dtype, limit):
     np.testing.assert_allclose(np.linalg.norm(rows[1:], axis=1), 1.0, rtol=1e-5)
 
 
+def test_bounds_where_numbers_have_few_digits_leave_nothing():
+    rows = mapped(np.full((2, 3), 1e-44, np.float32), norm="clip", data_norm=1e-44)
+    assert not rows.any()
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("constant", [None, 0.3])
 @given(
