@@ -71,7 +71,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     ----------
     n_components : int, float or None, default=None
         Number of components; a share in (0, 1) of the released variance, of which as few
-        components are kept as explain it; None keeps ``min(n_samples, n_features)``. With
+        components are kept as explain it (those that stand out of the noise, with a warning,
+        where these explain less); None keeps ``min(n_samples, n_features)``. With
         one release of all eigenvalues ("adaptive", "gaussian") any number costs the same.
     epsilon : float, default=1.0
         Privacy budget, from 1e-4 to 1e6, for everything that is released. ``float("inf")``
@@ -89,8 +90,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         ``centered=False``). "gaussian" takes those of the noisy second moment of rows
         clipped to `data_norm` (Analyze Gauss). "power" finds few components of
         many columns by power iteration, without a square matrix. "bingham" draws one
-        direction after another without any delta, for ``centered=False`` and a public
-        `data_norm`; it costs more. "auto" is "adaptive" up to 4,096 columns and "power" beyond.
+        direction after another, each paid for, so that few should be asked for; with
+        ``delta=0`` it spends no delta. It needs ``centered=False`` and a public `data_norm`.
+        "auto" is "adaptive" up to 4,096 columns and "power" beyond.
     centered : bool, default=True
         Whether components are those of rows less their private mean, as in scikit-learn, or
         of rows as they are.
@@ -113,7 +115,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         Orthonormal directions, that of the largest variance first, the largest entry of
         each positive.
     explained_variance_ : ndarray of shape (n_components_,)
-        Variance along each, less what noise adds to it; 0 where noise hides it.
+        Variance along each, less what noise adds to it; 0 where noise hides it. Of normal
+        rows about right, of rows with heavy tails too low.
     explained_variance_ratio_ : ndarray of shape (n_components_,)
         Share of the released total variance.
     mean_ : ndarray of shape (n_features,)
@@ -144,7 +147,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     Released, with rows clipped to the bound c: where ``data_norm=None``, twenty noisy counts
     of row norms (a record is in one cell each); for the mean, the sum of rows, of sensitivity
     c (``"zero_out"``) or 2c (``"replace_one"``), six noisy counts of distances from it and the
-    sum of rows near it; for the radius, six counts of distances from the mean that this
+    sum of rows near it; for the radius, twelve counts of distances from the mean that this
     makes, and their sum of squares; for the subspace, the second moment of rows of norm at most
     the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the
     number of components. "gaussian" has one sum for the mean and c for r. "power" releases two
@@ -156,8 +159,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     Clipping to a radius near the shortest rows keeps directions and forgets lengths, as
     spherical principal components do: for rows that are spread alike in all directions from
-    their mean but for scale, the components are the same. Variances are scaled back to the
-    released mean square distance.
+    their mean but for scale, the components are the same. Variances are computed back from
+    those of directions as if rows were normal, and scaled to the released mean square
+    distance, in which rows beyond twice the ninth decile of distances count as at it.
 
     ``X_public`` rows are mapped alike. Their second moment is public, and is combined
     with the released one. ``transform`` releases nothing: coordinates of private
@@ -405,7 +409,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
                 distances = features.shifted(Shift(mean, None)).distances()
                 quartile = releases.of(noisy_radius, "radius", distances, 2.0, **_NEAR)
                 radius = quartile / math.sqrt(2)
-                spread = releases.of(noisy_spread, "spread", distances, 4 * radius)
+                far = releases.of(noisy_radius, "far", distances, 2.0, within=0.9, margin=0.0)
+                spread = releases.of(noisy_spread, "spread", distances, 2 * far)
             else:
                 mean = releases.of(noisy_mean, "mean", features, radius, **known)
                 radius = 1.0 if private else 2.0
@@ -428,8 +433,18 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         """Components that are kept of those that were released."""
         if self._fraction is None:
             return len(spectrum.components)
-        enough = np.cumsum(spectrum.energies) >= self._fraction * spectrum.total * (1 - 1e-12)
-        return int(np.argmax(enough)) + 1 if enough.any() else len(spectrum.components)
+        explained = np.cumsum(spectrum.energies) / (spectrum.total or 1.0)
+        enough = explained >= self._fraction * (1 - 1e-12)
+        if enough.any():
+            return int(np.argmax(enough)) + 1
+        k = max(1, int(np.count_nonzero(spectrum.energies)))
+        warnings.warn(
+            f"`n_components`={self.n_components} of the variance cannot be told from noise: the"
+            f" {k} components that stand out of it explain {explained[-1]:.2g}, and are kept.",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+        return k
 
     def _store(
         self, spectrum: Spectrum, k: int, mean: np.ndarray | None, unit: float, n_samples: int
@@ -448,6 +463,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self.explained_variance_ratio_ = energies / total
         left = max(0.0, spectrum.total - float(energies.sum()))
         self.noise_variance_ = unit**2 * left / (d - k) if k < d else 0.0
+        hidden = d - np.count_nonzero(energies)  # also of components that are kept
+        self._hidden_variance = unit**2 * left / hidden if hidden else 0.0
         self.components_ = components * np.where(signs == 0, 1.0, signs)[:, None]  # last
 
     def _axes(self, dtype: np.dtype) -> np.ndarray:
@@ -457,9 +474,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     def _scale(self) -> np.ndarray:
         """Standard deviation along each component; that of the rest where noise hides it."""
-        variances = self.explained_variance_
-        rest = self.noise_variance_ if self.noise_variance_ > 0 else 1.0
-        return np.sqrt(np.where(variances > 0, variances, rest))
+        variances, hidden = self.explained_variance_, self._hidden_variance
+        return np.sqrt(np.where(variances > 0, variances, hidden if hidden > 0 else 1.0))
 
     # Parameters -----------------------------------------------------------------------------
 
@@ -476,7 +492,13 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         chosen = MECHANISMS.get(self.mechanism)
         if self.epsilon is None:
             raise ValueError("`epsilon` must be a number, got None.")
-        self._target().check(pure=chosen is not None and chosen.pure)
+        pure = chosen is not None and chosen.pure
+        if self.delta == 0 and not pure:
+            raise ValueError(
+                f"`delta`=0 needs mechanism='bingham', centered=False, a public `data_norm` and few"
+                f" components, got mechanism={self.mechanism!r}. Or use delta='auto'."
+            )
+        self._target().check(pure=pure)
         check_bool("centered", self.centered)
         check_bool("whiten", self.whiten)
         if chosen is not None and chosen.pure and (self.centered or self.data_norm is None):
@@ -499,7 +521,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     def _n_components(self, n_samples: int | None, n_features: int) -> int:
         """Components to release; all of them where a share of the variance is asked for."""
         if self._fraction is not None:
-            if not self._mechanism(n_features).forms_rows:
+            mechanism = self._mechanism(n_features)
+            if mechanism.pure or not mechanism.forms_rows:
                 raise ValueError(
                     f"`n_components`={self.n_components} is a share of the variance, which"
                     f" mechanism={self.mechanism!r} does not know for {n_features} columns. Give"
@@ -535,6 +558,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             before["coarse radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
             before["mean"] = (_FINE_SHARE, 1)
             before["radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
+            before["far"] = (_RADIUS_SHARE, RADIUS_COUNTS)
             before["spread"] = (_SPREAD_SHARE, 1)
         rest = 1 - sum(share for share, _ in before.values())
         k = self.n_components if isinstance(self.n_components, Integral) else None

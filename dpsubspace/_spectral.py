@@ -490,23 +490,52 @@ def _spectrum(moment: np.ndarray, scale: float, rows: Rows, k: int, trace: float
     What clipping took from the lengths of the rows is given back to the energies, and not
     to the moment: its noise would grow along.
     """
-    stretch = 1.0
-    if rows.spread is not None and trace > 0:
-        stretch = max(1.0, rows.spread / trace)
-    trace *= stretch
     p = len(moment)
     if rows.public is not None:
         moment, scale = _with_public(moment, scale, rows.public), 0.0
     offset = np.zeros(p) if rows.offset is None else rows.offset
-    if rows.offset is not None:
-        moment = moment + np.outer(offset, offset)
-        trace += float(offset @ offset)
+    moment = moment + np.outer(offset, offset)
     subset = (p - k, p - 1) if 4 * k < p else None
     values, vectors = linalg.eigh(moment, subset_by_index=subset)
     vectors = vectors[:, ::-1][:, :k]
     energies = np.maximum(_without_noise(values[::-1][:k], scale, p), 0.0)
-    energies = energies + (stretch - 1) * np.maximum(energies - (offset @ vectors) ** 2, 0.0)
-    return Spectrum(vectors.T, energies, max(trace, float(energies.sum())))
+    if rows.spread is not None:
+        common = np.minimum(energies, (offset @ vectors) ** 2)
+        shape = _of_directions(energies - common, trace, rows.features.width)
+        energies = common + max(rows.spread, 0.0) * shape
+        trace = rows.spread
+    total = trace + float(offset @ offset)
+    return Spectrum(vectors.T, energies, max(total, float(energies.sum())))
+
+
+def _of_directions(energies: np.ndarray, trace: float, p: int) -> np.ndarray:
+    """Shares of the variance along axes, from those of rows that were shrunk to one length.
+
+    Unit vectors in the directions of normal rows with variances t_j, which add up to 1, have the
+    energies ``t_j E[z_j^2 / sum_i t_i z_i^2]`` for standard normal z: nearer to each other than
+    the variances are, and the more so the fewer axes there are. This is solved for t by
+    iteration (Duerre, Vogel, Fried, 2015, of spatial sign covariance matrices). What lies
+    along no known axis is taken to be spread over the others evenly.
+    """
+    total = max(trace, float(energies.sum()))
+    if total <= 0:
+        return np.zeros_like(energies)
+    k, shares = len(energies), energies / total
+    others = max(p - k, 0)
+    rest = max(0.0, 1 - float(shares.sum())) / others if others else 0.0
+    seen = np.append(shares, rest)
+    count = np.append(np.ones(k), others)
+    # E[z_j^2 / S] is the integral of exp(-u S) z_j^2 over u > 0, here with u = e^x.
+    u = np.exp(np.linspace(-12.0, 30.0, 400))
+    step, t = 42.0 / 399, np.maximum(seen, 1e-12)
+    for _ in range(200):
+        t = t / (count @ t)
+        logs = np.log1p(2 * np.outer(u, t))
+        weight = u * np.exp(-0.5 * logs @ count) * step
+        expected = weight @ np.exp(-logs)
+        t = np.where(seen > 0, seen / expected, 0.0) if seen.any() else t
+    t = t / max(count @ t, 1e-300)
+    return t[:k]
 
 
 def _without_noise(values: np.ndarray, scale: float, p: int) -> np.ndarray:
