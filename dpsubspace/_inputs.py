@@ -97,15 +97,17 @@ def check_bounds(
         low, high = (end.astype(np.float64) for end in ends if end.dtype != np.bool_)
     except (TypeError, ValueError):
         low = high = np.asarray(np.nan)
-    sizes = {low.size, high.size} - {1}
+    sizes = {end.size for end in (low, high) if end.ndim}
     fits = max(low.ndim, high.ndim) <= 1 and len(sizes) <= 1
     if n_columns is not None:
         fits = fits and sizes <= {n_columns}
+    if isinstance(value, list) and value and all(np.shape(pair) == (2,) for pair in value):
+        fits = False  # a pair a column, which two columns would take for the lows and the highs
     bounded = bool((np.abs(np.append(low, high)) <= 1e50).all())  # never true of NaN
     if not (fits and bounded and (low < high).all()):
         raise ValueError(
-            f"`{name}` must be (low, high) with low < high: two finite numbers, or two arrays of"
-            f" one number a {column}, got {value!r}."
+            f"`{name}` must be a tuple (low, high) with low < high: two finite numbers, or two"
+            f" arrays of one number a {column} (not a pair for each), got {value!r}."
         )
 
 
@@ -193,7 +195,8 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> 
         message = str(error)
     except TypeError as error:
         message = str(error)
-        if "NA is ambiguous" not in message:
+        known = ("NA is ambiguous", "promoted", "Cannot cast")
+        if not any(word in message for word in known):
             raise
     # Raised out here, so that no chained exception carries the entry either.
     raise ValueError(_without_values(X, message))
@@ -232,7 +235,7 @@ def _without_values(X: Any, message: str) -> str:
         )
     if message.startswith("Input y contains NaN") or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
-    if "convert" in message or "promoted" in message:
+    if any(word in message for word in ("convert", "promoted", "Cannot cast")):
         dtypes = getattr(X, "dtypes", None)
         bad = [] if dtypes is None else [str(n) for n, t in dtypes.items() if not _numeric(t)]
         return (

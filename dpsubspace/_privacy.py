@@ -816,7 +816,7 @@ class PrivacyLedger:
 
         Parameters
         ----------
-        event : DpEvent or PrivacyGuarantee
+        event : DpEvent, PrivacyGuarantee or Released
             What ran or is about to run on the records of this ledger.
         label : str, default=""
             Name of the entry in the ledger's printed form.
@@ -836,6 +836,7 @@ class PrivacyLedger:
 
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
+        event = getattr(event, "privacy", event)  # what a private function returned
         if isinstance(event, PrivacyGuarantee):
             known = event.secure or already_released
             if not is_free(event.event):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._inputs import (
@@ -53,6 +53,12 @@ __all__ = ["BoundedScaler"]
 # before a search is given up: from cancer (398 rows, 30 columns) and census data (5,000 and
 # 32,561 rows, 5 columns) before a classifier, at epsilon 0.1 to 6.
 _LEVEL, _HIDDEN = 0.01, 0.25
+
+# Share of the rows that noise may hide at either end without a warning.
+_WORTH_TELLING = 0.1
+
+# Bounds nearer to 0 than this are 0: a search that ends beside a heap of zeros ends anywhere.
+_ZERO = 2.0**-40
 
 # Rows are made shorter than their bound by this, more than float32 rounds.
 _ROUNDING = 1e-6
@@ -258,7 +264,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
                 "row_norm='l2' forgets the length of each row and cannot be undone: fit with"
                 " row_norm='ball' or None."
             )
-        X = _dense(self, X, reset=False)
+        # Transformed rows may have lost their names, or have others.
+        X = _dense(self, X.to_numpy() if hasattr(X, "to_numpy") else X, reset=None)
         middle, half = _middle_and_half(self.data_min_, self.data_max_)
         return ((X - self._middle) / self._half_range * half + middle).astype(X.dtype, copy=False)
 
@@ -365,6 +372,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         if purchase.searched:
             levels = np.array([level, 1 - level])
             found = noisy_quantiles(X, levels, purchase.multiplier, **options)
+            found = np.where(np.abs(found) < _ZERO, 0.0, found)
             return found.min(axis=0), found.max(axis=0)
         return noisy_ranges(X, purchase.multiplier, per_octave=1, **options)[:2]
 
@@ -428,13 +436,22 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         return _Purchase(split.multipliers["bounds"], searched, split.event)
 
 
-def _dense(scaler: BoundedScaler, X: Any, *, reset: bool) -> np.ndarray:
-    """Rows of `X` as a float64 or float32 array."""
+def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None) -> np.ndarray:
+    """Rows of `X` as a float64 or float32 array; `reset` None looks at no names."""
     if sparse.issparse(X):
         raise ValueError(
             "sparse rows are not supported: scaling shifts columns, which would fill them. Use"
             " X.toarray(), or leave sparse rows to the row_norm or data_norm of the estimator."
         )
+    if reset is None:
+        X = check_rows(BaseEstimator(), X, reset=True, accept_sparse=False)
+        expected = len(scaler.data_min_)
+        if X.shape[1] != expected:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but BoundedScaler is expecting {expected} features"
+                " as input."
+            )
+        return X
     return check_rows(scaler, X, reset=reset, accept_sparse=False)
 
 
@@ -459,16 +476,18 @@ def _warn(
         return
     warn_about_delta(guarantee.delta, n_samples, stacklevel=4)
     if purchase.searched:
-        return
-    unit = math.sqrt(n_features) * (
-        math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
-    )
-    needed = 2 * count_above_noise(purchase.multiplier * unit, per_octave=1)
-    if n_samples < needed:
+        hidden = 2 * rank_noise(purchase.multiplier, n_features, 2, guarantee.neighboring_relation)
+    else:
+        relation = guarantee.neighboring_relation
+        unit = math.sqrt(n_features * (0.5 if relation == "replace_one" else 1.0))
+        hidden = count_above_noise(purchase.multiplier * unit, per_octave=1)
+    # Cells that stand out of the noise are rarely all but a few; ranks are as far off as that.
+    if hidden > (_WORTH_TELLING if purchase.searched else 0.5) * n_samples:
         warnings.warn(
-            f"the noise of the counts that bounds are read from hides {n_samples} rows: about"
-            f" {needed:.0f} are needed for {n_features} features. Give `bounds` from public"
-            " knowledge or public rows, or expect a poor scale.",
+            f"the noise of the counts that bounds are read from hides about {hidden:.0f} of"
+            f" {n_samples} rows at either end of each of {n_features} features: so many may lie"
+            " outside. Give `bounds` from public knowledge or public rows, or buy fewer features,"
+            " or use a larger epsilon.",
             PrivacyWarning,
             stacklevel=4,
         )

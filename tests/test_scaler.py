@@ -241,6 +241,7 @@ def test_every_release_of_a_fit_moves_within_its_bound(monkeypatch, relation, ep
         assert multiplier > 0
 
 
+@quiet
 @pytest.mark.parametrize("epsilon", [0.1, 2.0], ids=["histogram", "search"])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_noise_is_that_of_the_event(monkeypatch, relation, epsilon):
@@ -279,7 +280,7 @@ def test_cost_is_known_before_the_fit():
 def test_too_few_rows_warn_by_public_sizes():
     X = table(50)
     for rows in (X, -X, 0 * X):
-        with pytest.warns(PrivacyWarning, match=r"^the noise of .* hides 50 rows"):
+        with pytest.warns(PrivacyWarning, match=r"^the noise of .* of 50 rows"):
             BoundedScaler(epsilon=0.5).fit(rows)
 
 

@@ -120,8 +120,11 @@ CALLS = {
     "mean": (_statistics._mean, {"data_norm": 3.0, "bounds": None, "method": "recentre"}),
     "plain": (_statistics._mean, {"data_norm": 3.0, "bounds": None, "method": "gaussian"}),
     "free": (_statistics._mean, {"data_norm": None, "bounds": None, "method": "recentre"}),
-    "covariance": (_statistics._covariance, {"data_norm": 3.0, "centered": True}),
-    "free moment": (_statistics._covariance, {"data_norm": None, "centered": False}),
+    "covariance": (_statistics._covariance, {"data_norm": 3.0, "bounds": None, "centered": True}),
+    "free moment": (
+        _statistics._covariance,
+        {"data_norm": None, "bounds": None, "centered": False},
+    ),
     "box": (_statistics._mean, {"data_norm": None, "bounds": (-1, 4), "method": "recentre"}),
 }
 RELEASED = {"quantile": 20, "bounded quantile": 14, "mean": 22, "plain": 1, "free": 23, "box": 22}
@@ -309,6 +312,29 @@ def test_covariances_whatever_the_offset(as_rows, offset):
         assert np.linalg.eigvalsh(matrix).min() > -1e-9 * np.trace(matrix)
 
 
+def test_bounds_of_columns_keep_large_units_from_drowning_small_ones():
+    """Noise is in proportion to the range of each column, and means stay within it."""
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(50, 15, 5000), rng.lognormal(10, 1, 5000), rng.integers(0, 2, 5000)]
+    X, bounds = np.column_stack(columns), ([0, 0, 0], [110, 1e6, 1])
+    mean, _ = private_mean(X, bounds=bounds, epsilon=0.5, random_state=0)
+    assert (np.abs(mean - X.mean(axis=0)) < 0.02 * np.array(bounds[1])).all()
+    tiny, _ = private_mean(X[:200], bounds=bounds, epsilon=0.05, random_state=0)
+    assert (tiny >= 0).all() and (tiny <= bounds[1]).all()
+    found, _ = private_covariance(X, bounds=bounds, epsilon=2.0, random_state=0)
+    scale = np.outer(bounds[1], bounds[1])
+    assert (np.abs(found - np.cov(X.T)) < 0.02 * scale).all()
+    raw, _ = private_covariance(X, bounds=bounds, centered=False, epsilon=math.inf)
+    inside = np.clip(X, *bounds)
+    np.testing.assert_allclose(raw, inside.T @ inside / 5000, rtol=1e-9)
+
+
+@pytest.mark.parametrize("function", [private_mean, private_covariance])
+def test_a_bound_on_norms_that_noise_would_make_is_warned_of(function):
+    with pytest.warns(PrivacyWarning, match="^the noise of the counts that a bound"):
+        function(np.ones((3000, 2)), epsilon=0.01)
+
+
 def test_exact_covariances():
     X = np.random.default_rng(0).normal(3, 1, size=(50, 3))
     found = private_covariance(X, epsilon=math.inf).value
@@ -323,6 +349,13 @@ def test_a_covariance_that_is_mostly_noise_warns_by_public_sizes():
 
 
 # All of them ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [private_covariance, private_mean, private_quantile])
+def test_what_a_function_returns_can_be_charged(function):
+    book = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    book.charge(function(np.ones((4000, 2)), epsilon=0.5, delta=1e-5), "all of it")
+    assert 0.49 < book.epsilon() <= 0.5
 
 
 @pytest.mark.parametrize("function", [private_covariance, private_mean, private_quantile])
