@@ -579,11 +579,10 @@ class DPSGDFClassifier(_LinearClassifier):
     epsilon 1 and 1,000 rows in 20 columns that are 100 standard deviations from zero, the
     practical one learns next to nothing and the adaptive one nearly what can be learned
     (accuracy 0.39 and 0.84, of 0.857, in three classes). On thirteen real data sets at
-    epsilon 0.3, 1 and 3,
-    where public scaling had taken most of the offset, it gained 0.6 to 1.4 points on X-ray
-    images. Elsewhere, where "auto" takes it, it was within 0.1 points of the practical one
-    (once 0.35 above, within noise). Where rows are too few for a radius it lost up to 10
-    points. ``benchmarks/repro_adaptive.py`` has the table.
+    epsilon 0.3, 1 and 3, where public scaling had taken most of the offset, it gained 0.6 to
+    1.4 points on X-ray images. Elsewhere, where "auto" takes it, it was within 0.1 points
+    of the practical one (once 0.35 above, within noise). Where rows are too few for a radius
+    it lost up to 10 points. ``benchmarks/repro_adaptive.py`` has the table.
 
     References
     ----------
