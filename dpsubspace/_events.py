@@ -107,7 +107,9 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
             at = np.clip(at, x[j], x[j + 1])
             largest = np.maximum(largest, u + v / at + w * at)
         curve[cells:-cells] = largest / -math.expm1(-epsilon)
-    return step, np.minimum.accumulate(np.clip(curve[cells:-cells], 0.0, 1.0))
+    found = curve[cells:-cells]
+    found[:-1] += count * 1e-15 / epsilon  # differences of about epsilon lose that many digits
+    return step, np.minimum.accumulate(np.clip(found, 0.0, 1.0))
 
 
 class Accountant(PLDAccountant):

@@ -36,6 +36,9 @@ __all__ = ["FeatureBlock", "Features"]
 # Rows of a batch to gather at once: they should not leave the cache before they are used.
 _GATHERED = 1024
 
+# Entries of a chunk of rows that is converted to float64 (64 MiB).
+_WIDE = 1 << 23
+
 
 class Features:
     """All records, to be visited chunk by chunk.
@@ -56,39 +59,63 @@ class Features:
         self.factors, self.lengths = row_map.factors(X)
         self.chunk = chunk_rows(X, microbatch_size)
         self.shift: Shift | None = None
-        self.radius, self.only_formed = float("inf"), False
+        self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
         self.shrink: Array | None = None
         self._distances: Array | None = None
+        self.dtype = X.dtype  # in which rows are used
+        # Least norm of shifted features that is reported, over their length before the shift.
+        self.floor = 0.25 if self._eps > 1e-10 else 1e-3
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
         other = copy.copy(self)
-        other.shift, other.radius, other.shrink = shift, float("inf"), None
-        other.only_formed, other._distances = False, None
+        other.shift, other.shrink, other._distances = shift, None, None
+        other.radius, other.zoom, other.only_formed = float("inf"), 1.0, False
         return other
 
-    def clipped(self, radius: float, *, formed: bool = False) -> Features:
-        """The same shifted records, each shrunk to norm `radius` where it is longer.
+    def clipped(self, radius: float, zoom: float = 1.0, *, formed: bool = False) -> Features:
+        """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
 
-        The constant entry shrinks along, so that directions are kept.
+        The constant entry shrinks along, so that directions are kept. Where the radius is
+        much below the bound on rows, what the shift leaves of them is small beside what they
+        are rounded to: they are used in float64 then.
 
         Parameters
         ----------
         radius : float
             Public or released.
+        zoom : float, default=1
+            Factor after that.
         formed : bool, default=False
             Whether these features are only ever used as :meth:`FeatureBlock.formed`. Rounding
-            then grows with the length before the shift over the radius, and without bound
-            where a row nearly equals the mean otherwise (see :meth:`norms`).
+            then grows with the length before the shift over the radius; otherwise it would
+            grow without bound where a row nearly equals the mean (see :meth:`norms`).
         """
-        norms, longer = self.norms(), 1 / self._floor
-        if formed and self.shift is not None:
-            norms = self.distances()
-            longer = 2 + 2 * (self.bound + float(np.linalg.norm(self.shift.mean))) / radius
-        xp, other = namespace(norms), copy.copy(self)
-        other.radius, other.only_formed = radius, formed
-        other.shrink = (1 - 16 * self._eps * longer) * radius / xp.clip(norms, min=radius)
+        other = copy.copy(self)
+        other.radius, other.zoom, other.shrink = float("inf"), 1.0, None
+        share = radius / self.bound if self.bound < float("inf") else 1.0
+        reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
+        formed = formed and self.shift is not None
+        if (radius < 0.02 * reach if formed else share < 0.5) and self._eps > EPS:
+            other.dtype, other._distances = namespace(self.factors).float64, None
+            # Chunks are copies then, which should stay small however wide they are.
+            other.chunk = min(self.chunk, chunk_rows(self.X, max(1, _WIDE // self.width)))
+        if formed:
+            norms, longer = other.distances(), 2 + 2 * reach / radius
+        else:
+            other.floor = min(other.floor, max(share / 4, 1e-6))
+            # The parts of a term are up to 1 / floor times as long as it, and round like that.
+            norms, longer = other.norms(), 1 / other.floor
+        xp = namespace(norms)
+        # Where rounding is all that a shift would leave, nothing is left.
+        margin = max(0.0, 1 - 16 * other._eps * longer)
+        other.radius, other.zoom, other.only_formed = radius, zoom, formed
+        other.shrink = margin * zoom * radius / xp.clip(norms, min=radius)
         return other
+
+    def unscaled(self, params: np.ndarray) -> np.ndarray:
+        """Weights (width, c) that give features before their `zoom` the same scores."""
+        return params * self.zoom
 
     @property
     def n_samples(self) -> int:
@@ -116,7 +143,7 @@ class Features:
         on the batch, and rounding must not tell the batches apart.
         """
         if isinstance(rows, slice):
-            return self._block(rows, self.X.dtype)
+            return self._block(rows, self.dtype)
         if not (isinstance(self.X, np.ndarray) or sparse.issparse(self.X)):
             rows = namespace(self.X).asarray(rows, device=self.X.device)
         return self._block(rows, namespace(self.factors).float64)
@@ -132,14 +159,14 @@ class Features:
         """Norms of the features in float64, (n,), too small by rounding of their entries at most.
 
         Shifted features are reported as at least a public share of their length before
-        the shift (:attr:`_floor`): it bounds what rounding can do, and clips a little
-        more where a row nearly equals the mean, which costs no privacy.
+        the shift (`floor`): it bounds what rounding can do, and clips a little more where
+        a row nearly equals the mean, which costs no privacy.
         """
         if self.shift is None:
             return self.lengths
         xp = namespace(self.lengths)
-        norms = xp.maximum(self.distances(), self._floor * self.lengths)
-        return xp.clip(norms, max=self.radius)
+        norms = xp.maximum(self.distances(), self.floor * self.lengths)
+        return xp.clip(norms, max=self.radius) * self.zoom
 
     def distances(self) -> Array:
         """Norms of the features before they are shrunk, however small, in float64, (n,)."""
@@ -158,12 +185,8 @@ class Features:
     @property
     def _eps(self) -> float:
         """Machine epsilon of sums over records: those of sparse ones are in float64."""
-        return EPS if sparse.issparse(self.X) else eps_of(self.X)
-
-    @property
-    def _floor(self) -> float:
-        """Least norm of shifted features over their length before the shift."""
-        return 0.25 if self._eps > 1e-10 else 1e-3
+        wide = sparse.issparse(self.X) or self.dtype != self.X.dtype
+        return EPS if wide else eps_of(self.X)
 
     @property
     def slack(self) -> float:
@@ -191,7 +214,7 @@ class Features:
         """Slack of shifted features from that of their first part."""
         if self.shift is None:
             return slack
-        longer = 1 / self._floor
+        longer = 1 / self.floor
         own = 8 * eps * longer  # the two parts see the record's weight rounded differently
         return longer * slack + (1 + longer) * sum_slack(self.n_samples, EPS, self.chunk) + own
 
@@ -230,7 +253,7 @@ class FeatureBlock:
 
     def scores(self, params: Array) -> Array:
         """Features times `params` of shape (width, c): (k, c)."""
-        d = self.X.shape[1]
+        xp, d = namespace(self.scale), self.X.shape[1]
         weights = params[:d, :]
         if sparse.issparse(self.X):
             scores = self.X @ weights
@@ -239,6 +262,9 @@ class FeatureBlock:
         if self.bias is not None:
             scores += as_like(self.bias * params[d, :], scores)
         scores *= self.scale[:, None]
+        out = self.scale == 0  # rows out of range, whose products may be as well
+        if bool(xp.any(out)):
+            scores = xp.where(out[:, None], xp.zeros_like(scores), scores)
         if self.shift is not None:
             mean = as_like(self.shift.mean, params)
             offset = -(mean @ params[: mean.shape[0], :])

@@ -7,6 +7,8 @@ that a privacy claim rests on.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,9 +29,9 @@ from dpsubspace._inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, Releases
+from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes
 from dpsubspace._losses import CLASSIFIER_LOSSES
-from dpsubspace._moments import noisy_mean
+from dpsubspace._moments import RADIUS_COUNTS, count_noise, noisy_mean, noisy_radius, recentred_mean
 from dpsubspace._scaling import ROW_NORMS, RowMap, Shift
 
 __all__ = ["DPSGDClassifier", "DPSGDFClassifier"]
@@ -219,6 +221,7 @@ class _LinearClassifier(ClassifierMixin, LinearModel):
             weights, constant = trained.shift.undo(weights)
             offset = offset + constant
             self.mean_ = trained.shift.mean
+            self.radius_ = trained.radius
         self.classes_ = classes
         biased = trained.bounded.row_map.bias is not None
         self.intercept_ = weights[-1].copy() if biased else np.zeros(n_outputs)
@@ -436,15 +439,24 @@ class DPSGDFClassifier(_LinearClassifier):
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The
         second needs twice the noise. The number of records is public in both.
+    preprocessing : {"practical", "adaptive", "auto"}, default="practical"
+        What is released before training. "practical" is the mean. "adaptive" is a mean,
+        a radius around it, the mean of the rows clipped to that and a radius around the
+        second mean; training then runs on rows clipped to it, with noise in proportion to
+        it and not to the bound on rows. "auto" is "adaptive" where `n_samples` and the
+        noise, both public, say that the radius can be read (about ``n_samples * epsilon >
+        800``), and else "practical".
     mean_share : float or "auto", default="auto"
-        Share in (0, 1) of the budget (of mu^2) that the mean gets. "auto" is 0.1.
+        Share in (0, 1) of the budget (of mu^2) for everything before training. "auto" is 0.1.
     loss : {"log_loss", "hinge"}, default="log_loss"
         Multinomial log loss (for two classes the logistic loss), or the margin loss of
         support vector machines (Crammer and Singer's for more than two), which gives
         no probabilities: there is no ``predict_proba`` then.
     alpha : float, default=1e-6
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
-        intercept is not penalised.
+        intercept is not penalised. Adaptive preprocessing zooms in on the rows until
+        `radius_` is the bound on a row: there, penalty, `learning_rate` and `clip_norm` are
+        in units of the zoomed rows.
     n_iter : int or "auto", default="auto"
         Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
         with a `batch_size`), and without privacy as many as a stationary point takes, up
@@ -505,7 +517,11 @@ class DPSGDFClassifier(_LinearClassifier):
         logarithm of the class weights.
     mean_ : ndarray of shape (n_features,) or (n_features + 1,)
         Released mean of the mapped rows, with that of their bias entry, shrunk towards zero
-        by the estimator of James and Stein: where noise outweighs it, it is zero.
+        (a second mean: towards the first) by the estimator of James and Stein: where noise
+        outweighs it, it is zero.
+    radius_ : float
+        Released radius around the mean to which mapped rows were clipped; inf where they
+        were not, with practical preprocessing or without privacy.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
@@ -535,9 +551,20 @@ class DPSGDFClassifier(_LinearClassifier):
     public: the numbers of rows and features, the set of labels, `data_norm`,
     `class_weight` and all parameters.
 
-    This is the practical version of the paper (its Algorithm 3). The paper leaves the
+    Adaptive preprocessing releases more before training: the sum of mapped rows as above;
+    six counts of rows outside of radii around their mean, each of sensitivity 1 in both
+    relations, from which twice the median distance is read, up to a factor of 2^(1/4); the
+    sum of rows less that mean, clipped to that radius, of sensitivity the radius or twice
+    it; six counts around the new mean. Where the radius is below half the bound on rows,
+    those of float32 are used in float64, in about twice the time. Event: one Gaussian
+    mechanism for each of these and of the steps.
+
+    The practical version is Algorithm 3 of the paper. The paper leaves the
     neighbouring relation of the mean unstated and does not charge its grid search; here
-    both relations are supported and the defaults need no search. A linear score of
+    both relations are supported and the defaults need no search. The adaptive version is
+    its Algorithm 2 with a mean that is centred twice instead of rotated rows and coordinate
+    medians, the median in place of a high quantile, clipped gradients, and the budget
+    composed exactly. A linear score of
     shifted rows and a constant is a linear score of the rows, their bias entry and a
     constant: ``W @ (r - m) + c = W @ r + (c - W @ m)``.
 
@@ -547,6 +574,15 @@ class DPSGDFClassifier(_LinearClassifier):
     Centring pays where rows share a common part (images, counts) and can cost a little
     where they do not. Where the noise of the mean outweighs it, the mean is shrunk to zero,
     which costs no more privacy.
+
+    Which version: rows far from the origin beside their spread need the adaptive one. With
+    epsilon 1 and 1,000 rows in 20 columns that are 100 standard deviations from zero, the
+    practical one learns next to nothing and the adaptive one nearly what can be learned
+    (accuracy 0.39 and 0.84, of 0.857). On thirteen real data sets at epsilon 0.3, 1 and 3,
+    where public scaling had taken most of the offset, it gained 0.6 to 1.4 points on X-ray
+    images. Elsewhere, where "auto" takes it, it was within 0.1 points of the practical one
+    (once 0.35 above, within noise). Where rows are too few for a radius it lost up to 10
+    points. ``benchmarks/repro_adaptive.py`` has the table.
 
     References
     ----------
@@ -574,6 +610,7 @@ class DPSGDFClassifier(_LinearClassifier):
         epsilon: float | None = 1.0,
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
+        preprocessing: str = "practical",
         mean_share: float | str = "auto",
         loss: str = "log_loss",
         alpha: float = 1e-6,
@@ -617,10 +654,12 @@ class DPSGDFClassifier(_LinearClassifier):
             noise_multiplier=noise_multiplier,
             random_state=random_state,
         )
+        self.preprocessing = preprocessing
         self.mean_share = mean_share
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_choice("preprocessing", self.preprocessing, ("practical", "adaptive", "auto"))
         check_auto("mean_share", self.mean_share, low=0, high=1)
         if self.row_norm is None:
             raise ValueError(
@@ -628,17 +667,49 @@ class DPSGDFClassifier(_LinearClassifier):
                 " private. Use row_norm='l2', or 'clip' with a public data_norm."
             )
 
-    def _share_before(self) -> float:
-        return _auto.MEAN_SHARE if self.mean_share == "auto" else float(self.mean_share)
+    def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
+        share = _auto.MEAN_SHARE if self.mean_share == "auto" else float(self.mean_share)
+        parts = _auto.ADAPTIVE_PARTS if self.preprocessing == "adaptive" else {"mean": 1.0}
+        counts = {"coarse radius": RADIUS_COUNTS, "radius": RADIUS_COUNTS}
+        return {name: (share * part, counts.get(name, 1)) for name, part in parts.items()}
 
-    def _shift(self, features: Features, bound: float, releases: Releases) -> Shift | None:
-        mean = noisy_mean(
-            features,
-            bound,
-            releases.budget.before,
-            noise=releases.noise.child("mean"),
-            neighboring_relation=releases.neighboring_relation,
-            present=releases.present,
-        )
+    def _budget(self, sizes: Sizes) -> Budget:
+        if self.preprocessing != "auto":
+            return super()._budget(sizes)
+        n_samples = sizes.known("n_samples", "preprocessing='auto'")
+        version = copy.copy(self)
+        version.preprocessing = "adaptive"
+        budget = version._budget(sizes)
+        noise = count_noise(budget.before["radius"], self.neighboring_relation)
+        if noise > _auto.ADAPTIVE_NOISE * n_samples:
+            version.preprocessing = "practical"
+            budget = version._budget(sizes)
+        return budget
+
+    def _prepared(self, features: Features, releases: Releases) -> Features:
+        """Shift rows by a released mean; where the budget has a radius, clip them to it.
+
+        Notes
+        -----
+        Privacy: the mean and the radius are constants once they are released, so a row that is
+        shifted by the one and clipped to the other is a function of its record alone.
+        Releases and steps compose adaptively.
+        """
+        budget, bound = releases.budget, features.bound
         constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
-        return Shift(mean, constant)
+        options = {
+            "neighboring_relation": releases.neighboring_relation,
+            "present": releases.present,
+        }
+        if "radius" not in budget.before or not budget.private:
+            source = releases.noise.child("mean")
+            mean = noisy_mean(features, bound, budget.before["mean"], noise=source, **options)
+            return features.shifted(Shift(mean, constant))
+        mean = recentred_mean(features, bound, budget.before, noise=releases.noise, **options)
+        distances = features.shifted(Shift(mean, None)).distances()
+        source, counts = releases.noise.child("radius"), budget.before["radius"]
+        radius = min(bound, 2 * noisy_radius(distances, bound, counts, noise=source, **options))
+        # Rows that fill the radius as others fill the bound: all else stays as it is.
+        zoom = bound / radius
+        shift = Shift(mean, None if constant is None else constant / zoom)
+        return features.shifted(shift).clipped(radius, zoom)

@@ -2,7 +2,7 @@
 
 Design note. Every fit here is one sequence: bound the rows (and release what that needs),
 release their mean or not, train, map the weights back. Estimators say what they release
-before training (`_bound`, `_shift`) and which share of the budget it gets; all lines that
+before training (`_bound`, `_prepared`) and which share of the budget it gets; all lines that
 a privacy claim rests on are in this module and below it.
 """
 
@@ -33,7 +33,7 @@ from dpsubspace._privacy import (
     sampled_gaussian,
     warn_about_delta,
 )
-from dpsubspace._private import PrivateEstimator
+from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._training import FlatStep, TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
@@ -81,7 +81,7 @@ class Budget:
 
     n_iter: int
     sample_rate: float
-    before: float  # of each release before training; inf where there is none
+    before: Mapping[str, float]  # of each release before training that is called so
     step: float
     event: DpEvent
 
@@ -91,22 +91,13 @@ class Budget:
         return self.step > 0
 
     @classmethod
-    def of(cls, step: float, before: float, n_before: int, n_iter: int, rate: float) -> Budget:
-        """Budget of given multipliers: `n_before` releases, then `n_iter` steps."""
-        parts = [sampled_gaussian(step, rate, n_iter)]
-        if n_before:
-            parts.insert(0, gaussian(before, n_before))
-        return cls(n_iter, rate, before if n_before else math.inf, step, composed(parts))
-
-    @classmethod
-    def shared(cls, multiplier: float, share: float, n_before: int, n_iter: int) -> Budget:
-        """Split a Gaussian of `multiplier` between what comes before training and full batches.
-
-        Shares are shares of mu^2 = 1 / multiplier^2, so the parts compose to it exactly.
-        """
-        step = multiplier * math.sqrt(n_iter / (1 - share))
-        before = multiplier * math.sqrt(n_before / share) if share else math.inf
-        return cls.of(step, before, n_before if share else 0, n_iter, 1.0)
+    def of(
+        cls, step: float, before: Mapping[str, tuple[float, int]], n_iter: int, rate: float
+    ) -> Budget:
+        """Budget of given multipliers: `before` has one and a number for each name."""
+        parts = [gaussian(*each) for each in before.values()]
+        event = composed([*parts, sampled_gaussian(step, rate, n_iter)])
+        return cls(n_iter, rate, {name: each[0] for name, each in before.items()}, step, event)
 
 
 @dataclass(frozen=True)
@@ -134,6 +125,7 @@ class Trained:
 
     weights: np.ndarray
     shift: Shift | None
+    radius: float
     bounded: Bounded
     plan: TrainingPlan
     clip_norm: float
@@ -196,13 +188,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 
     # What subclasses release before they train -----------------------------------------------
 
-    def _share_before(self) -> float:
-        """Share of the budget (of mu^2) for releases before training."""
-        return 0.0
-
-    def _n_before(self, sizes: Sizes) -> int:
-        """Number of those releases, all of one multiplier."""
-        return 1
+    def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
+        """Releases before training: share of the budget (of mu^2) and number, by name."""
+        return {}
 
     def _row_bound(self) -> float:
         """Public bound on the norm of a mapped row; inf where nothing bounds rows."""
@@ -212,9 +200,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Bound rows and targets, by public or released numbers."""
         raise NotImplementedError
 
-    def _shift(self, features: Features, bound: float, releases: Releases) -> Shift | None:
-        """Shift by a released mean, if the estimator buys one."""
-        return None
+    def _prepared(self, features: Features, releases: Releases) -> Features:
+        """Features to train on, by public or released numbers."""
+        return features
 
     # The fit --------------------------------------------------------------------------------
 
@@ -227,14 +215,17 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         present: np.ndarray | None,
     ) -> Trained:
         """Train on checked rows and targets, after setting ``privacy_`` and before any other."""
-        loss = self._losses[self.loss]
+        # Callbacks and hooks may change parameters: from here on they are read from a copy, so
+        # that nothing the noise depends on can differ from what is charged.
+        fixed = copy.copy(self)
+        loss = fixed._losses[fixed.loss]
         n_samples, n_features = X.shape
         n_outputs = loss.n_outputs(n_targets)
-        where = check_device(self.device)
-        noise = as_noise(self.random_state)
+        where = check_device(fixed.device)
+        noise = as_noise(fixed.random_state)
         sizes = Sizes(n_samples, n_features, n_outputs)
-        budget = self._budget(sizes)
-        guarantee = self._target().guarantee(
+        budget = fixed._budget(sizes)
+        guarantee = fixed._target().guarantee(
             budget.event,
             noise=noise,
             n_samples=n_samples,
@@ -242,10 +233,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             public=public,
             unit=self.privacy_unit,
         )
-        self._warn(guarantee, budget, sizes)
-        # Callbacks may change parameters: from here on they are read from a copy, so that
-        # nothing the noise depends on can differ from what is charged.
-        fixed = copy.copy(self)
+        fixed._warn(guarantee, budget, sizes)
         with plain_arithmetic(where):
             X, targets, present = (on_device(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()
@@ -256,8 +244,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
             bounded = fixed._bound(X, targets, releases)
             features = Features(X, bounded.row_map, fixed.microbatch_size)
-            shift = fixed._shift(features, bound, releases)
-            features = features.shifted(shift)
+            features = fixed._prepared(features, releases)
             if not budget.private and fixed.learning_rate == "auto":
                 plan = replace(plan, learning_rate=_stable_step(loss, features, plan.alpha))
             penalised = np.zeros((features.width, 1))
@@ -272,7 +259,8 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
                 after_step=after_step,
             )
         finish()
-        return Trained(to_numpy(weights), shift, bounded, plan, clip_norm)
+        weights = features.unscaled(to_numpy(weights))
+        return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm)
 
     # Parameters and what follows from them --------------------------------------------------
 
@@ -346,10 +334,11 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 
     def _budget(self, sizes: Sizes) -> Budget:
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
-        rate, share = self._sample_rate(sizes), self._share_before()
-        n_before = self._n_before(sizes) if share else 0
+        rate, shares = self._sample_rate(sizes), self._before(sizes)
+        rest = 1 - sum(share for share, _ in shares.values())
         if self.epsilon == math.inf:
-            return Budget(self._n_iter(sizes, 1.0, 0.0), 1.0, 0.0, 0.0, non_private())
+            nothing = dict.fromkeys(shares, 0.0)
+            return Budget(self._n_iter(sizes, 1.0, 0.0), 1.0, nothing, 0.0, non_private())
         if self.epsilon is None:
             n_iter = self._n_iter(Sizes(None), rate, 0.0)
             step = float(self.noise_multiplier or 0.0)  # checked: one of the two is given
@@ -358,25 +347,26 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             sq_mu = n_iter / step**2
             if rate < 1:
                 sq_mu = n_iter * rate**2 * math.expm1(min(step**-2, 700.0))
-            before = math.sqrt(n_before * (1 - share) / (share * sq_mu)) if share else math.inf
-            return Budget.of(step, before, n_before, n_iter, rate)
-        target = self._target()
+            before = {
+                name: (math.sqrt(count * rest / (share * sq_mu)), count)
+                for name, (share, count) in shares.items()
+            }
+            return Budget.of(step, before, n_iter, rate)
+        target, n_samples = self._target(), sizes.n_samples
 
-        def shared(n_iter: int) -> float:
-            return target.calibrated(
-                lambda m: Budget.shared(m, share, n_before, n_iter).event, sizes.n_samples
-            )
+        def full(n_iter: int) -> Mapping[str, float]:
+            """Multipliers for so many full batches."""
+            parts = {**shares, "steps": (rest, n_iter)}
+            return Split.of(target, parts, n_samples).multipliers
 
         # The multiplier of everything together does not depend on the number of steps.
-        n_iter = self._n_iter(sizes, rate, shared(1))
-        budget = Budget.shared(shared(n_iter), share, n_before, n_iter)
+        n_iter = self._n_iter(sizes, rate, full(1)["steps"] * math.sqrt(rest))
+        multipliers = full(n_iter)
+        before = {name: (multipliers[name], count) for name, (_, count) in shares.items()}
+        step = multipliers["steps"]
         if rate < 1:
-            step = target.calibrated(
-                lambda m: Budget.of(m, budget.before, n_before, n_iter, rate).event,
-                sizes.n_samples,
-            )
-            budget = Budget.of(step, budget.before, n_before, n_iter, rate)
-        return budget
+            step = target.calibrated(lambda m: Budget.of(m, before, n_iter, rate).event, n_samples)
+        return Budget.of(step, before, n_iter, rate)
 
     def _plan(self, budget: Budget, sizes: Sizes, bound: float) -> TrainingPlan:
         """How to train, from public quantities."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -22,12 +24,14 @@ from dpsubspace._array import (
 )
 from dpsubspace._features import Features
 from dpsubspace._noise import BoundedSum, NoiseSource, release
+from dpsubspace._scaling import Shift
 
 __all__ = [
     "RADIUS_COUNTS",
     "SEARCH",
     "bounded_row_sum",
     "count_above_noise",
+    "count_noise",
     "noisy_mean",
     "noisy_quantiles",
     "noisy_radius",
@@ -35,13 +39,11 @@ __all__ = [
     "noisy_ranges",
     "noisy_spread",
     "rank_noise",
+    "recentred_mean",
 ]
 
 # Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
 SEARCH = 20
-
-# Releases of a search for a radius: 64 of them.
-RADIUS_COUNTS = 6
 
 # How many standard deviations of the noise a search keeps away from the first and the last
 # rank, while it chooses a magnitude and afterwards.
@@ -55,6 +57,10 @@ def _cells(per_octave: int) -> np.ndarray:
 
 
 _CELLS = {per_octave: _cells(per_octave) for per_octave in (1, 2)}
+
+# Candidates for a radius over the largest, and how many bisections leave one of them.
+_RADII = 2.0 ** (-np.arange(64) / 4)
+RADIUS_COUNTS = 6
 
 
 def bounded_row_sum(
@@ -170,6 +176,135 @@ def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarra
     bias = excess if excess > 3 * math.sqrt(2 / p) * (sampling + private) else 0.0
     total = sampling + bias + private
     return mean if total == 0 else guess + (sampling + bias) / total * (mean - guess)
+
+
+def noisy_radius(
+    distances: np.ndarray,
+    largest: float,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+    within: float = 0.5,
+    margin: float = 3.0,
+) -> float:
+    """Release a radius, `largest` over a power of 2^(1/4), that a share of distances is within.
+
+    Parameters
+    ----------
+    distances : array of shape (n,)
+        Private values.
+    largest : float
+        Public or released radius.
+    noise_multiplier : float
+        Of each of :data:`RADIUS_COUNTS` counts.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which is counted nowhere.
+    within : float, default=0.5
+        Share of the records.
+    margin : float, default=3
+        Standard deviations of the noise to add to that share, so that noise errs to the side
+        of radii that are too large, and `largest` comes out where it hides the records.
+
+    Notes
+    -----
+    Privacy: bisection asks how many records are outside of radii that its earlier answers
+    determine. A record moves such a count by at most 1, whether it becomes null or is
+    replaced. What follows is postprocessing. Event: ``gaussian(noise_multiplier,
+    RADIUS_COUNTS)``.
+    """
+    values, shown = to_numpy(distances), None if present is None else to_numpy(present)
+    spare = margin * count_noise(noise_multiplier, neighboring_relation)
+    most = (1 - within) * len(values) - spare
+    found, beyond = 0, len(_RADII)
+    while beyond - found > 1:
+        middle = (found + beyond) // 2
+        outside = values > largest * _RADII[middle]
+        if shown is not None:
+            outside &= shown
+        total = _count(outside)
+        noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
+    return largest * float(_RADII[found])
+
+
+def recentred_mean(
+    features: Features,
+    norm_bound: float,
+    multipliers: Mapping[str, float],
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+    public: np.ndarray | None = None,
+    **radius: Any,
+) -> np.ndarray:
+    """Release a mean, a radius about it, and the mean of the rows within it.
+
+    The noise of the last is that of the distance of the rows from each other, and not of
+    their distance from zero.
+
+    Parameters
+    ----------
+    features : Features
+        Rows, each of norm at most `norm_bound` already.
+    norm_bound : float
+        Bound on their norms.
+    multipliers : dict of str to float
+        Of the "coarse mean", of each count for the "coarse radius", and of the "mean".
+    noise : NoiseSource
+        Parent of a source for each of them.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+    public : ndarray of shape (m, width), optional
+        Public rows, bounded alike.
+    **radius : dict
+        Options of :func:`noisy_radius`.
+
+    Notes
+    -----
+    Privacy: the coarse mean and radius are constants once they are released, so a row that is
+    shifted by the one and clipped to twice the other is a function of its record alone, of
+    norm at most that. Event: that of :func:`noisy_mean`, :func:`noisy_radius` and
+    :func:`noisy_mean` again, which compose adaptively.
+    """
+
+    def options(name: str) -> dict[str, Any]:
+        return {
+            "noise": noise.child(name),
+            "neighboring_relation": neighboring_relation,
+            "present": present,
+        }
+
+    first = multipliers["coarse mean"]
+    coarse = noisy_mean(features, norm_bound, first, public=public, **options("coarse mean"))
+    about = features.shifted(Shift(coarse, None))
+    counts = multipliers["coarse radius"]
+    near = 2 * noisy_radius(
+        about.distances(), norm_bound, counts, **options("coarse radius"), **radius
+    )
+    about = about.clipped(near, formed=True)
+    # A mean that public rows know well is not moved by what may be noise.
+    beyond = 0.0 if public is None else 2.0
+    move = noisy_mean(about, near, multipliers["mean"], beyond=beyond, **options("mean"))
+    return coarse + move
+
+
+def _count(records: np.ndarray) -> BoundedSum:
+    """Count the records that are True; one moves it by 1, replaced or null."""
+    return BoundedSum(np.array([float(records.sum())]), norm_bound=1.0, replace_bound=1.0)
+
+
+def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:
+    """Standard deviation of each count that :func:`noisy_radius` releases."""
+    return noise_multiplier * _count(np.zeros(0)).unit(neighboring_relation)
 
 
 def count_above_noise(scale: float, per_octave: int = 2) -> float:
@@ -410,56 +545,6 @@ def _ranks(cells: np.ndarray, n: int) -> np.ndarray:
     share = np.arange(1, count) / count
     below, above = np.cumsum(cells)[:-1], np.cumsum(cells[::-1])[-2::-1]
     return below * (1 - share) + (n - above) * share
-
-
-def noisy_radius(
-    norms: Array,
-    largest: float,
-    noise_multiplier: float,
-    *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: Array | None = None,
-) -> float:
-    """Release a radius within which about a quarter of the records lie.
-
-    Parameters
-    ----------
-    norms : array of shape (n,)
-        Private lengths.
-    largest : float
-        Largest radius to return: public or released.
-    noise_multiplier : float
-        Of each of `RADIUS_COUNTS` releases.
-    noise : NoiseSource
-        Source of the noise.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which is counted nowhere.
-
-    Returns
-    -------
-    float
-        `largest` or that over a quarter power of 2, over 2^16 at most.
-
-    Notes
-    -----
-    Privacy: that of :func:`noisy_quantiles`, of the logarithms of the lengths.
-    """
-    with np.errstate(divide="ignore"):
-        logarithms = np.log2(to_numpy(norms) / largest)[:, None]
-    found = noisy_quantiles(
-        np.maximum(logarithms, -16.0),
-        np.array([0.25]),
-        noise_multiplier,
-        noise=noise,
-        neighboring_relation=neighboring_relation,
-        bounds=(np.array([-16.0]), np.array([0.0])),
-        n_levels=RADIUS_COUNTS,
-        present=None if present is None else to_numpy(present),
-    )
-    return largest * 2.0 ** float(found[0, 0])
 
 
 def noisy_spread(

@@ -32,6 +32,7 @@ from dpsubspace._moments import (
     noisy_quantiles,
     noisy_radius,
     noisy_spread,
+    recentred_mean,
 )
 from dpsubspace._noise import NoiseSource, as_noise
 from dpsubspace._privacy import warn_about_delta
@@ -46,14 +47,14 @@ if TYPE_CHECKING:
 __all__ = ["DPPCA"]
 
 # Shares of the budget (of mu^2) for what comes before the subspace.
-_BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE = 0.05, 0.08, 0.02
-_RECENTRING_SHARE, _SPREAD_SHARE = 0.04, 0.02
+_BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE, _SPREAD_SHARE = 0.05, 0.1, 0.02, 0.02
+_COARSE_SHARE, _FINE_SHARE = 0.08, 0.04
+
+# Share of the rows that a radius should leave as they are, more or less.
+_NEAR = {"within": 0.25, "margin": 0.0}
 
 # Share of the rows that a bound on norms that is bought should leave as they are.
 _BOUND_LEVEL = 0.9
-
-# Standard deviations above noise from which on a mean that public rows know is moved.
-_SURELY = 2.0
 
 # Columns up to which a square matrix is taken for granted.
 _SQUARE = 4096
@@ -140,14 +141,15 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     Notes
     -----
-    Released, with rows clipped to the bound c: where ``data_norm=None``, noisy counts of
-    row norms (a record is in one cell); for the mean, the sum of rows, of sensitivity
-    c (``"zero_out"``) or 2c (``"replace_one"``); for the radius, six noisy counts of
-    distances from that mean, and their sum of squares; for the subspace, the second moment of
-    rows of norm at most the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in
-    Frobenius norm, whatever the number of components. "power" releases four products
-    of that moment with a basis instead, which move by no more, and the moment within
-    the subspace. "bingham" releases directions of a bounded range of privacy loss, and a
+    Released, with rows clipped to the bound c: where ``data_norm=None``, twenty noisy counts
+    of row norms (a record is in one cell each); for the mean, the sum of rows, of sensitivity
+    c (``"zero_out"``) or 2c (``"replace_one"``), six noisy counts of distances from it and the
+    sum of rows near it; for the radius, six counts of distances from the mean that this
+    makes, and their sum of squares; for the subspace, the second moment of rows of norm at most
+    the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the
+    number of components. "gaussian" has one sum for the mean and c for r. "power" releases two
+    to six products of that moment with a basis instead, which move by no more, and the moment
+    within the subspace. "bingham" releases directions of a bounded range of privacy loss, and a
     Laplace sum. Event: all of these Gaussian mechanisms, calibrated together and exactly,
     never above `epsilon`. The unit is one row. Assumed public: the numbers of rows and
     features, `data_norm`, `X_public` and all parameters.
@@ -334,19 +336,20 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
-        self._check_parameters()
+        fixed = copy.copy(self)  # what runs is what is charged, whatever happens to parameters
+        fixed._check_parameters()
         X = check_rows(self, X, reset=True)
         public = check_public_rows(self, X, X_public)
         n_samples, n_features = X.shape
-        where = check_device(self.device)
-        noise = as_noise(self.random_state)
-        k = self._n_components(n_samples, n_features)
-        mechanism = self._mechanism(n_features)
-        _check_memory(mechanism, n_features, k)
-        split = self._split(n_samples, n_features)
-        known = [] if self.data_norm is None else [f"bound on row norms ({self.data_norm:g})"]
+        where = check_device(fixed.device)
+        noise = as_noise(fixed.random_state)
+        k = fixed._n_components(n_samples, n_features)
+        mechanism = fixed._mechanism(n_features)
+        _check_memory(mechanism, n_features, k, bool(public))
+        split = fixed._split(n_samples, n_features)
+        known = [] if fixed.data_norm is None else [f"bound on row norms ({fixed.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
-        guarantee = self._target().guarantee(
+        guarantee = fixed._target().guarantee(
             split.event,
             noise=noise,
             n_samples=n_samples,
@@ -354,15 +357,15 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             public=tuple(known),
             unit=self.privacy_unit,
         )
-        self._warn(mechanism, split, (n_samples, n_features), guarantee.delta)
-        fixed = copy.copy(self)
+        fixed._warn(mechanism, split, (n_samples, n_features), guarantee.delta)
         with plain_arithmetic(where):
             X, present = on_device(X, where), on_device(present, where)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-            releases = _Releases(split.multipliers, noise, self.neighboring_relation, present)
-            rows, data_norm, mean = fixed._rows(X, public, mechanism, releases)
+            releases = _Releases(split.multipliers, noise, fixed.neighboring_relation, present)
+            rows, unit, mean = fixed._rows(X, public, mechanism, releases)
             spectrum = mechanism(rows, k, split.multipliers)
-        self._store(spectrum, mean, data_norm, n_samples)
+        k = fixed._kept(spectrum)
+        self._store(spectrum, k, mean, unit, n_samples)
         return self
 
     def _rows(
@@ -371,8 +374,10 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         public: tuple[np.ndarray, ...],
         mechanism: Mechanism,
         releases: _Releases,
-    ) -> tuple[Rows, float, np.ndarray]:
-        """Bounded rows, the bound on their norms, and the mean.
+    ) -> tuple[Rows, float, np.ndarray | None]:
+        """Bounded rows in units of the bound on their norms, that bound, and their mean.
+
+        In these units nothing overflows, whatever the bound is.
 
         Notes
         -----
@@ -387,33 +392,25 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             found = releases.of(noisy_quantiles, "norms", norms, np.array([level]))
             # A place of the search stands for an octave over 4,096.
             bound = max(1.001 * float(found[0, 0]), 2.0**-40)
-        row_map = RowMap(norm="clip", data_norm=float(bound))
+        row_map = RowMap(norm="ball", data_norm=float(bound))
         features = Features(X, row_map, self.microbatch_size)
-        radius, spread, shift = float(bound), None, None
         shown = [Features(rows.astype(np.float64), row_map) for rows in public]
-
+        private, radius, spread, shift = self._target().private, 1.0, None, None
         if self.centered or mechanism.recentres:
-            mean = releases.of(noisy_mean, "mean", features, radius, public=_formed(shown))
-            if not self._target().private:
-                radius *= 2
-            elif mechanism.recentres:
-                about = features.shifted(Shift(mean, None))
-                near = releases.of(noisy_radius, "near", about.distances(), 2 * radius)
-                about = about.clipped(2 * near, formed=True)
-                # A mean that public rows know well is not moved by what may be noise.
-                beyond = _SURELY if shown else 0.0
-                move = releases.of(noisy_mean, "recentring", about, 2 * near, beyond=beyond)
-                mean = mean + move
-            shift = Shift(mean, None)
-            features = features.shifted(shift)
-            if self._target().private and mechanism.recentres:
+            known = {"public": _formed(shown)}
+            if private and mechanism.recentres:
+                mean = releases.all_of(recentred_mean, features, radius, **known, **_NEAR)
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
-                distances = features.distances()
-                quartile = releases.of(noisy_radius, "radius", distances, 2 * radius)
+                distances = features.shifted(Shift(mean, None)).distances()
+                quartile = releases.of(noisy_radius, "radius", distances, 2.0, **_NEAR)
                 radius = quartile / math.sqrt(2)
                 spread = releases.of(noisy_spread, "spread", distances, 4 * radius)
-            features = features.clipped(radius, formed=mechanism.forms_rows)
+            else:
+                mean = releases.of(noisy_mean, "mean", features, radius, **known)
+                radius = 1.0 if private else 2.0
+            shift = Shift(mean, None)
+            features = features.shifted(shift).clipped(radius, formed=mechanism.forms_rows)
             shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
         rows = Rows(
             features,
@@ -425,26 +422,32 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             offset=None if shift is None or self.centered else shift.mean,
             public=_formed(shown),
         )
-        return rows, float(bound), np.zeros(X.shape[1]) if shift is None else shift.mean
+        return rows, float(bound), shift.mean if shift is not None and self.centered else None
 
-    def _store(self, spectrum: Spectrum, mean: np.ndarray, bound: float, n_samples: int) -> None:
-        """Set what is released, in the terms of scikit-learn's PCA."""
-        k, d = spectrum.components.shape
-        if self._fraction is not None:
-            enough = np.cumsum(spectrum.energies) >= self._fraction * spectrum.total * (1 - 1e-12)
-            k = int(np.argmax(enough)) + 1 if enough.any() else d
+    def _kept(self, spectrum: Spectrum) -> int:
+        """Components that are kept of those that were released."""
+        if self._fraction is None:
+            return len(spectrum.components)
+        enough = np.cumsum(spectrum.energies) >= self._fraction * spectrum.total * (1 - 1e-12)
+        return int(np.argmax(enough)) + 1 if enough.any() else len(spectrum.components)
+
+    def _store(
+        self, spectrum: Spectrum, k: int, mean: np.ndarray | None, unit: float, n_samples: int
+    ) -> None:
+        """Set what is released, in the terms of scikit-learn's PCA and the units of the rows."""
+        d = spectrum.components.shape[1]
         components, energies = spectrum.components[:k], spectrum.energies[:k]
         largest = np.abs(components).argmax(axis=1)
         signs = np.sign(components[np.arange(k), largest])
         self.n_components_ = k
         self.n_samples_ = n_samples
-        self.data_norm_ = bound
-        self.mean_ = mean if self.centered else np.zeros(d)
-        self.explained_variance_ = energies
+        self.data_norm_ = unit
+        self.mean_ = np.zeros(d) if mean is None else unit * mean
+        self.explained_variance_ = unit**2 * energies
         total = spectrum.total if spectrum.total > 0 else 1.0
         self.explained_variance_ratio_ = energies / total
         left = max(0.0, spectrum.total - float(energies.sum()))
-        self.noise_variance_ = left / (d - k) if k < d else 0.0
+        self.noise_variance_ = unit**2 * left / (d - k) if k < d else 0.0
         self.components_ = components * np.where(signs == 0, 1.0, signs)[:, None]  # last
 
     def _axes(self, dtype: np.dtype) -> np.ndarray:
@@ -528,8 +531,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         if self.centered or mechanism.recentres:
             before["mean"] = (_MEAN_SHARE, 1)
         if mechanism.recentres:
-            before["near"] = (_RADIUS_SHARE, RADIUS_COUNTS)
-            before["recentring"] = (_RECENTRING_SHARE, 1)
+            before["coarse mean"] = (_COARSE_SHARE, 1)
+            before["coarse radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
+            before["mean"] = (_FINE_SHARE, 1)
             before["radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
             before["spread"] = (_SPREAD_SHARE, 1)
         rest = 1 - sum(share for share, _ in before.values())
@@ -572,6 +576,17 @@ class _Releases:
     neighboring_relation: str
     present: Array | None
 
+    def all_of(self, release: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Result of a sequence of releases, with the multipliers and streams of all names."""
+        return release(
+            *values,
+            self.multipliers,
+            noise=self.noise,
+            neighboring_relation=self.neighboring_relation,
+            present=self.present,
+            **options,
+        )
+
     def of(self, release: Callable[..., Any], name: str, *values: Any, **options: Any) -> Any:
         """Result of a release with the multiplier and the stream called `name`."""
         return release(
@@ -590,15 +605,15 @@ def _formed(sets: list[Features]) -> np.ndarray | None:
     return np.concatenate(blocks) if blocks else None
 
 
-def _check_memory(mechanism: Mechanism, n_features: int, k: int) -> None:
+def _check_memory(mechanism: Mechanism, n_features: int, k: int, public: bool) -> None:
     """MemoryError where the machine does not have what a mechanism needs beside the rows."""
-    needed, there = mechanism.memory(n_features, k), _machine_memory()
+    needed, there = mechanism.memory(n_features, k, public), _machine_memory()
     if needed > there:
-        least = min(MECHANISMS, key=lambda name: MECHANISMS[name].memory(n_features, k))
+        least = MECHANISMS["power"].memory(n_features, k, public)
         raise MemoryError(
             f"{n_features} columns and {k} components need about {needed / 2**30:.1f} GiB beside"
-            f" the rows, and the machine has {there / 2**30:.1f} GiB. mechanism={least!r} with"
-            f" {k} components needs {MECHANISMS[least].memory(n_features, k) / 2**30:.1f} GiB."
+            f" the rows, and the machine has {there / 2**30:.1f} GiB. mechanism='power' needs"
+            f" {least / 2**30:.1f} GiB for as many components, and less for fewer."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -324,7 +325,7 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
     def _range(self, values: np.ndarray, name: str, releases: Releases) -> tuple[float, float]:
         return noisy_range(
             values,
-            releases.budget.before,
+            releases.budget.before["bounds"],
             noise=releases.noise.child(name),
             neighboring_relation=releases.neighboring_relation,
             present=None if releases.present is None else to_numpy(releases.present),
@@ -342,10 +343,10 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
 
     def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
         super()._warn(guarantee, budget, sizes)
-        if not 0 < budget.before < math.inf:
+        if "bounds" not in budget.before:
             return
         unit = math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
-        needed = 3 * count_above_noise(budget.before * unit)
+        needed = 3 * count_above_noise(budget.before["bounds"] * unit)
         n_samples = sizes.known("n_samples", "the warning")
         if n_samples < needed:
             warnings.warn(
@@ -356,13 +357,11 @@ class DPSGDRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
                 stacklevel=6,
             )
 
-    def _share_before(self) -> float:
+    def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
         if self.data_norm is not None and self.target_bounds is not None:
-            return 0.0
-        return 0.1 if self.bounds_share == "auto" else float(self.bounds_share)
-
-    def _n_before(self, sizes: Sizes) -> int:
+            return {}
         n_targets = 0
         if self.target_bounds is None:
             n_targets = sizes.known("n_outputs", "the number of target ranges to release")
-        return n_targets + (self.data_norm is None)
+        share = 0.1 if self.bounds_share == "auto" else float(self.bounds_share)
+        return {"bounds": (share, n_targets + (self.data_norm is None))}

@@ -59,7 +59,7 @@ class RowMap:
 
         A row too long for sums in its dtype (a norm above 1e30 in float32, 1e290 in
         float64), or one whose factor would leave that range, counts as a row of zeros,
-        its bias entry included.
+        its bias entry included; so do all rows where the bound itself is below that range.
         """
         norms = row_norms(X)
         xp = namespace(norms)
@@ -77,6 +77,7 @@ class RowMap:
             factors = xp.ones_like(norms)
         limit = 1e30 if eps_of(X) > 1e-10 else 1e290
         usable = (factors > 1 / limit) & (factors < limit) & (joint > 0) & (norms < limit)
+        usable = usable & (self.bound > 1 / limit)  # below, numbers have few digits left
         factors = xp.where(usable, factors, xp.zeros_like(factors))
         lengths = factors * xp.where(usable, joint, xp.zeros_like(joint))
         return factors, lengths

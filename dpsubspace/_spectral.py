@@ -163,7 +163,7 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     norm is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding
     cannot make it longer. Replacing a record moves the sum by
     ``(phi phi^T - psi psi^T) B``, which is no longer than the first factor: ``sqrt(2) c^2``, by
-    the proof of :func:`second_moment`, and twice the rounding of ``B^T phi`` more.
+    the proof of :func:`~dpsubspace._noise.gram_sum`, and twice the rounding of ``B^T phi`` more.
     """
     features, total = rows.features, DisjointTotal()
     k, like = basis.shape[1], features.lengths
@@ -180,7 +180,8 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
             total.add(bounded)
     summed = total.bounded_sum()
     eps = max(EPS, eps_of(features.X))
-    rounding = 2 * (math.sqrt(k) * (features.width + 8) + 8) * eps
+    longer = 1.0 if features.shift is None else 1 + 2 / features.floor  # than a feature, its parts
+    rounding = 2 * (math.sqrt(k) * (features.width + 8) + 8) * eps * longer
     return BoundedSum(
         summed.value,
         summed.norm_bound,
@@ -219,10 +220,10 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     for chunk in features.chunks():
         z = xp.astype(features.at(chunk).scores(params), xp.float64)
         lengths = norms[chunk]
-        absent = ~xp.isfinite(lengths)
+        absent = ~(xp.isfinite(lengths) & xp.all(xp.isfinite(z), axis=1))
+        z = xp.where(absent[:, None], xp.zeros_like(z), z)
         squares = xp.where(absent, xp.zeros_like(lengths), xp.clip(lengths, max=c)) ** 2
         inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
-        z = xp.where(absent[:, None], xp.zeros_like(z), z)
         z = z * xp.where(inside > c**2, c / xp.sqrt(xp.clip(inside, min=c**2)), 1.0)[:, None]
         left = xp.clip(squares - inside, min=0.0)
         total.add(xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]]))
@@ -307,8 +308,8 @@ class Mechanism(Protocol):
         """Share of the budget and number of the releases of each name."""
         ...
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """Bytes needed beside the rows, about."""
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Bytes needed beside the rows, about, with or without public rows."""
         ...
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
@@ -329,9 +330,9 @@ class AnalyzeGauss:
     Parameters
     ----------
     recentres : bool
-        Whether to ask for rows about their mean, the longer half of them clipped: what they
-        have in common costs one release of a vector then, and the noise of the moment
-        falls with the square of the radius.
+        Whether to ask for rows about their mean, nearly all of them clipped: what they have
+        in common costs releases of vectors then, and the noise of the moment falls with the
+        square of the radius.
     """
 
     recentres: bool
@@ -342,9 +343,9 @@ class AnalyzeGauss:
         """One release."""
         return {"moment": (1.0, 1)}
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """A few square matrices."""
-        return 48.0 * n_features**2
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Six square matrices, or fourteen."""
+        return (112.0 if public else 48.0) * n_features**2
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
         """Norm of a symmetric Gaussian matrix."""
@@ -374,9 +375,9 @@ class NoisyPower:
         n_iter = 4 if n_features is None else _n_products(n_features)
         return {"product": (0.9, n_iter), "projection": (0.1, 1)}
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """A few bases, and a chunk of products with them."""
-        return 8.0 * 40 * n_features * _width(n_features, n_components)
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """A few bases, and chunks of rows."""
+        return 2.0**28 + 8.0 * 40 * n_features * _width(n_features, n_components)
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
         """Norm of a column of noise."""
@@ -423,8 +424,8 @@ class Bingham:
         """One draw a component, and what lies along each: shares of epsilon here."""
         return {"direction": (0.9, n_components), "spectrum": (0.1, 1)}
 
-    def memory(self, n_features: int, n_components: int) -> float:
-        """A few square matrices."""
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Eight square matrices."""
         return 64.0 * n_features**2
 
     def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:

@@ -436,7 +436,7 @@ def _covariance(
     check_bool("centered", centered)
     if data_norm is not None:
         check_real("data_norm", data_norm, low=1e-50, high=1e50)
-    rows = _rows(X)
+    rows = _rows(X).astype(np.float64, copy=False)
     n_samples, n_columns = rows.shape
     noise = as_noise(random_state)
     parts = {"norm": (_NORM_SHARE, 1)} if data_norm is None else {}

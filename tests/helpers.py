@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from scipy import sparse, stats
@@ -15,6 +16,8 @@ from dpsubspace._scaling import RowMap
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]
+AdaptiveClassifier = partial(DPSGDFClassifier, preprocessing="adaptive")
+VERSIONS = [*CLASSIFIERS, AdaptiveClassifier]
 PLAIN = RowMap(norm=None)
 
 # Every module through which a fit releases something: found, so that none is forgotten.

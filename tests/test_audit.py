@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, ScaledNoise
+from helpers import VERSIONS, ScaledNoise
 from sklearn.datasets import load_breast_cancer
 from sklearn.pipeline import make_pipeline
 
@@ -52,7 +52,7 @@ OPTIONS = [{}, {"row_norm": "clip", "data_norm": 1.0}, {"loss": "hinge"}, {"batc
 
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(
     monkeypatch, Classifier, options
 ):

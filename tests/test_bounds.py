@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from dpsubspace import DPSGDRegressor
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource, OuterGradients, clipped_sum
 from dpsubspace._losses import LogLoss
-from dpsubspace._moments import bounded_row_sum, noisy_range
+from dpsubspace._moments import bounded_row_sum, noisy_radius, noisy_range
 from dpsubspace._noise import SeededNoise
 from dpsubspace._scaling import RowMap, Shift
 
@@ -80,6 +80,11 @@ def test_rows_beyond_the_range_of_their_dtype_count_as_zeros(dtype, limit):
     rows = mapped(X, norm="l2", bias=0.5)
     assert not rows[0].any()
     np.testing.assert_allclose(np.linalg.norm(rows[1:], axis=1), 1.0, rtol=1e-5)
+
+
+def test_bounds_where_numbers_have_few_digits_leave_nothing():
+    rows = mapped(np.full((2, 3), 1e-44, np.float32), norm="clip", data_norm=1e-44)
+    assert not rows.any()
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -191,6 +196,46 @@ def test_counts_move_within_their_bounds(values, other):
     assert move(total, counts(changed)) <= total.replace_bound * (1 + 1e-15)
 
 
+@given(
+    X=hnp.arrays(np.float64, (6, 3), elements=st.floats(-3, 3)),
+    other=hnp.arrays(np.float64, 3, elements=entries),
+    mean=hnp.arrays(np.float64, 3, elements=st.floats(-1, 1)),
+    radius=st.sampled_from([1e-4, 0.01, 0.3, 1.0, 3.0]),
+)
+@pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@settings(max_examples=60, deadline=None)
+def test_sums_of_clipped_rows_move_within_their_bounds(dtype, as_rows, X, other, mean, radius):
+    X = X.astype(dtype)
+    X[1:3] = mean  # as near as rounding lets them be
+    changed = X.copy()
+    changed[0] = np.clip(other, np.finfo(dtype).min, np.finfo(dtype).max)
+
+    def total(rows, present=None, zoom=1.0):
+        features = Features(as_rows(rows), RowMap(norm="clip", data_norm=2.0))
+        clipped = features.shifted(Shift(mean, 0.1)).clipped(radius, zoom)
+        assert clipped.norms().max() <= radius * zoom
+        return bounded_row_sum(clipped, radius * zoom, present=present)
+
+    for zoom in (1.0, 1e3):
+        whole = total(X, zoom=zoom)
+        slack = radius * zoom * 1e-9
+        assert move(whole, total(X, np.arange(6) > 0, zoom)) <= whole.norm_bound + slack
+        assert move(whole, total(changed, zoom=zoom)) <= whole.replace_bound + slack
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_radius_holds_half_of_the_rows_and_noise_makes_it_larger(relation, rng):
+    values = rng.exponential(size=4000) / 100
+    options = {"noise": SeededNoise(0), "neighboring_relation": relation}
+    radius = noisy_radius(values, 1.0, 1.0, **options)
+    assert 1 <= radius / np.median(values) < 1.25
+    assert radius <= noisy_radius(values, 1.0, 300.0, **options) < 4 * radius
+    assert noisy_radius(values, 1.0, 1e4, **options) == 1.0  # noise hides all of them
+    assert noisy_radius(0 * values, 1.0, 1.0, **options) == 2.0**-15.75
+    assert noisy_radius(values, 1.0, 1.0, present=values > 0.02, **options) < radius / 100
+
+
 def neighbours(X, y, relation, kind):
     """Second data set, and its present mask, that differs in the first record."""
     present = np.ones(len(X), dtype=bool)
@@ -231,6 +276,9 @@ CASES = [
     for options in SETTINGS
     + (CLASSIFIER_SETTINGS if Estimator in CLASSIFIERS else REGRESSOR_SETTINGS)
 ]
+# Forty rows are enough for a radius at this epsilon only.
+ADAPTIVE = {"preprocessing": "adaptive", "epsilon": 200.0}
+CASES += [(DPSGDFClassifier, ADAPTIVE | options) for options in SETTINGS + CLASSIFIER_SETTINGS]
 
 
 def replay(monkeypatch, Estimator, X, y, relation, kind, as_rows=np.asarray, **options):
@@ -245,7 +293,8 @@ def replay(monkeypatch, Estimator, X, y, relation, kind, as_rows=np.asarray, **o
     with releases(monkeypatch, outputs=here) as there:
         model._fit(as_rows(other_X), other_y, present=present)
     bounds = sum(options.get(name) is None for name in ("data_norm", "target_bounds"))
-    before = {CLASSIFIERS[0]: 0, CLASSIFIERS[1]: 1, DPSGDRegressor: bounds}[Estimator]
+    means = 14 if options.get("preprocessing") == "adaptive" else 1
+    before = {DPSGDClassifier: 0, DPSGDFClassifier: means, DPSGDRegressor: bounds}[Estimator]
     assert len(here) == len(there) == 8 + before
     return here, there
 
@@ -275,12 +324,18 @@ def test_every_release_of_a_fit_moves_within_its_bound(
 @pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("Estimator", "options"),
+    [*((E, {}) for E in ESTIMATORS), (DPSGDFClassifier, ADAPTIVE)],
+    ids=str,
+)
 def test_bounds_hold_over_several_blocks(
-    monkeypatch, Estimator, relation, dtype, as_rows, batch_size
+    monkeypatch, Estimator, options, relation, dtype, as_rows, batch_size
 ):
     X, y = blobs(n=700)
-    options = {"batch_size": batch_size, "microbatch_size": 256, "as_rows": as_rows}
+    if options:
+        X += 100.0  # the radius is a hundredth of the rows: in float32 that takes float64
+    options = {**options, "batch_size": batch_size, "microbatch_size": 256, "as_rows": as_rows}
     X = X.astype(dtype)
     here, there = replay(monkeypatch, Estimator, X, y, relation, "opposite", **options)
     assert_within_bounds(here, there, relation)
@@ -297,6 +352,20 @@ def test_the_neighbour_test_would_notice_a_bound_that_is_too_small(monkeypatch, 
     with releases(monkeypatch, outputs=here) as there:
         model._fit(as_rows(X), y, present=present)
     assert move(here[0][0], there[0][0]) > 0.99 * here[0][0].norm_bound
+
+
+@pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
+def test_a_far_row_moves_the_second_mean_by_the_radius(monkeypatch, as_rows):
+    X, y = blobs(n=400)
+    X += 100.0
+    X[0] *= -1
+    here, there = replay(
+        monkeypatch, DPSGDFClassifier, X, y, "zero_out", "", as_rows=as_rows, **ADAPTIVE
+    )
+    coarse, mean = here[0][0], here[7][0]
+    assert mean.norm_bound < coarse.norm_bound / 20
+    assert 0.99 * mean.norm_bound < move(mean, there[7][0]) <= mean.norm_bound
+    assert all(1 == total.norm_bound == total.replace_bound for total, *_ in here[1:7] + here[8:14])
 
 
 def test_duplicate_entries_of_a_sparse_row_are_added_up_before_they_are_bounded(monkeypatch):

@@ -17,7 +17,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import dpsubspace
-from dpsubspace import DPPCA, BoundedScaler, TorchFeatures, _compat, _linear_model
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPSGDFClassifier,
+    TorchFeatures,
+    _compat,
+    _linear_model,
+)
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
@@ -26,7 +33,14 @@ quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarnin
 @quiet
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
-@parametrize_with_checks([*(Estimator() for Estimator in ESTIMATORS), BoundedScaler(), DPPCA()])
+@parametrize_with_checks(
+    [
+        *(Estimator() for Estimator in ESTIMATORS),
+        DPSGDFClassifier(preprocessing="auto"),
+        BoundedScaler(),
+        DPPCA(),
+    ]
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -5,7 +5,8 @@ import pytest
 from helpers import ESTIMATORS, blobs
 from scipy import sparse
 
-from dpsubspace import DPSGDClassifier
+from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier
+from dpsubspace._spectral import MECHANISMS
 
 torch = pytest.importorskip("torch")
 
@@ -17,6 +18,8 @@ DEVICES = [
     ),
 ]
 SETTINGS = [{}, {"batch_size": 200}, {"microbatch_size": 128}, {"epsilon": float("inf")}]
+CASES = [(Estimator, options) for Estimator in ESTIMATORS for options in SETTINGS]
+CASES += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for options in SETTINGS]
 
 
 def fitted(Estimator, X, y, device, **options):
@@ -25,8 +28,7 @@ def fitted(Estimator, X, y, device, **options):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("options", SETTINGS, ids=str)
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize(("Estimator", "options"), CASES, ids=str)
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_torch_gives_the_numbers_of_numpy(device, Estimator, options, dtype):
     X, y = blobs(n=700)
@@ -39,6 +41,24 @@ def test_torch_gives_the_numbers_of_numpy(device, Estimator, options, dtype):
     arrays = [value for value in vars(there).values() if hasattr(value, "shape")]
     assert arrays and all(isinstance(value, np.ndarray) for value in arrays)
     assert isinstance(there.predict(X), np.ndarray)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_subspaces_on_torch(device, mechanism, dtype):
+    X = blobs(n=700)[0].astype(dtype)
+    options = {"mechanism": mechanism, "data_norm": 9.0, "random_state": 0, "epsilon": 9.0}
+    options |= {"centered": mechanism != "bingham", "microbatch_size": 256}
+    here, there = (DPPCA(2, device=where, **options).fit(X) for where in ("cpu", device))
+    tolerance = 1e-9 if dtype == np.float64 else 1e-3
+    np.testing.assert_allclose(there.components_, here.components_, atol=tolerance)
+    np.testing.assert_allclose(
+        there.explained_variance_, here.explained_variance_, rtol=tolerance, atol=tolerance
+    )
+    assert there.privacy_ == here.privacy_
+    arrays = [value for value in vars(there).values() if hasattr(value, "shape")]
+    assert arrays and all(isinstance(value, np.ndarray) for value in arrays)
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "hinge"])

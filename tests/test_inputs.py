@@ -60,7 +60,10 @@ def test_parameters_that_do_not_fit_together(options, match):
         DPSGDClassifier(**options).fit(*blobs())
 
 
-@pytest.mark.parametrize("options", [{"row_norm": None}, {"mean_share": 0}, {"mean_share": 1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"row_norm": None}, {"mean_share": 0}, {"mean_share": 1.0}, {"preprocessing": "theory"}],
+)
 def test_the_mean_needs_a_bound_and_a_share(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         DPSGDFClassifier(**options).fit(*blobs())
@@ -212,6 +215,7 @@ MAPPED = [
     for options in MAPS
     if not (Classifier is DPSGDFClassifier and "row_norm" in options and not options["row_norm"])
 ]
+MAPPED += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for options in MAPS[:-1]]
 
 
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, blobs, formed, mapped, releases
+from helpers import CLASSIFIERS, RELATIONS, VERSIONS, blobs, formed, mapped, releases
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import NotFittedError
@@ -26,7 +26,7 @@ def digits():
 
 
 @pytest.mark.parametrize(("epsilon", "floor"), [(1.0, 0.87), (3.0, 0.92)])
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_digits_with_default_settings(digits, Classifier, epsilon, floor):
     X, y, X_test, y_test = digits
     scores = [
@@ -63,10 +63,83 @@ def test_counter_example_that_only_centring_solves(fit_intercept):
     assert worst[DPSGDClassifier] < 0.6
 
 
+@pytest.mark.parametrize("row_norm", ["l2", "clip"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_adaptive_preprocessing_learns_far_from_the_origin(fit_intercept, row_norm):
+    """Classes a few units apart, a thousand units away."""
+    X, y = blobs(n=2000, d=10)
+    X += 300.0
+    options = {"epsilon": 1.0, "fit_intercept": fit_intercept, "row_norm": row_norm}
+    options |= {"data_norm": 1200.0} if row_norm == "clip" else {"intercept_scaling": 10.0}
+    models = {
+        name: DPSGDFClassifier(preprocessing=name, random_state=0, **options).fit(
+            X[:1000], y[:1000]
+        )
+        for name in ("practical", "adaptive", "auto")
+    }
+    scores = {name: model.score(X[1000:], y[1000:]) for name, model in models.items()}
+    assert scores["adaptive"] == scores["auto"] > 0.95
+    assert scores["practical"] < 0.7
+    assert models["practical"].radius_ == math.inf
+    bound = models["adaptive"]._row_bound()
+    assert models["adaptive"].radius_ < bound / 20
+    assert models["adaptive"].clip_norm_ == models["practical"].clip_norm_ == bound / 4
+
+
+def test_auto_preprocessing_follows_public_numbers():
+    versions = ("practical", "adaptive", "auto")
+
+    def event(version, n, **options):
+        return DPSGDFClassifier(preprocessing=version, **options).privacy_event(n, 20, 1)
+
+    for n, epsilon, expected in [(500, 1.0, 0), (1000, 1.0, 1), (1000, 0.3, 0), (500, 3.0, 1)]:
+        for more in ({}, {"neighboring_relation": "replace_one"}, {"batch_size": 100}):
+            events = [event(version, n, epsilon=epsilon, **more) for version in versions]
+            assert events[0] != events[1]
+            assert events[2] == events[expected]
+    for multiplier, expected in ((40.0, 1), (400.0, 0)):
+        options = {"epsilon": None, "noise_multiplier": multiplier, "delta": 1e-5}
+        events = [event(version, 1000, **options) for version in versions]
+        assert events[0] != events[1]
+        assert events[2] == events[expected]
+    with pytest.raises(ValueError, match="preprocessing='auto' depends on `n_samples`"):
+        DPSGDFClassifier(preprocessing="auto", delta=1e-5).privacy_event()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"batch_size": 100}, {"mean_share": 0.3}, {"epsilon": None, "noise_multiplier": 40.0}],
+    ids=str,
+)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options):
+    """Each sum has the multiplier that the event charges for it, known before the data."""
+    X, y = blobs(n=400)
+    model = DPSGDFClassifier(
+        preprocessing="adaptive", neighboring_relation=relation, random_state=0, **options
+    )
+    before = model.privacy_event(400, 5, 3)
+    with releases(monkeypatch) as seen:
+        model.fit(X, y)
+    assert model.privacy_.event == before
+    *parts, steps = before.events
+    charged = []
+    for part in parts:
+        charged += [getattr(part, "event", part).noise_multiplier] * getattr(part, "count", 1)
+    assert [multiplier for *_, multiplier in seen[:14]] == charged
+    step = getattr(steps.event, "event", steps.event).noise_multiplier
+    assert {multiplier for *_, multiplier in seen[14:]} == {step}
+    assert len(seen) == 14 + steps.count
+    share = options.get("mean_share", 0.1)
+    if "batch_size" not in options:
+        spent = [sum(m**-2 for *_, m in part) for part in (seen[:14], seen)]
+        assert spent[0] / spent[1] == pytest.approx(share)
+
+
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("alpha", [1e-4, 1e-3, 1e-2])
 @pytest.mark.parametrize("n_classes", [2, 10])
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_infinite_epsilon_is_logistic_regression(
     digits, Classifier, n_classes, alpha, fit_intercept
 ):
@@ -77,11 +150,11 @@ def test_infinite_epsilon_is_logistic_regression(
     # The same problem for scikit-learn: bias entries so large that penalising them is free.
     large = 1e3
     rows = mapped(X, norm="l2", bias=0.5 if fit_intercept else None)
-    if Classifier is DPSGDFClassifier:
+    if Classifier is not DPSGDClassifier:
         rows = rows - rows.mean(axis=0)
     if fit_intercept:
         rows[:, -1] *= large
-        if Classifier is DPSGDFClassifier:
+        if Classifier is not DPSGDClassifier:
             rows = np.column_stack([rows, np.full(len(rows), large)])
     reference = LogisticRegression(
         C=1 / (len(X) * alpha), fit_intercept=False, solver="newton-cholesky", tol=1e-8
@@ -106,7 +179,25 @@ def test_shift_is_undone_exactly(constant, rng):
     )
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+def test_clipping_and_zooming_preserve_scores_within_the_radius(rng):
+    """Lemma 5 of the same with a radius; rows beyond it keep the sign of their scores."""
+    row_map = RowMap(norm="clip", data_norm=5e3, bias=2.0)
+    features = Features(rng.normal(size=(200, 4)) + 1e3, row_map)
+    shift, radius, zoom = Shift(formed(features).mean(axis=0), 0.3), 2.0, 7.0
+    shifted = features.shifted(shift)
+    clipped = shifted.clipped(radius, zoom)
+    weights = rng.normal(size=(clipped.width, 3))
+    on_rows, offset = shift.undo(clipped.unscaled(weights))
+    scores = formed(features) @ on_rows + offset
+    trained = formed(clipped) @ weights
+    within = shifted.distances() < radius
+    assert 20 < within.sum() < 180
+    np.testing.assert_allclose(scores[within], trained[within], rtol=0, atol=1e-12 * 1e4)
+    np.testing.assert_array_equal(scores > 0, trained > 0)
+    np.testing.assert_allclose(np.linalg.norm(formed(clipped)[~within], axis=1), radius * zoom)
+
+
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_public_attributes_reproduce_the_scores(Classifier):
     X, y = blobs(n=400)
     model = Classifier(epsilon=10.0, random_state=0, class_weight={2: 3.0}).fit(X, y)
@@ -123,14 +214,14 @@ def test_every_affine_boundary_is_linear_after_the_row_map(rng):
         np.testing.assert_array_equal(rows @ np.append(w, b / 0.5) > 0, X @ w + b > 0)
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_one_feature_is_not_collapsed_to_its_sign(Classifier):
     X = np.random.default_rng(0).normal(size=(3000, 1)) + 2.0
     y = X[:, 0] > 2.0
     assert Classifier(epsilon=3.0, random_state=0).fit(X, y).score(X, y) > 0.9
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_class_weights_multiply_probabilities(Classifier):
     X, y = blobs(n=400)
     plain = Classifier(epsilon=10.0, random_state=0).fit(X, y)
@@ -141,7 +232,7 @@ def test_class_weights_multiply_probabilities(Classifier):
     assert weighted.privacy_.event == plain.privacy_.event
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_a_class_that_does_not_occur_can_be_named(Classifier):
     X, y = blobs(n=400)
     model = Classifier(epsilon=10.0, classes=[0, 1, 2, 7], random_state=0).fit(X, y)
@@ -151,7 +242,7 @@ def test_a_class_that_does_not_occur_can_be_named(Classifier):
     assert (only.predict(X) == "a").mean() > 0.95
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_int_seeds_repeat_and_secure_noise_does_not(Classifier):
     X, y = blobs(n=400)
     seeded = [Classifier(epsilon=5.0, random_state=3).fit(X, y) for _ in range(2)]
@@ -162,7 +253,7 @@ def test_int_seeds_repeat_and_secure_noise_does_not(Classifier):
     assert secure[0].privacy_.secure
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_float32_rows_give_nearly_the_same_model(Classifier):
     X, y = blobs(n=400)
     double = Classifier(epsilon=5.0, random_state=0).fit(X, y)
@@ -183,7 +274,7 @@ def test_twice_the_noise_hides_what_a_record_is(Classifier):
     assert steps[1].noise_multiplier == pytest.approx(2 * steps[0].noise_multiplier)
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_only_released_and_public_values_are_stored(monkeypatch, Classifier):
     """Everything learned is the same whatever the data, once the releases are the same."""
     X, y = blobs(n=400)
@@ -201,7 +292,7 @@ def test_only_released_and_public_values_are_stored(monkeypatch, Classifier):
         np.testing.assert_equal(states[1][name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.parametrize("Classifier", VERSIONS)
 def test_fitted_models_pickle(Classifier):
     X, y = blobs(n=400)
     model = Classifier(epsilon=5.0, random_state=0).fit(X, y)

@@ -75,6 +75,7 @@ def neighbour(X, relation, kind):
             "opposite": -X[0],
             "orthogonal": np.roll(np.eye(X.shape[1])[0], 1) * 1e6,
             "huge": np.full(X.shape[1], 1e25),
+            "out of range": np.resize([3e38, -3e38], X.shape[1]),
             "zero": np.zeros(X.shape[1]),
             "mean": X.mean(axis=0),
         }[kind]
@@ -82,7 +83,7 @@ def neighbour(X, relation, kind):
 
 
 @quiet
-@pytest.mark.parametrize("kind", ["opposite", "orthogonal", "huge", "zero", "mean"])
+@pytest.mark.parametrize("kind", ["opposite", "orthogonal", "huge", "out of range", "zero", "mean"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("options", [{}, {"data_norm": 3.0}], ids=str)
 @pytest.mark.parametrize("centered", [True, False])
@@ -243,7 +244,7 @@ def draws(monkeypatch, model, X, present=None, outputs=None):
 
 
 @quiet
-@pytest.mark.parametrize("kind", ["opposite", "orthogonal", "huge", "zero", "mean"])
+@pytest.mark.parametrize("kind", ["opposite", "orthogonal", "huge", "out of range", "zero", "mean"])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_every_draw_has_the_range_that_is_charged(monkeypatch, relation, kind):
     """Log densities move by a constant and at most epsilon: so far apart are scores at most."""
@@ -297,6 +298,53 @@ def test_drawn_directions_find_the_subspace():
 def test_draws_without_delta_need_public_bounds(options):
     with pytest.raises(ValueError, match="spends no delta"):
         DPPCA(2, **{**BINGHAM, **options}).fit(table())
+
+
+@pytest.mark.parametrize("mechanism", GAUSSIAN)
+@pytest.mark.parametrize("unit", [1e-25, 1e20])
+def test_any_bound_on_norms_will_do_in_single_precision(mechanism, unit):
+    """Squares of these are out of the range of float32."""
+    X, options = table(n=400), {"mechanism": mechanism, "random_state": 0, "epsilon": 20.0}
+    here = DPPCA(2, data_norm=9.0, **options).fit(X.astype(np.float32))
+    there = DPPCA(2, data_norm=9.0 * unit, **options).fit((X * unit).astype(np.float32))
+    np.testing.assert_allclose(there.components_, here.components_, atol=1e-3)
+    np.testing.assert_allclose(there.mean_, here.mean_ * unit, atol=1e-4 * unit)
+    variances = there.explained_variance_ / unit**2
+    np.testing.assert_allclose(variances, here.explained_variance_, rtol=1e-3)
+
+
+@quiet
+def test_a_null_record_counts_for_nothing_whatever_it_is(monkeypatch):
+    X = table(n=40).astype(np.float32)
+    X[0] = 3e38
+    present = np.arange(40) > 0
+    for mechanism in MECHANISMS:
+        options = {"mechanism": mechanism, "random_state": 0, "data_norm": 5.0}
+        options["centered"] = mechanism != "bingham"
+        with_it, without = (DPPCA(2, **options), DPPCA(2, **options))
+        with_it._fit(X, present=present)
+        X_zero = X.copy()
+        X_zero[0] = 1.0
+        without._fit(X_zero, present=present)
+        np.testing.assert_array_equal(with_it.components_, without.components_)
+
+
+@quiet
+def test_hooks_cannot_change_what_is_charged(monkeypatch):
+    """A hook that runs user code between calibration and noise changes nothing."""
+    model = DPPCA(2, epsilon=0.05, random_state=0)
+    monkeypatch.setattr(
+        DPPCA, "_warn", lambda self, *_: model.set_params(neighboring_relation="replace_one")
+    )
+    with releases(monkeypatch) as seen:
+        model.fit(table())
+    ran = composed(gaussian(multiplier) for _, _, multiplier in seen)
+    assert model.privacy_.neighboring_relation == "zero_out"
+    cost = epsilon_of(ran, model.privacy_.delta, neighboring_relation="zero_out")
+    assert cost == pytest.approx(0.05, rel=1e-9)
+    (total, out, multiplier) = seen[-1]
+    z = (out - total.value) / (multiplier * total.norm_bound)
+    assert 0.5 < z.std() < 1.6
 
 
 # What it finds --------------------------------------------------------------------------------
@@ -401,7 +449,10 @@ def test_a_share_of_the_variance_picks_the_number_of_components():
 def test_power_iteration_needs_no_square_matrix(rng):
     X = (rng.normal(size=(2000, 3)) @ rng.normal(size=(3, 5000))).astype(np.float32)
     X /= np.linalg.norm(X, axis=1).max()
-    assert MECHANISMS["power"].memory(5000, 3) < MECHANISMS["gaussian"].memory(5000, 3) / 50
+    assert (
+        MECHANISMS["power"].memory(50_000, 3, False)
+        < MECHANISMS["gaussian"].memory(50_000, 3, False) / 50
+    )
     model = DPPCA(3, epsilon=50.0, centered=False, data_norm=1.0, random_state=0).fit(X)
     assert model.privacy_.event != DPPCA(3, epsilon=50.0, data_norm=1.0).privacy_event(2000, 50)
     Z = X.astype(float)

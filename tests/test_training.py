@@ -4,7 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, PLAIN, RELATIONS, ScaledNoise, blobs, multipliers, releases
+from helpers import (
+    ESTIMATORS,
+    PLAIN,
+    RELATIONS,
+    AdaptiveClassifier,
+    ScaledNoise,
+    blobs,
+    multipliers,
+    releases,
+)
 from scipy import stats
 
 from dpsubspace import DPSGDClassifier, _linear_model
@@ -46,7 +55,7 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("options", [{}, {"batch_size": 100}], ids=str)
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
 def test_noise_of_a_fit_is_that_of_its_event(monkeypatch, Estimator, relation, options):
     assert min(p_values(monkeypatch, Estimator, relation, 1, **options)) > 1e-3
     for factor in (2 / 3, 3 / 2):
