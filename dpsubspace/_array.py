@@ -235,7 +235,7 @@ def row_norms(X: Array) -> Array:
             unit = xp.where(largest > 0, largest, xp.ones_like(largest))
             block = block / unit[:, None]
         # Rounded up by more than a sum of d squares, in any order, can lose.
-        parts.append(unit * xp.sqrt(xp.sum(block * block, axis=1)) * (1 + X.shape[1] * EPS))
+        parts.append(unit * xp.sqrt(xp.vecdot(block, block)) * (1 + X.shape[1] * EPS))
     return xp.concat(parts)
 
 

@@ -338,8 +338,9 @@ class FeatureBlock:
             squares = np.maximum(squares, 0) + 8 * (d + 8) * EPS * (lengths + center) ** 2
         else:
             scale = xp.astype(self.scale, xp.float64)
-            rows = xp.astype(self.X, xp.float64) * scale[:, None] - mean[None, :d]
-            squares = xp.sum(rows * rows, axis=1)
+            rows = xp.astype(self.X, xp.float64) * scale[:, None]
+            rows -= mean[None, :d]
+            squares = xp.vecdot(rows, rows)
             if self.bias is not None:
                 squares = squares + (self.bias * scale - mean[d]) ** 2
         if self.shift.constant is not None:
