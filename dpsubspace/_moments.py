@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import ndtri
 
 from dpsubspace._array import (
@@ -17,6 +18,7 @@ from dpsubspace._array import (
     as_like,
     chunk_rows,
     column_sums,
+    eps_of,
     namespace,
     slices,
     sum_slack,
@@ -290,7 +292,8 @@ def recentred_mean(
     near = 2 * noisy_radius(
         about.distances(), norm_bound, counts, **options("coarse radius"), **radius
     )
-    about = about.clipped(near, formed=True)
+    single = not sparse.issparse(features.X) and eps_of(features.X) > EPS
+    about = about.clipped(near, formed=single)  # in float64 products are as good, and sparse
     # A mean that public rows know well is not moved by what may be noise.
     beyond = 0.0 if public is None else 2.0
     move = noisy_mean(about, near, multipliers["mean"], beyond=beyond, **options("mean"))

@@ -463,7 +463,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self.explained_variance_ratio_ = energies / total
         left = max(0.0, spectrum.total - float(energies.sum()))
         self.noise_variance_ = unit**2 * left / (d - k) if k < d else 0.0
-        hidden = d - np.count_nonzero(energies)  # also of components that are kept
+        hidden = d - int(np.count_nonzero(energies))  # also of components that are kept
         self._hidden_variance = unit**2 * left / hidden if hidden else 0.0
         self.components_ = components * np.where(signs == 0, 1.0, signs)[:, None]  # last
 

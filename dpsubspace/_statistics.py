@@ -567,7 +567,8 @@ def _centre(
         present=present,
     )
     radius = min(max(float(found[0, 0]), 2.0**-60), 2 * data_norm)
-    near = about(first, radius)
+    near = features.shifted(Shift(first, None))
+    near = near.clipped(radius)
     mean = first + released("mean", bounded_row_sum(near, radius, present=present))
     return mean, about(mean, radius), radius
 
