@@ -96,7 +96,8 @@ class Features:
         share = radius / self.bound if self.bound < float("inf") else 1.0
         reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
         formed = formed and self.shift is not None
-        if (radius < 0.02 * reach if formed else share < 0.5) and self._eps > EPS:
+        small = radius < 0.02 * reach if formed else share < 0.5
+        if (small or reach > 1e30) and self._eps > EPS:
             other.dtype, other._distances = namespace(self.factors).float64, None
             # Chunks are copies then, which should stay small however wide they are.
             other.chunk = min(self.chunk, chunk_rows(self.X, max(1, _WIDE // self.width)))
@@ -166,6 +167,8 @@ class Features:
             return self.lengths
         xp = namespace(self.lengths)
         norms = xp.maximum(self.distances(), self.floor * self.lengths)
+        # Factors of a batch are not rounded to the dtype of the rows, those of a chunk are.
+        norms = norms * (1 + 2 * self._eps / self.floor)
         return xp.clip(norms, max=self.radius) * self.zoom
 
     def distances(self) -> Array:

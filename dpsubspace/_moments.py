@@ -94,7 +94,8 @@ def bounded_row_sum(
         block = features.at(rows)
         if features.only_formed:
             whole = block.formed()
-            total.add(column_sums(whole * as_like(weights[rows], whole)[:, None]))
+            shown = as_like(weights[rows], whole)[:, None]
+            total.add(column_sums(xp.where(shown > 0, whole, xp.zeros_like(whole))))
         else:
             total.add(block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0])
     slack = features.slack

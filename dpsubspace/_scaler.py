@@ -57,7 +57,7 @@ _LEVEL, _HIDDEN = 0.01, 0.25
 # Share of the rows that noise may hide at either end without a warning.
 _WORTH_TELLING = 0.1
 
-# Bounds nearer to 0 than this are 0: a search that ends beside a heap of zeros ends anywhere.
+# What is nearer to 0 than this is 0, where the other bound is.
 _ZERO = 2.0**-40
 
 # Rows are made shorter than their bound by this, more than float32 rounds.
@@ -372,8 +372,10 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         if purchase.searched:
             levels = np.array([level, 1 - level])
             found = noisy_quantiles(X, levels, purchase.multiplier, **options)
-            found = np.where(np.abs(found) < _ZERO, 0.0, found)
-            return found.min(axis=0), found.max(axis=0)
+            low, high = found.min(axis=0), found.max(axis=0)
+            # A search that ends beside a heap of zeros ends anywhere in the gap to the rest.
+            beside = ((low == 0) & (high < _ZERO)) | ((high == 0) & (low > -_ZERO))
+            return np.where(beside, 0.0, low), np.where(beside, 0.0, high)
         return noisy_ranges(X, purchase.multiplier, per_octave=1, **options)[:2]
 
     def _set(

@@ -137,7 +137,9 @@ def second_moment(rows: Rows) -> BoundedSum:
         for chunk in chunks[some]:
             block = features.at(chunk).formed()
             if rows.present is not None:
-                block = as_like(rows.present[chunk], block)[:, None] * block
+                xp = namespace(block)
+                shown = as_like(rows.present[chunk], block)[:, None] > 0
+                block = xp.where(shown, block, xp.zeros_like(block))
             eps = eps_of(block)
             part = gram(block, _BLOCK, part)
         total.add(part)

@@ -497,7 +497,7 @@ def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if sparse.issparse(rows):
         raise ValueError("`bounds` would fill sparse rows: give `data_norm`.")
     low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
-    middle, half = low / 2 + high / 2, high / 2 - low / 2
+    middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
     return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0), middle, half
 
 

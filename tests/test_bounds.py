@@ -87,6 +87,15 @@ def test_bounds_where_numbers_have_few_digits_leave_nothing():
     assert not rows.any()
 
 
+def test_a_huge_bound_on_rows_does_not_overflow_the_mean(monkeypatch):
+    """Where the noise of the mean is out of the range of float32, a null record must not show."""
+    X, y = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32), np.arange(300) % 3
+    options = {"row_norm": "clip", "data_norm": 9e49, "epsilon": 1.0, "preprocessing": "adaptive"}
+    here, there = replay(monkeypatch, DPSGDFClassifier, X, y, "zero_out", "", **options)
+    assert all(np.isfinite(total.value).all() for total, _, _ in here)
+    assert_within_bounds(here, there, "zero_out")
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("constant", [None, 0.3])
 @given(
