@@ -17,6 +17,7 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
     _statistics,
+    audit_epsilon,
     private_covariance,
     private_mean,
     private_quantile,
@@ -333,6 +334,26 @@ def test_bounds_of_columns_keep_large_units_from_drowning_small_ones():
 def test_a_bound_on_norms_that_noise_would_make_is_warned_of(function):
     with pytest.warns(PrivacyWarning, match="^the noise of the counts that a bound"):
         function(np.ones((3000, 2)), epsilon=0.01)
+
+
+@quiet
+def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatch):
+    """Canaries along a column each: a variance tells whether one took part."""
+    n_canaries = 400
+    coins = np.random.default_rng(0).random(n_canaries) < 0.5
+    target = Target(1.0, 1e-5, "zero_out")
+    options = {"data_norm": 1.0, "bounds": None, "centered": False, "present": coins}
+
+    def lower_bound():
+        released = _statistics._covariance(np.eye(n_canaries), target, 0, **options).value
+        order = np.argsort(np.diag(released))
+        right = int(coins[order[-100:]].sum() + (~coins[order[:100]]).sum())
+        return audit_epsilon(n_canaries, 200, right, delta=1e-5)
+
+    assert lower_bound() <= 1.0
+    noise = lambda state: ScaledNoise(SeededNoise(state), 0.1)  # noqa: E731
+    monkeypatch.setattr(_statistics, "as_noise", noise)
+    assert lower_bound() > 1.2
 
 
 def test_exact_covariances():
