@@ -273,7 +273,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             )
         if self.epsilon is None:
             check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)
-        self._target().check()
+        self._target().check(multipliers=True)
         check_choice("loss", self.loss, list(self._losses))
         check_bool("fit_intercept", self.fit_intercept)
         check_bool("average", self.average)

@@ -490,8 +490,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         choices = ["auto", *MECHANISMS]
         check_choice("mechanism", self.mechanism, choices)
         chosen = MECHANISMS.get(self.mechanism)
-        if self.epsilon is None:
-            raise ValueError("`epsilon` must be a number, got None.")
         pure = chosen is not None and chosen.pure
         if self.delta == 0 and not pure:
             raise ValueError(

@@ -84,8 +84,13 @@ class Target:
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
 
-    def check(self, *, pure: bool = False) -> None:
-        """ValueError unless all of it is within limits; `pure` lets delta be 0."""
+    def check(self, *, pure: bool = False, multipliers: bool = False) -> None:
+        """ValueError unless all of it is within limits.
+
+        `pure` lets delta be 0, and `multipliers` that are given instead let epsilon be None.
+        """
+        if self.epsilon is None and not multipliers:
+            raise ValueError("`epsilon` must be a number, got None.")
         # Beyond these limits accountants lose digits, and no use is known.
         if self.epsilon is not None and (isinstance(self.epsilon, bool) or self.private):
             check_real("epsilon", self.epsilon, low=1e-4, high=1e6, include_low=True)

@@ -409,8 +409,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         check_bounds("feature_range", self.feature_range, 1, column="feature")
         check_choice("row_norm", self.row_norm, ("ball", "l2", None))
         check_auto("level", self.level, low=0, high=0.5)
-        if self.epsilon is None:
-            raise ValueError("`epsilon` must be a number, got None.")
         self._target().check()
 
     def _level(self) -> float:

@@ -132,7 +132,7 @@ def _quantile(
     present: np.ndarray | None = None,
 ) -> Released:
     """Release quantiles, with the records where `present` is False as null records."""
-    _check_target(target)
+    target.check()
     levels = np.asarray(level)
     if levels.ndim > 1 or levels.size == 0:
         raise ValueError("`level` must be a number or a list of numbers in (0, 1).")
@@ -294,7 +294,7 @@ def _mean(
     present: np.ndarray | None = None,
 ) -> Released:
     """Release the mean, with the records where `present` is False as null records."""
-    _check_target(target)
+    target.check()
     check_choice("method", method, ("recentre", "gaussian"))
     _check_bound(data_norm, bounds)
     flat = not sparse.issparse(X) and np.ndim(X) == 1
@@ -440,7 +440,7 @@ def _covariance(
     present: np.ndarray | None = None,
 ) -> Released:
     """Release the covariance, with the records where `present` is False as null records."""
-    _check_target(target)
+    target.check()
     check_bool("centered", centered)
     _check_bound(data_norm, bounds)
     rows = _rows(X).astype(np.float64, copy=False)
@@ -471,7 +471,8 @@ def _covariance(
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, target, split, noise, present)
-        mean, near, radius = _centre(rows, data_norm, split, noise, **options)
+        mean, radius, features = _centre(rows, data_norm, split, noise, **options)
+        near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
         about = Rows(near, radius, noise, **options)
         moment = released_moment(about, split.multipliers["moment"])[0]
     values, vectors = np.linalg.eigh(moment)
@@ -526,17 +527,17 @@ def _centre(
     *,
     neighboring_relation: str,
     present: np.ndarray | None,
-) -> tuple[np.ndarray, Features, float]:
+) -> tuple[np.ndarray, float, Features]:
     """Mean of rows shortened to `data_norm`, in one release or recentred, in three.
 
     Returns
     -------
     mean : ndarray of shape (d,)
         Released mean.
-    near : Features
-        The rows about it, shortened to the radius.
     radius : float
-        The released radius, of nearly all rows.
+        Radius about it of nearly all rows, released, or public.
+    features : Features
+        The rows.
     """
     features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
     n_samples, n_columns = rows.shape
@@ -546,20 +547,17 @@ def _centre(
         relation = neighboring_relation
         return release(total, multiplier, source, neighboring_relation=relation) / n_samples
 
-    def about(centre: np.ndarray, radius: float) -> Features:
-        return features.shifted(Shift(centre, None)).clipped(radius, formed=True)
-
     total = bounded_row_sum(features, data_norm, present=present)
     final, radius = split.multipliers["mean"], 2 * data_norm
     if "centre" not in split.multipliers or final == 0:
-        mean = released("mean", total)
-        return mean, about(mean, radius), radius
+        return released("mean", total), radius, features
     first = released("centre", total)
+    about = features.shifted(Shift(first, None))
     # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
     doubled = 2 if neighboring_relation == "replace_one" else 1
     outside = min(0.5, doubled * final * math.sqrt(n_columns) / n_samples)
     found = noisy_quantiles(
-        features.shifted(Shift(first, None)).distances()[:, None],
+        about.distances()[:, None],
         np.array([1 - outside]),
         split.multipliers["radius"],
         noise=noise.child("radius"),
@@ -567,10 +565,9 @@ def _centre(
         present=present,
     )
     radius = min(max(float(found[0, 0]), 2.0**-60), 2 * data_norm)
-    near = features.shifted(Shift(first, None))
-    near = near.clipped(radius)
+    near = about.clipped(radius)
     mean = first + released("mean", bounded_row_sum(near, radius, present=present))
-    return mean, about(mean, radius), radius
+    return mean, radius, features
 
 
 def _warn_of_counts(split: Split, target: Target, n_samples: int) -> None:
@@ -587,12 +584,6 @@ def _warn_of_counts(split: Split, target: Target, n_samples: int) -> None:
             PrivacyWarning,
             stacklevel=4,
         )
-
-
-def _check_target(target: Target) -> None:
-    if target.epsilon is None:
-        raise ValueError("`epsilon` must be a number, got None.")
-    target.check()
 
 
 def _rows(X: Any) -> Any:
