@@ -35,7 +35,8 @@ from dpsubspace._privacy import (
 )
 from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap, Shift
-from dpsubspace._training import FlatStep, TrainingPlan, train
+from dpsubspace._steps import FlatStep
+from dpsubspace._training import TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
 
 if TYPE_CHECKING:
