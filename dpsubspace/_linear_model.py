@@ -21,7 +21,7 @@ from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
 from dpsubspace._compat import CallbackSupportMixin, start_progress
 from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource
+from dpsubspace._gradients import GradientSource, LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
 from dpsubspace._losses import Loss
 from dpsubspace._noise import NoiseSource, as_noise
@@ -36,13 +36,22 @@ from dpsubspace._privacy import (
 from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._steps import FlatStep
-from dpsubspace._training import TrainingPlan, train
+from dpsubspace._training import Step, TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["Bounded", "Budget", "LinearModel", "Releases", "Sizes", "Trained"]
+__all__ = [
+    "Bounded",
+    "Budget",
+    "LinearModel",
+    "Problem",
+    "PublicRows",
+    "Releases",
+    "Sizes",
+    "Trained",
+]
 
 
 @dataclass(frozen=True)
@@ -53,11 +62,14 @@ class Sizes:
     ----------
     n_samples, n_features, n_outputs : int or None
         Records, columns, columns of scores.
+    n_public : int
+        Public rows.
     """
 
     n_samples: int | None
     n_features: int | None = None
     n_outputs: int | None = None
+    n_public: int = 0
 
     @property
     def n_params(self) -> int:
@@ -118,6 +130,29 @@ class Bounded:
     row_map: RowMap
     targets: Array
     target_bounds: Any = None
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """Public rows of a fit, and their targets as the loss takes them where they have any."""
+
+    X: np.ndarray
+    targets: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained: gradients of the records, and parameters to start from.
+
+    `public` gives the gradients of public rows at the same parameters; `features` are those
+    of a linear model.
+    """
+
+    source: GradientSource
+    start: Array
+    penalised: Array
+    features: Features | None = None
+    public: Any = None
 
 
 @dataclass(frozen=True)
@@ -201,9 +236,35 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Bound rows and targets, by public or released numbers."""
         raise NotImplementedError
 
-    def _prepared(self, features: Features, releases: Releases) -> Features:
+    def _prepared(
+        self, features: Features, releases: Releases, public: PublicRows | None
+    ) -> Features:
         """Features to train on, by public or released numbers."""
         return features
+
+    def _problem(
+        self,
+        X: Array,
+        bounded: Bounded,
+        n_outputs: int,
+        releases: Releases,
+        public: PublicRows | None,
+    ) -> Problem:
+        """What to train: a linear model that starts from zero."""
+        features = Features(X, bounded.row_map, self.microbatch_size)
+        features = self._prepared(features, releases, public)
+        penalised = np.zeros((features.width, 1))
+        penalised[: X.shape[1]] = 1.0  # not the bias entries
+        return Problem(
+            LinearSource(self._losses[self.loss], features, bounded.targets, releases.present),
+            as_like(np.zeros((features.width, n_outputs)), features.lengths),
+            as_like(penalised, features.lengths),
+            features,
+        )
+
+    def _step(self, problem: Problem, plan: TrainingPlan, clip_norm: float, rng: Any) -> Step:
+        """How a step uses gradients; `rng` is public randomness."""
+        return FlatStep(clip_norm=clip_norm)
 
     # The fit --------------------------------------------------------------------------------
 
@@ -212,8 +273,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         X: Any,
         targets: np.ndarray,
         n_targets: int,
-        public: tuple[str, ...],
+        assumed: tuple[str, ...],
         present: np.ndarray | None,
+        public: PublicRows | None = None,
     ) -> Trained:
         """Train on checked rows and targets, after setting ``privacy_`` and before any other."""
         # Callbacks and hooks may change parameters: from here on they are read from a copy, so
@@ -224,14 +286,15 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         n_outputs = loss.n_outputs(n_targets)
         where = check_device(fixed.device)
         noise = as_noise(fixed.random_state)
-        sizes = Sizes(n_samples, n_features, n_outputs)
+        n_public = 0 if public is None else len(public.X)
+        sizes = Sizes(n_samples, n_features, n_outputs, n_public)
         budget = fixed._budget(sizes)
         guarantee = fixed._target().guarantee(
             budget.event,
             noise=noise,
             n_samples=n_samples,
             n_features=n_features,
-            public=public,
+            public=assumed,
             unit=self.privacy_unit,
         )
         fixed._warn(guarantee, budget, sizes)
@@ -244,23 +307,24 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
             bounded = fixed._bound(X, targets, releases)
-            features = Features(X, bounded.row_map, fixed.microbatch_size)
-            features = fixed._prepared(features, releases)
-            if not budget.private and fixed.learning_rate == "auto":
+            problem = fixed._problem(X, bounded, n_outputs, releases, public)
+            features = problem.features
+            if not budget.private and fixed.learning_rate == "auto" and features is not None:
                 plan = replace(plan, learning_rate=_stable_step(loss, features, plan.alpha))
-            penalised = np.zeros((features.width, 1))
-            penalised[:n_features] = 1.0  # not the bias entries
             weights = train(
                 plan,
-                FlatStep(clip_norm=clip_norm),
-                LinearSource(loss, features, bounded.targets, present),
-                as_like(np.zeros((features.width, n_outputs)), features.lengths),
-                as_like(penalised, features.lengths),
+                fixed._step(problem, plan, clip_norm, noise.public()),
+                problem.source,
+                problem.start,
+                problem.penalised,
                 noise=noise,
                 after_step=after_step,
             )
         finish()
-        weights = features.unscaled(to_numpy(weights))
+        weights = to_numpy(weights)
+        if features is None:
+            return Trained(weights, None, math.inf, bounded, plan, clip_norm)
+        weights = features.unscaled(weights)
         return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm)
 
     # Parameters and what follows from them --------------------------------------------------
@@ -315,10 +379,15 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
         return _auto.n_steps(self._travel(sizes, multiplier), self._largest())
 
+    def _noise_size(self, sizes: Sizes) -> float:
+        """Norm of the noise of a step, in units of the clip norm and of the multiplier."""
+        return math.sqrt(sizes.n_params)
+
     def _travel(self, sizes: Sizes, multiplier: float) -> float:
         return _auto.travel(
             walk=self._losses[self.loss].walk,
             n_params=sizes.n_params,
+            noise_size=self._noise_size(sizes),
             n_samples=sizes.known("n_samples", "the step size"),
             multiplier=multiplier,
         )
