@@ -15,12 +15,14 @@ from dpsubspace._features import FeatureBlock
 from dpsubspace._inputs import (
     check_choice,
     check_classes,
+    check_public_labels,
+    check_public_rows,
     check_real,
     check_rows,
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, Releases
+from dpsubspace._linear_model import Bounded, LinearModel, PublicRows, Releases
 from dpsubspace._losses import CLASSIFIER_LOSSES
 from dpsubspace._scaling import ROW_NORMS, RowMap
 
@@ -189,7 +191,15 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 
     # The fit --------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any, present: np.ndarray | None = None):
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        present: np.ndarray | None = None,
+        *,
+        X_public: Any = None,
+        y_public: Any = None,
+    ):
         """Fit with the records where `present` is False as null records.
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
@@ -198,13 +208,17 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         X, y = check_rows_and_labels(self, X, y)
         classes, codes = check_classes(y, self.classes)
         log_weights = log_class_weights(self.class_weight, classes)
+        sets = check_public_rows(self, X, X_public)
+        labels = check_public_labels(y_public, X_public, sets, classes)
+        public = PublicRows.of(sets, labels)
         how = "read from y" if self.classes is None else "given"
-        public = [f"set of labels ({len(classes)}, {how})"]
+        assumed = [f"set of labels ({len(classes)}, {how})"]
         if self.row_norm == "clip":
-            public.append(f"bound on row norms ({self.data_norm:g})")
+            assumed.append(f"bound on row norms ({self.data_norm:g})")
         if self.class_weight is not None:
-            public.append("class weights")
-        trained = self._train(X, codes, len(classes), tuple(public), present)
+            assumed.append("class weights")
+        assumed += [] if public is None else [public.statement]
+        trained = self._train(X, codes, len(classes), tuple(assumed), present, public)
         weights, n_outputs = trained.weights, trained.weights.shape[1]
         offset = np.diff(log_weights) if n_outputs == 1 else log_weights
         if trained.shift is not None:

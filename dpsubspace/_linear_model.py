@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -139,6 +139,19 @@ class PublicRows:
     X: np.ndarray
     targets: np.ndarray | None = None
 
+    @classmethod
+    def of(cls, sets: Sequence[np.ndarray], targets: np.ndarray | None) -> PublicRows | None:
+        """All sets in one, in float64; None without any."""
+        if not sets:
+            return None
+        return cls(np.concatenate(sets).astype(np.float64), targets)
+
+    @property
+    def statement(self) -> str:
+        """What a guarantee assumes to be public."""
+        labelled = "" if self.targets is None else " and of y_public"
+        return f"{len(self.X)} rows of X_public{labelled}"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -241,6 +254,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     ) -> Features:
         """Features to train on, by public or released numbers."""
         return features
+
+    def _public_targets(self, targets: np.ndarray, bounded: Bounded) -> np.ndarray:
+        """Targets of public rows as the loss takes them."""
+        return targets
 
     def _problem(
         self,

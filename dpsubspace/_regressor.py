@@ -17,11 +17,13 @@ from dpsubspace._compat import with_callbacks
 from dpsubspace._inputs import (
     check_auto,
     check_bounds,
+    check_public_rows,
+    check_public_values,
     check_real,
     check_rows,
     check_rows_and_targets,
 )
-from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes
+from dpsubspace._linear_model import Bounded, Budget, LinearModel, PublicRows, Releases, Sizes
 from dpsubspace._losses import REGRESSOR_LOSSES
 from dpsubspace._moments import count_above_noise, noisy_range
 from dpsubspace._privacy import PrivacyGuarantee
@@ -132,7 +134,15 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
 
     # The fit --------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any, present: np.ndarray | None = None):
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        present: np.ndarray | None = None,
+        *,
+        X_public: Any = None,
+        y_public: Any = None,
+    ):
         """Fit with the records where `present` is False as null records.
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
@@ -142,10 +152,14 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         targets = y[:, None] if y.ndim == 1 else y
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds, targets.shape[1])
-        public = [f"number of targets ({targets.shape[1]})"]
-        public += [] if self.data_norm is None else [f"bound on row norms ({self.data_norm:g})"]
-        public += [] if self.target_bounds is None else ["range of the targets"]
-        trained = self._train(X, targets, targets.shape[1], tuple(public), present)
+        sets = check_public_rows(self, X, X_public)
+        values = check_public_values(y_public, X_public, sets, targets.shape[1])
+        public = PublicRows.of(sets, values)
+        assumed = [f"number of targets ({targets.shape[1]})"]
+        assumed += [] if self.data_norm is None else [f"bound on row norms ({self.data_norm:g})"]
+        assumed += [] if self.target_bounds is None else ["range of the targets"]
+        assumed += [] if public is None else [public.statement]
+        trained = self._train(X, targets, targets.shape[1], tuple(assumed), present, public)
         row_map, (low, high) = trained.bounded.row_map, trained.bounded.target_bounds
         data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
         half, middle = (high - low) / 2, (high + low) / 2
@@ -180,11 +194,14 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
             columns = zip(values.T, names, strict=True)
             bounds = zip(*(self._range(*column, releases) for column in columns), strict=True)
         low, high = (np.broadcast_to(np.asarray(b, float), values.shape[1:]) for b in bounds)
-        scaled = 2 * (np.clip(values, low, high) - low) / (high - low) - 1
+        scaled = _scaled(values, low, high)
         bias = self.intercept_scaling * data_norm if self.fit_intercept else None
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = X.data if sparse.issparse(X) else X
         return Bounded(row_map, as_like(scaled, like), (low.copy(), high.copy()))
+
+    def _public_targets(self, targets: np.ndarray, bounded: Bounded) -> np.ndarray:
+        return _scaled(targets, *bounded.target_bounds)
 
     def _range(self, values: np.ndarray, name: str, releases: Releases) -> tuple[float, float]:
         return noisy_range(
@@ -229,3 +246,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
             n_targets = sizes.known("n_outputs", "the number of target ranges to release")
         share = 0.1 if self.bounds_share == "auto" else float(self.bounds_share)
         return {"bounds": (share, n_targets + (self.data_norm is None))}
+
+
+def _scaled(targets: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Targets clipped to a range, on [-1, 1]."""
+    return 2 * (np.clip(targets, low, high) - low) / (high - low) - 1
