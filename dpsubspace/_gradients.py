@@ -8,6 +8,7 @@ model without privacy needs.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -311,6 +312,12 @@ class LinearSource:
     def n_samples(self) -> int:
         """Number of records, public."""
         return self.features.n_samples
+
+    def relabelled(self, y: Array) -> LinearSource:
+        """The same rows with other targets; what is known of rows is shared."""
+        other = copy.copy(self)
+        other.y = y
+        return other
 
     @property
     def data(self) -> Array:

@@ -351,9 +351,6 @@ class DPSGDFClassifier(LinearClassifier):
     True
     """
 
-    _clip_share = _auto.CENTRED_CLIP
-    _largest_step = _auto.CENTRED_LARGEST
-
     def __init__(
         self,
         *,
@@ -416,6 +413,9 @@ class DPSGDFClassifier(LinearClassifier):
                 "`row_norm`=None leaves rows unbounded, and the mean of unbounded rows cannot be"
                 " private. Use row_norm='l2', or 'clip' with a public data_norm."
             )
+
+    def _scale(self) -> tuple[float, float]:
+        return _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
         share = _auto.MEAN_SHARE if self.mean_share == "auto" else float(self.mean_share)

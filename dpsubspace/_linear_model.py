@@ -184,8 +184,6 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     """Private linear models: parameters and training; subclasses know labels and targets."""
 
     _losses: ClassVar[Mapping[str, Loss]]
-    _clip_share: ClassVar[float] = _auto.CLIP
-    _largest_step: ClassVar[float] = _auto.LARGEST
 
     # Parameters that every subclass has; they store them in their own __init__.
     loss: str
@@ -235,6 +233,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         self._check_parameters()
         return self._budget(Sizes(n_samples, n_features, n_outputs)).event
 
+    def _scale(self) -> tuple[float, float]:
+        """Clip norm in units of the bound on a row, and the largest step for rows of size 1."""
+        return _auto.CLIP, _auto.LARGEST
+
     # What subclasses release before they train -----------------------------------------------
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
@@ -279,7 +281,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             features,
         )
 
-    def _step(self, problem: Problem, plan: TrainingPlan, clip_norm: float, rng: Any) -> Step:
+    def _step(self, problem: Problem, budget: Budget, clip_norm: float, rng: Any) -> Step:
         """How a step uses gradients; `rng` is public randomness."""
         return FlatStep(clip_norm=clip_norm)
 
@@ -319,18 +321,20 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             X, targets, present = (on_device(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()
             clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
-            plan = fixed._plan(budget, sizes, bound)
+            fixed._plan(budget, sizes, bound)  # raises what it has to before anything is spent
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
             bounded = fixed._bound(X, targets, releases)
             problem = fixed._problem(X, bounded, n_outputs, releases, public)
             features = problem.features
+            step = fixed._step(problem, budget, clip_norm, noise.public())
+            plan = fixed._plan(budget, sizes, bound, step)
             if not budget.private and fixed.learning_rate == "auto" and features is not None:
                 plan = replace(plan, learning_rate=_stable_step(loss, features, plan.alpha))
             weights = train(
                 plan,
-                fixed._step(problem, plan, clip_norm, noise.public()),
+                step,
                 problem.source,
                 problem.start,
                 problem.penalised,
@@ -396,28 +400,25 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
         return _auto.n_steps(self._travel(sizes, multiplier), self._largest())
 
-    def _noise_size(self, sizes: Sizes) -> float:
-        """Norm of the noise of a step, in units of the clip norm and of the multiplier."""
-        return math.sqrt(sizes.n_params)
-
-    def _travel(self, sizes: Sizes, multiplier: float) -> float:
+    def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
+        flat = FlatStep(clip_norm=1.0)
         return _auto.travel(
             walk=self._losses[self.loss].walk,
             n_params=sizes.n_params,
-            noise_size=self._noise_size(sizes),
+            noise_size=(step or flat).noise_size(sizes.n_params),
             n_samples=sizes.known("n_samples", "the step size"),
             multiplier=multiplier,
         )
 
     def _largest(self) -> float:
         """Bound on the learning rate times the clip norm, for rows of size 1."""
-        loss = self._losses[self.loss]
-        return min(self._largest_step, loss.largest_step * loss.size * self._clip_share)
+        loss, (clip_share, largest) = self._losses[self.loss], self._scale()
+        return min(largest, loss.largest_step * loss.size * clip_share)
 
     def _clip_norm(self, bound: float) -> float:
         if self.clip_norm != "auto":
             return float(self.clip_norm)
-        return self._clip_share * self._losses[self.loss].size * _size(bound)
+        return self._scale()[0] * self._losses[self.loss].size * _size(bound)
 
     def _budget(self, sizes: Sizes) -> Budget:
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
@@ -455,8 +456,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             step = target.calibrated(lambda m: Budget.of(m, before, n_iter, rate).event, n_samples)
         return Budget.of(step, before, n_iter, rate)
 
-    def _plan(self, budget: Budget, sizes: Sizes, bound: float) -> TrainingPlan:
-        """How to train, from public quantities."""
+    def _plan(
+        self, budget: Budget, sizes: Sizes, bound: float, step: Step | None = None
+    ) -> TrainingPlan:
+        """How to train with `step` (or any), from public quantities."""
         momentum = _auto.MOMENTUM if budget.private else None
         if self.momentum != "auto":
             momentum = float(self.momentum)
@@ -470,7 +473,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             multiplier = budget.step / (budget.sample_rate * math.sqrt(budget.n_iter))
             learning_rate = (
                 _auto.step_size(
-                    self._travel(sizes, multiplier),
+                    self._travel(sizes, multiplier, step),
                     self._largest(),
                     n_iter=budget.n_iter,
                     momentum=momentum or 0.0,

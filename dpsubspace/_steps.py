@@ -7,16 +7,14 @@ adds the noise, so that a step can neither forget it nor add it twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from dpsubspace._array import EPS, Array, column_sums, namespace
+from dpsubspace._array import EPS, Array, namespace
 from dpsubspace._gradients import PerExampleGradients, clipped_sum
 from dpsubspace._noise import BoundedSum
-from dpsubspace._subspace import AnchorSubspace, anchor_subspace
+from dpsubspace._subspace import Embedded, Subspace
 
 __all__ = ["FlatStep", "GEPStep", "MirrorStep"]
 
@@ -50,6 +48,10 @@ class FlatStep:
         """Return the noisy sum itself."""
         return noisy[0]
 
+    def noise_size(self, n_params: int) -> float:
+        """The same in every direction."""
+        return math.sqrt(n_params)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GEPStep:
@@ -61,12 +63,8 @@ class GEPStep:
 
     Parameters
     ----------
-    anchors : callable
-        Gradients of public rows at given parameters, for a step of given number.
-    counts : sequence of int
-        Directions of each group of parameters.
-    groups : sequence
-        Index of the last axis of the parameters for each group; None for all.
+    subspace : callable
+        Directions at given parameters, for a step of given number.
     clip_norm : float
         Bound on an embedding, of all groups together.
     residual_norm : float
@@ -78,12 +76,10 @@ class GEPStep:
         False releases embeddings only (B-GEP).
     embedding_share : float
         Share of the budget (of mu^2) of the embedding, where both are clipped separately.
-    power_iterations : int or None
-        See :func:`~dpsubspace._subspace.anchor_subspace`.
-    rng : numpy.random.Generator
-        Public randomness.
     n_samples : int
         Number of records, public.
+    n_components : int
+        Number of directions, for the size of the noise.
 
     Notes
     -----
@@ -96,7 +92,7 @@ class GEPStep:
     vector ``(E / S1, (g - B'E) / S2)``, times a factor, has norm at most 1; it is one sum.
 
     Norms are never rounded down. That of the residual is ``|g|^2 - |E|^2`` plus what
-    rounding can hide (:class:`~dpsubspace._subspace.AnchorSubspace`) and at least a floor, a
+    rounding can hide (:class:`~dpsubspace._subspace.Subspace`) and at least a floor, a
     public share of ``|g|``: residuals are summed as whole gradients less a lift of summed
     embeddings, whose terms are up to ``1 / floor`` times as long, and round like that. A
     floor clips a little more where a residual is nearly nothing, which costs no privacy.
@@ -104,17 +100,14 @@ class GEPStep:
     Embeddings with B not quite orthonormal are as good: nothing above needs it to be.
     """
 
-    anchors: Callable[[Array, int], PerExampleGradients]
-    counts: Sequence[int]
-    groups: Sequence[Any] = (None,)
+    subspace: Callable[[Array, int], Subspace]
     clip_norm: float
     residual_norm: float
     clipping: str = "separate"
     residual: bool = True
     embedding_share: float = 0.5
-    power_iterations: int | None = 1
-    rng: np.random.Generator = field(default_factory=np.random.default_rng)
     n_samples: int
+    n_components: int
 
     @property
     def budget_shares(self) -> tuple[float, ...]:
@@ -123,24 +116,18 @@ class GEPStep:
             return (self.embedding_share, 1 - self.embedding_share)
         return (1.0,)
 
-    def begin(self, params: Array, t: int) -> AnchorSubspace:
-        """Directions of the public gradients at `params`."""
-        return anchor_subspace(
-            self.anchors(params, t),
-            self.counts,
-            self.groups,
-            power_iterations=self.power_iterations,
-            rng=self.rng,
-        )
+    def begin(self, params: Array, t: int) -> Subspace:
+        """Return the directions at `params`."""
+        return self.subspace(params, t)
 
-    def sums(self, state: AnchorSubspace, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
+    def sums(self, state: Subspace, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
         """Sums of clipped embeddings and residuals."""
         parts = _Parts.of(state, grads)
         if self.residual and self.clipping == "joint":
             return (self._joint(state, grads, parts),)
         weights = _shrink(self.clip_norm, parts.lengths) * parts.counts
         embedding = _bounded(
-            column_sums(parts.embeddings * weights[:, None]),
+            parts.embedded.weighted_sum(weights),
             self.clip_norm,
             grads.slack() + self._regrouped(state) / _EMBEDDING_FLOOR,
         )
@@ -150,7 +137,7 @@ class GEPStep:
         residual = parts.residual_sum(state, grads, weights)
         return embedding, _bounded(residual, self.residual_norm, self._slack(state, grads))
 
-    def combine(self, state: AnchorSubspace, noisy: tuple[Array, ...]) -> Array:
+    def combine(self, state: Subspace, noisy: tuple[Array, ...]) -> Array:
         """Lift the embedding; add the residual without the noise it has along the directions."""
         if not self.residual:
             return state.lift(noisy[0])
@@ -162,26 +149,24 @@ class GEPStep:
             embedding, residual = noisy
         return residual + state.lift(embedding - state.coordinates(residual))
 
-    def _joint(
-        self, state: AnchorSubspace, grads: PerExampleGradients, parts: _Parts
-    ) -> BoundedSum:
+    def _joint(self, state: Subspace, grads: PerExampleGradients, parts: _Parts) -> BoundedSum:
         """Embedding and residual in units of their bounds, clipped by one factor."""
         xp = namespace(parts.lengths)
         joint = xp.hypot(parts.lengths / self.clip_norm, parts.rests / self.residual_norm)
         weights = _shrink(1.0, joint) * parts.counts
-        inside = column_sums(parts.embeddings * weights[:, None]) / self.clip_norm
+        inside = parts.embedded.weighted_sum(weights) / self.clip_norm
         outside = parts.residual_sum(state, grads, weights) / self.residual_norm
         value = xp.concat([inside, xp.reshape(outside, (-1,))])
         return _bounded(value, 1.0, self._slack(state, grads))
 
-    def _regrouped(self, state: AnchorSubspace) -> float:
+    def _regrouped(self, state: Subspace) -> float:
         """What rounding of all coordinates can do to a sum of them, in units of a gradient.
 
         A batch without one record has the others elsewhere, where products may round otherwise.
         """
         return 2 * self.n_samples * state.rounding
 
-    def _slack(self, state: AnchorSubspace, grads: PerExampleGradients) -> float:
+    def _slack(self, state: Subspace, grads: PerExampleGradients) -> float:
         """Slack of a sum of residuals, with that of the lift of their embeddings."""
         return (grads.slack() + 2 * self._regrouped(state)) / _residual_floor(grads)
 
@@ -190,33 +175,29 @@ class GEPStep:
 class _Parts:
     """Embeddings of gradients, and how long they and the residuals are."""
 
-    embeddings: Array  # (n, k) float64, zero for records that do not count
+    embedded: Embedded
     lengths: Array  # of embeddings, never too small
     rests: Array  # of residuals, likewise
     counts: Array  # 0 for records that do not count, else 1
 
     @classmethod
-    def of(cls, space: AnchorSubspace, grads: PerExampleGradients) -> _Parts:
-        norms, embeddings = grads.norms(), space.embed(grads)
-        xp = namespace(norms)
-        squares = xp.sum(embeddings * embeddings, axis=1)
-        sound = xp.isfinite(norms) & (norms < 1e140) & xp.isfinite(squares)
-        norms, squares = (xp.where(sound, x, xp.zeros_like(x)) for x in (norms, squares))
-        embeddings = xp.where(sound[:, None], embeddings, xp.zeros_like(embeddings))
-        lengths = xp.sqrt(squares) * (1 + (embeddings.shape[1] + 8) * EPS)
+    def of(cls, space: Subspace, grads: PerExampleGradients) -> _Parts:
+        norms, embedded = grads.norms(), space.embed(grads)
+        xp, squares = namespace(norms), embedded.squares()
+        counts = xp.isfinite(norms) & (norms < 1e140) & xp.isfinite(squares)
+        norms, squares = (xp.where(counts, x, xp.zeros_like(x)) for x in (norms, squares))
+        lengths = xp.sqrt(squares) * (1 + (space.n_components + 8) * EPS)
         rests = xp.sqrt(xp.clip(norms**2 - squares, min=0.0) + space.margin * norms**2)
         return cls(
-            embeddings,
+            embedded,
             xp.maximum(lengths, _EMBEDDING_FLOOR * norms),
             xp.maximum(rests * (1 + 8 * EPS), _residual_floor(grads) * norms),
-            xp.astype(sound, xp.float64),
+            xp.astype(counts, xp.float64),
         )
 
-    def residual_sum(
-        self, space: AnchorSubspace, grads: PerExampleGradients, weights: Array
-    ) -> Array:
+    def residual_sum(self, space: Subspace, grads: PerExampleGradients, weights: Array) -> Array:
         """Weighted sum of the residuals."""
-        return grads.weighted_sum(weights) - space.lift(self.embeddings.T @ weights)
+        return grads.weighted_sum(weights) - space.lift(self.embedded.weighted_sum(weights))
 
 
 def _residual_floor(grads: PerExampleGradients) -> float:
@@ -280,3 +261,7 @@ class MirrorStep:
         """Mix what the step makes of its sums with the public gradient."""
         inner, weight, public = state
         return weight * self.step.combine(inner, noisy) + (1 - weight) * self.batch_size * public
+
+    def noise_size(self, n_params: int) -> float:
+        """Return that of the step."""
+        return self.step.noise_size(n_params)

@@ -11,20 +11,163 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, as_like, device, namespace
-from dpsubspace._gradients import DenseGradients, PerExampleGradients
+from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product
+from dpsubspace._gradients import DenseGradients, OuterGradients, PerExampleGradients
 
-__all__ = ["AnchorSubspace", "anchor_subspace", "group_sizes"]
+__all__ = ["AnchorSubspace", "FeatureSubspace", "Subspace", "anchor_subspace", "group_sizes"]
 
 # Directions with less than this share of the top one's energy are rounding more than gradient.
 _FAINT = 1e-8
 
 # Most that rounding may hide of the energy of a gradient outside of the subspace.
 _MARGIN = 1e-5
+
+
+class Embedded(Protocol):
+    """Coordinates of gradients in a subspace."""
+
+    def squares(self) -> Array:
+        """Squared norm of each, (k,), as exact as float64 has it."""
+        ...
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """Sum of `weights` times coordinates, flat, in float64. Weight zero adds zero."""
+        ...
+
+
+class Subspace(Protocol):
+    """Orthonormal directions in the space of gradients, made of public data."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a gradient."""
+        ...
+
+    @property
+    def n_components(self) -> int:
+        """Number of directions."""
+        ...
+
+    @property
+    def margin(self) -> float:
+        """What rounding can hide of the energy of a gradient outside, as a share of it all."""
+        ...
+
+    @property
+    def rounding(self) -> float:
+        """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
+        ...
+
+    def embed(self, grads: PerExampleGradients) -> Embedded:
+        """Coordinates of gradients."""
+        ...
+
+    def lift(self, coordinates: Array) -> Array:
+        """Gradient with given coordinates, flat as they come."""
+        ...
+
+    def coordinates(self, gradient: Array) -> Array:
+        """Coordinates of one gradient, flat."""
+        ...
+
+
+# Directions of features, the same for every column of scores --------------------------------
+
+
+@dataclass(frozen=True)
+class FeatureSubspace:
+    """All gradients of a linear model by features in the span of some directions.
+
+    That span has ``q c`` dimensions for q directions and c columns of scores. It does not
+    depend on the parameters, and a gradient's part in it is an outer product as well.
+
+    Parameters
+    ----------
+    basis : array of shape (q, width)
+        Orthonormal directions of features, in float64.
+    n_outputs : int
+        Columns of scores.
+    """
+
+    basis: Array
+    n_outputs: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(width, c)."""
+        return (self.basis.shape[1], self.n_outputs)
+
+    @property
+    def n_components(self) -> int:
+        """Q c."""
+        return self.basis.shape[0] * self.n_outputs
+
+    @property
+    def margin(self) -> float:
+        """Rounding of coordinates, and how far the basis is from orthonormal."""
+        off = self.basis @ self.basis.T
+        off = off - as_like(np.eye(off.shape[0]), off)
+        hidden = math.sqrt(float(namespace(off).sum(off * off)))
+        return 1.01 * (hidden + 4 * self.rounding)
+
+    @property
+    def rounding(self) -> float:
+        """Products of a row with the basis, in float64."""
+        q, width = self.basis.shape
+        return (width + q + 16) * EPS * math.sqrt(max(q, 1))
+
+    def embed(self, grads: Any) -> _OuterEmbedded:
+        """Coordinates ``(V phi) r'``, kept as their factors."""
+        assert isinstance(grads, OuterGradients) and grads.products is not None
+        return _OuterEmbedded(grads.products, grads.residuals)
+
+    def lift(self, coordinates: Array) -> Array:
+        """``V' U``."""
+        shape = (self.basis.shape[0], self.n_outputs)
+        return self.basis.T @ namespace(coordinates).reshape(coordinates, shape)
+
+    def coordinates(self, gradient: Array) -> Array:
+        """``V G``."""
+        return namespace(gradient).reshape(self.basis @ gradient, (-1,))
+
+
+@dataclass(frozen=True)
+class _OuterEmbedded:
+    features: Array  # (k, q), float64
+    residuals: Array  # (k, c)
+
+    def squares(self) -> Array:
+        xp = namespace(self.features)
+        residuals = xp.astype(self.residuals, xp.float64)
+        return xp.vecdot(self.features, self.features) * xp.vecdot(residuals, residuals)
+
+    def weighted_sum(self, weights: Array) -> Array:
+        xp = namespace(self.features)
+        residuals = xp.astype(self.residuals, xp.float64) * weights[:, None]
+        residuals = xp.where((weights == 0)[:, None], xp.zeros_like(residuals), residuals)
+        return xp.reshape(row_product(self.features, residuals), (-1,))
+
+
+# Directions of public gradients --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _DenseEmbedded:
+    rows: Array  # (k, n_components), float64
+
+    def squares(self) -> Array:
+        return namespace(self.rows).vecdot(self.rows, self.rows)
+
+    def weighted_sum(self, weights: Array) -> Array:
+        rows, absent = self.rows, weights == 0
+        xp = namespace(rows)
+        if bool(xp.any(absent)):
+            rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
+        return weights @ rows
 
 
 @dataclass(frozen=True)
@@ -79,11 +222,12 @@ class AnchorSubspace:
         """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
         return math.fsum(part.rounding for part in self.parts)
 
-    def embed(self, grads: PerExampleGradients) -> Array:
-        """Coordinates (k, n_components) of each gradient, float64."""
+    def embed(self, grads: PerExampleGradients) -> _DenseEmbedded:
+        """Coordinates (k, n_components) of each gradient."""
         coordinates = [part.embed(grads) for part in self.parts]
         xp = namespace(coordinates[0])
-        return coordinates[0] if len(coordinates) == 1 else xp.concat(coordinates, axis=1)
+        whole = coordinates[0] if len(coordinates) == 1 else xp.concat(coordinates, axis=1)
+        return _DenseEmbedded(whole)
 
     def lift(self, coordinates: Array) -> Array:
         """Gradient with given coordinates, of the shape of the parameters."""

@@ -41,6 +41,10 @@ class Step(Protocol):
         """Gradient of the summed loss from the released sums: postprocessing."""
         ...
 
+    def noise_size(self, n_params: int) -> float:
+        """Norm of the noise of a step, in units of its clip norm and of the multiplier."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:

@@ -50,9 +50,14 @@ def directions(space, anchors):
     return np.array([space.lift(row).reshape(p) for row in np.eye(space.n_components)])
 
 
-def step(anchors, **options):
-    options = {"counts": (K,), "clip_norm": 1.0, "residual_norm": 0.4, "n_samples": N, **options}
-    return GEPStep(anchors=lambda params, t: anchors, **options)
+def step(anchors, counts=(K,), groups=(None,), power_iterations=1, **options):
+    options = {"clip_norm": 1.0, "residual_norm": 0.4, "n_samples": N, "n_components": K, **options}
+
+    def subspace(params, t):
+        rng = np.random.default_rng(0)
+        return anchor_subspace(anchors, counts, groups, power_iterations=power_iterations, rng=rng)
+
+    return GEPStep(subspace=subspace, **options)
 
 
 def released(step, source, params):
