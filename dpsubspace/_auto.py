@@ -37,19 +37,27 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 __all__ = [
     "ADAPTIVE_NOISE",
     "ADAPTIVE_PARTS",
+    "ANCHOR_DIRECTIONS",
     "CENTRED_BIAS",
     "CENTRED_CLIP",
     "CENTRED_LARGEST",
     "CLIP",
+    "EMBEDDING_SHARE",
     "LARGEST",
     "MEAN_SHARE",
     "MOMENTUM",
+    "PUBLIC_FIT",
+    "RESIDUAL_RATIO",
     "n_steps",
+    "n_worth",
     "step_size",
     "travel",
+    "way_left",
 ]
 
 MOMENTUM = 0.9
@@ -64,6 +72,17 @@ ADAPTIVE_PARTS = {"coarse mean": 0.3, "coarse radius": 0.125, "mean": 0.45, "rad
 # Noise of the counts behind a radius, over the number of records, that is too much for it.
 ADAPTIVE_NOISE = 0.1
 
+# Directions of public features: those whose energy is above this many times the noise in their
+# gradient, and at least so many that they hold this share of all energy.
+WORTH, LEAST_ENERGY = 6.7, 0.5
+
+# Directions of public gradients; the share of embeddings in mu^2, and the bound on residuals
+# over that on embeddings.
+ANCHOR_DIRECTIONS, EMBEDDING_SHARE, RESIDUAL_RATIO = 200, 0.8, 0.2
+
+# Penalty of a fit to labelled public rows: 1 / (this * their number).
+PUBLIC_FIT = 100.0
+
 # The constant entry of centred rows, in units of the clip norm. Its gradient is this times
 # the residual, so that it alone does not fill what clipping lets through.
 CENTRED_BIAS = 0.6
@@ -74,26 +93,67 @@ LARGEST, CENTRED_LARGEST = 16.0, 32.0
 _FEWEST, _MOST = 100, 400
 
 
-def travel(
-    *, walk: float, n_params: int, noise_size: float, n_samples: float, multiplier: float
-) -> float:
+def travel(*, walk: float, noise_size: float, n_samples: float, multiplier: float) -> float:
     """Length of the descent, ``n_iter * learning_rate * clip_norm / (1 - momentum)``.
 
     Parameters
     ----------
     walk : float
         Noise in the weights that the loss bears, over the cube root of their number.
-    n_params : int
-        Number of weights.
     noise_size : float
         Norm of the noise of a step, in units of the clip norm and of the multiplier: the
-        square root of the number of weights, where all of them get the same.
+        square root of the number of weights, where all of them get the same. Else its
+        square stands for their number.
     n_samples : int
         Number of records.
     multiplier : float
         Noise multiplier of all steps together.
     """
-    return walk * n_params ** (1 / 3) * n_samples / (multiplier * noise_size)
+    return walk * noise_size ** (2 / 3) * n_samples / (multiplier * noise_size)
+
+
+def n_worth(energies: np.ndarray, n_outputs: int, noise: float) -> int:
+    """Directions of features, most energy first, along which gradients outdo their noise.
+
+    Parameters
+    ----------
+    energies : ndarray
+        Mean square of public features along each, in descending order.
+    n_outputs : int
+        Columns of scores.
+    noise : float
+        Standard deviation of the noise of one entry of the mean gradient, by all steps.
+    """
+    clear = int(np.sum(energies > WORTH * (noise * n_outputs) ** 2))
+    held = np.cumsum(energies) / max(float(energies.sum()), 1e-300)
+    return max(clear, 1 + int(np.searchsorted(held, LEAST_ENERGY)))
+
+
+def way_left(
+    energies: np.ndarray, n_public: int, n_outputs: int, n_samples: float, multiplier: float
+) -> float:
+    """Share of the usual way to go from weights that public rows were fitted to.
+
+    Parameters
+    ----------
+    energies : ndarray
+        Mean square of public features along each direction that is trained.
+    n_public : int
+        Labelled public rows.
+    n_outputs : int
+        Columns of scores.
+    n_samples : int
+        Private records.
+    multiplier : float
+        Noise multiplier of all steps together.
+
+    Notes
+    -----
+    A fit to m public rows errs by about p / m in loss, for the p weights that its penalty
+    leaves free, private training by about ``(p sigma / n)^2``: the shorter way by the ratio.
+    """
+    free = n_outputs * float(np.sum(energies / (energies + 1 / (PUBLIC_FIT * n_public))))
+    return 1 / (1 + n_public * free * multiplier**2 / (4 * n_samples**2))
 
 
 def n_steps(length: float, largest: float, *, momentum: float = MOMENTUM) -> int:

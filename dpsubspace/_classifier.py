@@ -22,7 +22,7 @@ from dpsubspace._inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, PublicRows, Releases
+from dpsubspace._linear_model import Bounded, LinearModel, Releases
 from dpsubspace._losses import CLASSIFIER_LOSSES
 from dpsubspace._scaling import ROW_NORMS, RowMap
 
@@ -210,7 +210,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         log_weights = log_class_weights(self.class_weight, classes)
         sets = check_public_rows(self, X, X_public)
         labels = check_public_labels(y_public, X_public, sets, classes)
-        public = PublicRows.of(sets, labels)
+        public = self._public(sets, labels)
         how = "read from y" if self.classes is None else "given"
         assumed = [f"set of labels ({len(classes)}, {how})"]
         if self.row_norm == "clip":

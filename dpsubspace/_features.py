@@ -56,7 +56,7 @@ class Features:
 
     def __init__(self, X: Array, row_map: RowMap, microbatch_size: int | None = None):
         self.X = X
-        self.bias, self.bound = row_map.bias, row_map.bound
+        self.row_map, self.bias, self.bound = row_map, row_map.bias, row_map.bound
         self.factors, self.lengths = row_map.factors(X)
         self.chunk = chunk_rows(X, microbatch_size)
         self.shift: Shift | None = None
@@ -66,6 +66,10 @@ class Features:
         self.dtype = X.dtype  # in which rows are used
         # Least norm of shifted features that is reported, over their length before the shift.
         self.floor = 0.25 if self._eps > 1e-10 else 1e-3
+
+    def of(self, X: Array) -> Features:
+        """Other rows, bounded and shifted as these are."""
+        return Features(X, self.row_map).shifted(self.shift)
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""

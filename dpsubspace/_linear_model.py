@@ -51,6 +51,7 @@ __all__ = [
     "Releases",
     "Sizes",
     "Trained",
+    "stable_step",
 ]
 
 
@@ -102,6 +103,11 @@ class Budget:
     def private(self) -> bool:
         """Whether noise is added at all."""
         return self.step > 0
+
+    @property
+    def multiplier(self) -> float:
+        """What all steps together leave of their noise, so that batches compare to full ones."""
+        return self.step / (self.sample_rate * math.sqrt(self.n_iter))
 
     @classmethod
     def of(
@@ -157,8 +163,9 @@ class PublicRows:
 class Problem:
     """What is trained: gradients of the records, and parameters to start from.
 
-    `public` gives the gradients of public rows at the same parameters; `features` are those
-    of a linear model.
+    `features` are those of a linear model. `public` gives gradients of public rows at the same
+    parameters, and `directions` are those of their features, where gradients are embedded on
+    them. `way_left` is how long training should be from this start, beside one from zero.
     """
 
     source: GradientSource
@@ -166,6 +173,8 @@ class Problem:
     penalised: Array
     features: Features | None = None
     public: Any = None
+    directions: Array | None = None
+    way_left: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -236,6 +245,12 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     def _scale(self) -> tuple[float, float]:
         """Clip norm in units of the bound on a row, and the largest step for rows of size 1."""
         return _auto.CLIP, _auto.LARGEST
+
+    def _public(
+        self, sets: tuple[np.ndarray, ...], targets: np.ndarray | None
+    ) -> PublicRows | None:
+        """Checked public rows, all in one; None without any."""
+        return PublicRows.of(sets, targets)
 
     # What subclasses release before they train -----------------------------------------------
 
@@ -329,9 +344,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             problem = fixed._problem(X, bounded, n_outputs, releases, public)
             features = problem.features
             step = fixed._step(problem, budget, clip_norm, noise.public())
-            plan = fixed._plan(budget, sizes, bound, step)
+            plan = fixed._plan(budget, sizes, bound, step, problem.way_left)
             if not budget.private and fixed.learning_rate == "auto" and features is not None:
-                plan = replace(plan, learning_rate=_stable_step(loss, features, plan.alpha))
+                plan = replace(plan, learning_rate=stable_step(loss, features, plan.alpha))
             weights = train(
                 plan,
                 step,
@@ -404,7 +419,6 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         flat = FlatStep(clip_norm=1.0)
         return _auto.travel(
             walk=self._losses[self.loss].walk,
-            n_params=sizes.n_params,
             noise_size=(step or flat).noise_size(sizes.n_params),
             n_samples=sizes.known("n_samples", "the step size"),
             multiplier=multiplier,
@@ -457,7 +471,12 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         return Budget.of(step, before, n_iter, rate)
 
     def _plan(
-        self, budget: Budget, sizes: Sizes, bound: float, step: Step | None = None
+        self,
+        budget: Budget,
+        sizes: Sizes,
+        bound: float,
+        step: Step | None = None,
+        way_left: float = 1.0,
     ) -> TrainingPlan:
         """How to train with `step` (or any), from public quantities."""
         momentum = _auto.MOMENTUM if budget.private else None
@@ -470,10 +489,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         else:
             # A gradient of the clip norm moves a score by about as much, times the row's size.
             units = self._clip_norm(bound) * _size(bound)
-            multiplier = budget.step / (budget.sample_rate * math.sqrt(budget.n_iter))
             learning_rate = (
                 _auto.step_size(
-                    self._travel(sizes, multiplier, step),
+                    way_left * self._travel(sizes, budget.multiplier, step),
                     self._largest(),
                     n_iter=budget.n_iter,
                     momentum=momentum or 0.0,
@@ -500,9 +518,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             return
         n_samples = sizes.known("n_samples", "the warning")
         warn_about_delta(guarantee.delta, n_samples, stacklevel=6)
-        # What all steps together leave, so that batches are judged like full ones.
-        multiplier = budget.step / (budget.sample_rate * math.sqrt(budget.n_iter))
-        noise_ratio = 10 * multiplier * math.sqrt(sizes.n_params) / n_samples
+        noise_ratio = 10 * budget.multiplier * math.sqrt(sizes.n_params) / n_samples
         if noise_ratio > 1:
             warnings.warn(
                 f"the noise of one in 100 full steps is {noise_ratio:.2g} times the largest"
@@ -518,7 +534,7 @@ def _size(bound: float) -> float:
     return bound if bound < math.inf else 1.0
 
 
-def _stable_step(loss: Loss, features: Features, alpha: float) -> float:
+def stable_step(loss: Loss, features: Features, alpha: float) -> float:
     """Step size for exact gradients, from the data: for fits that are not private."""
     curvature = loss.curvature if loss.curvature < math.inf else 1.0
     return 1 / (curvature * float((features.norms() ** 2).mean()) + alpha)

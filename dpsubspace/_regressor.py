@@ -23,7 +23,7 @@ from dpsubspace._inputs import (
     check_rows,
     check_rows_and_targets,
 )
-from dpsubspace._linear_model import Bounded, Budget, LinearModel, PublicRows, Releases, Sizes
+from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes
 from dpsubspace._losses import REGRESSOR_LOSSES
 from dpsubspace._moments import count_above_noise, noisy_range
 from dpsubspace._privacy import PrivacyGuarantee
@@ -154,7 +154,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
             check_bounds("target_bounds", self.target_bounds, targets.shape[1])
         sets = check_public_rows(self, X, X_public)
         values = check_public_values(y_public, X_public, sets, targets.shape[1])
-        public = PublicRows.of(sets, values)
+        public = self._public(sets, values)
         assumed = [f"number of targets ({targets.shape[1]})"]
         assumed += [] if self.data_norm is None else [f"bound on row norms ({self.data_norm:g})"]
         assumed += [] if self.target_bounds is None else ["range of the targets"]
@@ -163,10 +163,14 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         row_map, (low, high) = trained.bounded.row_map, trained.bounded.target_bounds
         data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
         half, middle = (high - low) / 2, (high + low) / 2
-        coef = (trained.weights[: X.shape[1]] * (half / data_norm)).T
-        intercept = middle
+        weights, constant = trained.weights, np.zeros(len(half))
+        if trained.shift is not None:
+            weights, constant = trained.shift.undo(weights)
+            self.mean_ = trained.shift.mean
+        coef = (weights[: X.shape[1]] * (half / data_norm)).T
         if row_map.bias is not None:
-            intercept = middle + half * row_map.bias / data_norm * trained.weights[-1]
+            constant = constant + row_map.bias / data_norm * weights[-1]
+        intercept = middle + half * constant
         self.data_norm_ = data_norm
         self.target_bounds_ = (low, high)
         self.n_iter_ = trained.plan.n_iter

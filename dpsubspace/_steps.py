@@ -149,6 +149,16 @@ class GEPStep:
             embedding, residual = noisy
         return residual + state.lift(embedding - state.coordinates(residual))
 
+    def noise_size(self, n_params: int) -> float:
+        """That of the embedding, and off the directions that of the residual."""
+        inside, outside = float(self.n_components), float(max(0, n_params - self.n_components))
+        if not self.residual:
+            return math.sqrt(inside)
+        ratio = self.residual_norm / self.clip_norm if self.clip_norm < math.inf else 1.0
+        if self.clipping == "separate":
+            inside, outside = inside / self.embedding_share, outside / (1 - self.embedding_share)
+        return math.sqrt(inside + ratio**2 * outside)
+
     def _joint(self, state: Subspace, grads: PerExampleGradients, parts: _Parts) -> BoundedSum:
         """Embedding and residual in units of their bounds, clipped by one factor."""
         xp = namespace(parts.lengths)
