@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._inputs import check_integer, check_real
 from dpsubspace._losses import Loss
-from dpsubspace._torch import _check_layers, _row_shape, _try_out
+from dpsubspace._torch import _check_layers, _dtype, _row_shape, _try_out
 
 if TYPE_CHECKING:
     import torch
@@ -230,16 +231,15 @@ class ModuleSource:
 
         where = None if device is None else check_device(device)
         self.device: torch.device = where or torch.device("cpu")
-        self.sample_rate = check_real(
-            "sample_rate", sample_rate, low=0, high=1, include_low=True, include_high=True
-        )
+        self.sample_rate = check_real("sample_rate", sample_rate, low=0, high=1, include_high=True)
         if microbatch_size is not None:
             check_integer("microbatch_size", microbatch_size, low=1)
         self.loss, self.X = loss, X
-        if n_targets is None:
-            n_targets = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
-        shape = _row_shape(input_shape, X.shape[1])
-        self.module = _checked_copy(module, shape, loss.n_outputs(n_targets), self.device)
+        columns: Any = n_targets
+        if columns is None:
+            columns = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
+        n_outputs, shape = loss.n_outputs(columns), _row_shape(input_shape, X.shape[1])
+        self.module = _checked_copy(module, shape, n_outputs, self.device)
         self._rows = _RowByRow(self.module, shape, self.device)
         with _arithmetic(self.device):
             self._rows.check()
@@ -290,8 +290,8 @@ class ModuleSource:
         """
         with _arithmetic(self.device):
             gradients, counted = _told(lambda n: self._at(params, rows), self.chunk)
-        slack = self._slack if isinstance(rows, slice) else self._batch_slack
-        return DenseGradients.of(gradients, counted, slack)
+            slack = self._slack if isinstance(rows, slice) else self._batch_slack
+            return DenseGradients.of(gradients, counted, slack)
 
     def scores(self, params: Array, X: np.ndarray) -> np.ndarray:
         """Scores of other rows at the flat `params`, (n, c) in float64."""
@@ -300,14 +300,7 @@ class ModuleSource:
 
     def loaded(self, params: Array) -> torch.nn.Module:
         """Copy of the module on the CPU, in evaluation mode, with the flat `params` set."""
-        import torch
-
-        with torch.no_grad():
-            module = copy.deepcopy(self.module)
-            trainable = dict(module.named_parameters())
-            for name, value in self._rows.named(params).items():
-                trainable[name].copy_(value)
-        return module.cpu()
+        return self._rows.loaded(self._rows.named(params)).cpu()
 
     def _at(self, params: Array, rows: Array) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients of `rows`, and which of them count."""
@@ -383,17 +376,14 @@ def module_scores(
 
     where = (None if device is None else check_device(device)) or torch.device("cpu")
     shape, module = _row_shape(input_shape, X.shape[1]), module.to(where)
-    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+
+    def scores(rows: np.ndarray) -> torch.Tensor:
+        return module(_tensor(rows, len(rows), shape, _dtype(module), where))
 
     def in_batches(step: int) -> np.ndarray:
         # A call without rows tells the width where there are no rows at all.
         parts = slices(len(X), step) or [slice(0, 0)]
-        return np.concatenate(
-            [
-                module(_tensor(X[part], len(X[part]), shape, dtype, where)).double().cpu().numpy()
-                for part in parts
-            ]
-        )
+        return np.concatenate([scores(X[part]).double().cpu().numpy() for part in parts])
 
     with _arithmetic(where):
         return _told(in_batches, batch_size)
@@ -430,7 +420,7 @@ def parameter_groups(module: torch.nn.Module, groups: Any) -> list[Any]:
     if groups is None:
         return [slice(0, n_params)]
     if isinstance(groups, str) and groups == "layers":
-        heads = dict.fromkeys(name.split(".")[0] if "." in name else "" for name in places)
+        heads = dict.fromkeys(_head(name) for name in places)
         return [
             _joined([part for name, part in places.items() if _head(name) == head])
             for head in heads
@@ -439,7 +429,7 @@ def parameter_groups(module: torch.nn.Module, groups: Any) -> list[Any]:
         return _named_groups(places, groups)
     count = check_integer("groups", groups, low=1, high=n_params)
     ends = [round(n_params * i / count) for i in range(count + 1)]
-    return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def _head(name: str) -> str:
@@ -492,7 +482,7 @@ def _places(module: torch.nn.Module) -> dict[str, slice]:
 
 def _joined(parts: list[slice]) -> Any:
     """One slice where the parts are consecutive, else their indices."""
-    if all(a.stop == b.start for a, b in zip(parts, parts[1:], strict=False)):
+    if all(a.stop == b.start for a, b in pairwise(parts)):
         return slice(parts[0].start, parts[-1].stop)
     return np.concatenate([np.arange(part.start, part.stop) for part in parts])
 
@@ -525,6 +515,17 @@ class _RowByRow:
             name: flat[part].reshape(self._trainable[name].shape)
             for name, part in self._places.items()
         }
+
+    def loaded(self, weights: dict[str, torch.Tensor]) -> torch.nn.Module:
+        """Copy of the module that holds these parameters."""
+        import torch
+
+        with torch.no_grad():
+            module = copy.deepcopy(self.module)
+            trainable = dict(module.named_parameters())
+            for name, value in weights.items():
+                trainable[name].copy_(value)
+        return module
 
     def batch(self, rows: np.ndarray, size: int) -> torch.Tensor:
         """Rows as the module sees them, padded to `size` rows of zeros."""
@@ -601,9 +602,8 @@ class _RowByRow:
         if not bool(((found - expected).abs() <= _SAME * scale).all()):
             raise ValueError(
                 "`module` has other gradients for a random row by itself (torch.autograd) than by"
-                " torch.func.vmap. Are its weights and outputs finite, does it take its trainable"
-                " parameters from their place in the module, and is it free of custom backward"
-                " passes?"
+                " torch.func.vmap. Are its outputs finite, and does it take its parameters by"
+                " their names in the module (not from a list of its own)?"
             )
 
     def _perturbed(self) -> dict[str, torch.Tensor]:
@@ -615,16 +615,17 @@ class _RowByRow:
     def _one_at_a_time(
         self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:
-        """Gradients by autograd."""
+        """Gradients by autograd, of a module that holds the weights as its own."""
         import torch
 
-        gradients = []
+        module, gradients = self.loaded(weights), []
+        leaves = dict(module.named_parameters())
+        leaves = [leaves[name] for name in self._places]
         with torch.enable_grad():
-            leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
             for row, weight in zip(batch, residual, strict=True):
-                product = (self._one(leaves, row) * weight.to(self.dtype)).sum()
+                product = (module(row[None])[0] * weight).sum()
                 parts = torch.autograd.grad(
-                    product, list(leaves.values()), allow_unused=True, materialize_grads=True
+                    product, leaves, allow_unused=True, materialize_grads=True
                 )
                 gradients.append(torch.cat([part.reshape(-1) for part in parts]))
         return torch.stack(gradients)
@@ -660,8 +661,7 @@ def _spread(first: torch.Tensor, second: torch.Tensor) -> float:
         return 0.0
     norms = torch.linalg.vector_norm(first, dim=1)
     moves = torch.linalg.vector_norm(first - second, dim=1) / norms.clip(min=norms.median())
-    typical = float(moves[torch.isfinite(moves)].quantile(0.5)) if len(moves) else 0.0
-    return max(_LEAST_SPREAD, _SAFETY * typical)
+    return max(_LEAST_SPREAD, _SAFETY * float(moves.nanmedian()))
 
 
 def _random(n: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -708,7 +708,7 @@ def _checked_copy(
     with _arithmetic(device):
         # What a module keeps from one call to the next stays in a copy that is thrown away.
         _try_out(copy.deepcopy(copied), shape, str(device))
-        rows = _tensor(_random(3, shape), 3, shape, next(copied.parameters()).dtype, device)
+        rows = _tensor(_random(3, shape), 3, shape, _dtype(copied), device)
         found = tuple(copy.deepcopy(copied)(rows).shape)
     if found != (3, n_outputs):
         raise ValueError(
@@ -760,9 +760,10 @@ def _arithmetic(device: torch.device) -> Iterator[None]:
     """Arithmetic that gives the same bits for the same numbers, and keeps no graphs.
 
     No autocast, no choice of convolutions by timing, no convolutions in TF32 (10 bits), and
-    attention without the fused kernels of inference, which vmap cannot see through.
+    attention without fused kernels, for which vmap has no rules.
     """
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     fused = torch.backends.mha.get_fastpath_enabled()
     cudnn: Any = torch.backends.cudnn
@@ -771,7 +772,7 @@ def _arithmetic(device: torch.device) -> Iterator[None]:
     )
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with plain_arithmetic(device), flags, torch.no_grad():
+        with plain_arithmetic(device), flags, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
