@@ -55,7 +55,7 @@ _WIDE = 1 << 23
 _GRADIENT_BYTES = 1 << 28
 
 # Most rows that go through a module together: more are no faster.
-_ROWS, _ROWS_GPU = 256, 4096
+_ROWS, _ROWS_GPU = 128, 4096
 
 # Above this norm a float64 row cannot be weighed down without denormal numbers.
 _LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
@@ -173,7 +173,7 @@ class ModuleSource:
     microbatch_size : int, optional
         Most rows that go through the module together. It bounds memory and does not change
         the result, up to rounding. None takes as many as have gradients and activations of
-        256 MiB, a multiple of 128 where those fit and 256 (4096 on a GPU) at most.
+        256 MiB, but 128 at most (4096 on a GPU, where a multiple of 128 is taken).
     sample_rate : float, default=1.0
         Probability with which each record enters a batch: for the rounding of batches, and
         for how many of their rows to take together.
@@ -367,7 +367,7 @@ def module_scores(
         Flat rows.
     input_shape : tuple of int, optional
         Shape of one row as the module sees it. None leaves rows flat.
-    batch_size : int, default=256
+    batch_size : int, default=128
         Rows to give to the module at once.
     device : torch.device or str, optional
         Where the module runs. None is the CPU.
@@ -497,6 +497,7 @@ class _RowByRow:
         self.module, self.shape, self.device = module, shape, device
         self._places = _places(module)
         self._trainable = {name: dict(module.named_parameters())[name] for name in self._places}
+        self._aliases = _aliases(module, {id(p): name for name, p in self._trainable.items()})
         self.dtype = next(iter(self._trainable.values())).dtype
         self.n_params = sum(part.stop - part.start for part in self._places.values())
 
@@ -553,7 +554,8 @@ class _RowByRow:
     def _one(self, weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
         from torch.func import functional_call
 
-        return functional_call(self.module, weights, (row[None],))[0]
+        named = {alias: weights[name] for alias, name in self._aliases.items()}
+        return functional_call(self.module, named, (row[None],), tie_weights=False)[0]
 
     def default_rows(self) -> int:
         """Rows whose gradients and activations fit into `_GRADIENT_BYTES`."""
@@ -650,6 +652,20 @@ class _RowByRow:
         again = _spread(first, gradients(np.arange(size)))
         moved = gradients(order)[torch.as_tensor(np.argsort(order), device=self.device)]
         return again, max(again, _spread(first, moved))
+
+
+def _aliases(module: torch.nn.Module, names: dict[int, str]) -> dict[str, str]:
+    """Every place of a parameter in the module, by its path, and the name of the parameter.
+
+    One layer in two places is one place: functional_call ties those by itself too, and then
+    leaves in the module what it was called with (torch 2.13).
+    """
+    return {
+        f"{path}.{attribute}".lstrip("."): names[id(parameter)]
+        for path, layer in module.named_modules()
+        for attribute, parameter in layer.named_parameters(recurse=False, remove_duplicate=False)
+        if id(parameter) in names
+    }
 
 
 def _spread(first: torch.Tensor, second: torch.Tensor) -> float:

@@ -82,12 +82,19 @@ def frozen(outputs):
     return net
 
 
-def tied(outputs):
+def shared(outputs):
     layer = nn.Linear(16, 16)
     return nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(16, outputs))
 
 
-NETS = [perceptron, convolutions, frozen, tied, Adapted, Attention]
+def tied(outputs):
+    net = shared(outputs)
+    net[2] = nn.Linear(16, 16)
+    net[2].weight = net[0].weight
+    return net
+
+
+NETS = [perceptron, convolutions, frozen, shared, tied, Adapted, Attention]
 
 
 def made(build, outputs, seed=0):
@@ -135,6 +142,18 @@ def test_gradients_are_those_of_autograd(build, name, n_targets, rng):
     np.testing.assert_allclose(found.norms(), norms, rtol=1e-9)
 
 
+@pytest.mark.parametrize("build", NETS)
+def test_a_source_still_holds_plain_parameters_after_its_use(build):
+    net = made(build, 1)
+    src = source(net)
+    src.at(src.start() + 1, slice(0, 3))
+    for name, value in src.module.state_dict().items():
+        assert torch.equal(value, net.state_dict()[name])
+    twin = src.loaded(src.start() + 1)
+    for p, q in zip(twin.parameters(), net.parameters(), strict=True):
+        assert torch.equal(p, q + q.requires_grad)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_linear_module_has_the_gradients_of_a_linear_model(name, dtype, rng):
@@ -157,7 +176,7 @@ def test_any_microbatch_size_gives_the_same_sums(microbatch_size):
     whole, parts = (
         source(net, n=300, n_targets=3, microbatch_size=size) for size in (None, microbatch_size)
     )
-    assert whole.chunk == 256 and parts.chunk == min(microbatch_size, 300)
+    assert whole.chunk == 128 and parts.chunk == min(microbatch_size, 300)
     for batch in (None, np.arange(0, 300, 7), np.array([5]), np.array([], dtype=int)):
         expected = total(whole, whole.start(), 0.5, batch).value
         found = total(parts, parts.start(), 0.5, batch).value
@@ -185,7 +204,7 @@ def test_more_rows_than_a_chunk_are_taken_in_pieces():
 
 def test_chunks_of_batches_are_small_and_gradients_fit_into_memory():
     net = made(perceptron, 1)
-    assert source(net, n=1000).chunk == 256
+    assert source(net, n=1000).chunk == 128
     assert source(net, n=1000, sample_rate=0.1).chunk == 32
     assert source(net, n=1000, sample_rate=0.1, microbatch_size=5).chunk == 5
     wide = nn.Sequential(nn.Linear(16, 100_000), nn.Linear(100_000, 1))
