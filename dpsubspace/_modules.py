@@ -596,7 +596,7 @@ class _RowByRow:
                 "`module` has no per-example gradients, since torch.func.vmap cannot run it:"
                 f" {error} Take out what depends on values (`if x.sum() > 0`, .item(), boolean"
                 " indexing), what changes buffers or new tensors in place, and recurrent layers"
-                " of torch.nn (write them with their Cell); torch.where and out-of-place"
+                " of torch.nn (write them with nn.Linear); torch.where and out-of-place"
                 " operations work. Or freeze that part and put it before, with TorchFeatures."
             ) from error
         expected = self._one_at_a_time(weights, batch, residual)
