@@ -308,23 +308,32 @@ class ModuleSource:
 
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(self.n_samples))
-        weights, parts, counted = self._rows.named(params), [], []
+        weights = self._rows.named(params)
+        if 0 < len(rows) <= self.chunk:
+            return self._at_chunk(weights, rows)
+        like = {"device": self.device}
+        gradients = torch.empty((len(rows), self.n_params), dtype=self._rows.dtype, **like)
+        counted = torch.empty(len(rows), dtype=torch.bool, **like)
         for part in slices(len(rows), self.chunk):
-            index = torch.as_tensor(rows[part], device=self.device)
-            batch = self._rows.batch(self.X[rows[part]], self.chunk)
-            scores = self._rows.scores(weights, batch)[: len(index)]
-            residual = self.loss.residual(self.y[index], scores)
-            finite = torch.isfinite(scores).all(1) & torch.isfinite(residual).all(1)
-            padded = residual.new_zeros((self.chunk, residual.shape[1]))
-            padded[: len(index)] = torch.where(finite[:, None], residual, 0)
-            parts.append(self._rows.gradients(weights, batch, padded)[: len(index)])
-            counted.append(finite if self._present is None else finite & self._present[index])
-        if not parts:
-            nothing = torch.zeros((0, self.n_params), dtype=self._rows.dtype, device=self.device)
-            return nothing, torch.zeros(0, dtype=torch.bool, device=self.device)
-        if len(parts) == 1:
-            return parts[0], counted[0]
-        return torch.cat(parts), torch.cat(counted)
+            gradients[part], counted[part] = self._at_chunk(weights, rows[part])
+        return gradients, counted
+
+    def _at_chunk(
+        self, weights: dict[str, torch.Tensor], rows: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same for as many rows as go through the module together, or fewer."""
+        import torch
+
+        k, index = len(rows), torch.as_tensor(rows, device=self.device)
+        batch = self._rows.batch(self.X[rows], self.chunk)
+        scores = self._rows.scores(weights, batch)[:k]
+        residual = self.loss.residual(self.y[index], scores)
+        counted = torch.isfinite(scores).all(1) & torch.isfinite(residual).all(1)
+        padded = residual.new_zeros((self.chunk, residual.shape[1]))
+        padded[:k] = torch.where(counted[:, None], residual, 0)
+        if self._present is not None:
+            counted = counted & self._present[index]
+        return self._rows.gradients(weights, batch, padded)[:k], counted
 
     def _chunk(self, microbatch_size: int | None) -> int:
         """Rows of every call of the module."""
