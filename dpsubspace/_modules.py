@@ -311,9 +311,8 @@ class ModuleSource:
         weights = self._rows.named(params)
         if 0 < len(rows) <= self.chunk:
             return self._at_chunk(weights, rows)
-        like = {"device": self.device}
-        gradients = torch.empty((len(rows), self.n_params), dtype=self._rows.dtype, **like)
-        counted = torch.empty(len(rows), dtype=torch.bool, **like)
+        gradients = self.y.new_empty((len(rows), self.n_params), dtype=self._rows.dtype)
+        counted = self.y.new_empty(len(rows), dtype=torch.bool)
         for part in slices(len(rows), self.chunk):
             gradients[part], counted[part] = self._at_chunk(weights, rows[part])
         return gradients, counted
