@@ -39,6 +39,7 @@ __all__ = [
     "chunk_map",
     "chunk_rows",
     "column_sums",
+    "device",
     "eps_of",
     "gram",
     "namespace",

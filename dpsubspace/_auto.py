@@ -74,7 +74,9 @@ LARGEST, CENTRED_LARGEST = 16.0, 32.0
 _FEWEST, _MOST = 100, 400
 
 
-def travel(*, walk: float, n_params: int, n_samples: float, multiplier: float) -> float:
+def travel(
+    *, walk: float, n_params: int, noise_size: float, n_samples: float, multiplier: float
+) -> float:
     """Length of the descent, ``n_iter * learning_rate * clip_norm / (1 - momentum)``.
 
     Parameters
@@ -83,12 +85,15 @@ def travel(*, walk: float, n_params: int, n_samples: float, multiplier: float) -
         Noise in the weights that the loss bears, over the cube root of their number.
     n_params : int
         Number of weights.
+    noise_size : float
+        Norm of the noise of a step, in units of the clip norm and of the multiplier: the
+        square root of the number of weights, where all of them get the same.
     n_samples : int
         Number of records.
     multiplier : float
         Noise multiplier of all steps together.
     """
-    return walk * n_params ** (1 / 3) * n_samples / (multiplier * math.sqrt(n_params))
+    return walk * n_params ** (1 / 3) * n_samples / (multiplier * noise_size)
 
 
 def n_steps(length: float, largest: float, *, momentum: float = MOMENTUM) -> int:

@@ -23,6 +23,7 @@ from dpsubspace._array import (
     by_columns,
     chunk_rows,
     column_sums,
+    device,
     eps_of,
     namespace,
     row_product,
@@ -149,6 +150,28 @@ class Features:
             rows = namespace(self.X).asarray(rows, device=self.X.device)
         return self._block(rows, namespace(self.factors).float64)
 
+    def inner(self, rows: Array, others: Array) -> Array:
+        """Inner products of a chunk with other features (m, width): (k, m), in float64."""
+        xp = namespace(self.factors)
+        step = max(1, _WIDE // max(self.width, others.shape[0]))
+        if isinstance(rows, slice):
+            parts = [
+                slice(rows.start + p.start, rows.start + p.stop)
+                for p in slices(rows.stop - rows.start, step)
+            ]
+        else:
+            parts = [rows[part] for part in slices(len(rows), step)]
+        if len(parts) == 1:
+            return self._block(parts[0], xp.float64).scores(others.T)
+        n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        products = xp.empty((n_rows, others.shape[0]), dtype=xp.float64, device=device(others))
+        start = 0
+        for part in parts:
+            values = self._block(part, xp.float64).scores(others.T)
+            products[start : start + len(values), :] = values
+            start += len(values)
+        return products
+
     def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
         X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
         if X.dtype != dtype:
@@ -253,6 +276,20 @@ class FeatureBlock:
         self.shrink = shrink
         xp = namespace(factors)
         self.scale = factors if sparse.issparse(X) else xp.astype(factors, X.dtype, copy=False)
+
+    @property
+    def width(self) -> int:
+        """Entries of a feature vector."""
+        constant = self.shift is not None and self.shift.constant is not None
+        return self.X.shape[1] + (self.bias is not None) + constant
+
+    def wide(self) -> FeatureBlock:
+        """The same in float64."""
+        xp = namespace(self.scale)
+        X = self.X.astype(np.float64) if sparse.issparse(self.X) else xp.astype(self.X, xp.float64)
+        other = copy.copy(self)
+        other.X, other.scale = X, xp.astype(self.scale, xp.float64)
+        return other
 
     def scores(self, params: Array) -> Array:
         """Features times `params` of shape (width, c): (k, c)."""

@@ -8,21 +8,50 @@ model without privacy needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import copy
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
-from dpsubspace._array import Array, namespace
+from dpsubspace._array import (
+    EPS,
+    Array,
+    as_like,
+    eps_of,
+    namespace,
+    row_norms,
+    row_product,
+    slices,
+)
 from dpsubspace._features import FeatureBlock, Features
 from dpsubspace._losses import Loss
 from dpsubspace._noise import BoundedSum
 
-__all__ = ["GradientSource", "LinearSource", "OuterGradients", "PerExampleGradients", "clipped_sum"]
+__all__ = [
+    "DenseGradients",
+    "GradientSource",
+    "LinearSource",
+    "OuterGradients",
+    "PerExampleGradients",
+    "clipped_sum",
+]
+
+
+# Bytes of inner products with public rows to keep.
+_CACHE = 1 << 30
+
+# Entries of rows that are converted to float64 at once.
+_WIDE = 1 << 23
 
 
 class PerExampleGradients(Protocol):
     """Gradients of some records, one a record, in whatever form is cheap."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of records, then the shape of the parameters."""
+        ...
 
     def norms(self) -> Array:
         """Euclidean norm of each gradient, float64 and never rounded down, (k,).
@@ -37,6 +66,26 @@ class PerExampleGradients(Protocol):
 
     def slack(self) -> float:
         """How far rounding can move the sum over all records, in units of a term."""
+        ...
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        """Inner products with the gradients of public rows, (k, m), in float64.
+
+        And how far rounding moves one, in units of the product of the two norms. Gradients
+        that must not count may have any.
+        """
+        ...
+
+    def dot(self, gradient: Array) -> Array:
+        """Inner products with one gradient of the shape of the parameters, (k,)."""
+        ...
+
+    def part(self, group: Any) -> PerExampleGradients:
+        """Gradients by the parameters at an index of the last axis."""
+        ...
+
+    def formed(self) -> Array:
+        """Gradients as rows (k, p) in float64, for so few that this is cheap."""
         ...
 
 
@@ -76,12 +125,20 @@ class OuterGradients:
         Derivatives of the loss by the scores.
     rounding : float
         Slack of a sum of such gradients over all records, or over a batch.
+    products : array of shape (k, m), optional
+        Inner products of the features with those of public rows, in float64.
     """
 
     features: FeatureBlock
     feature_norms: Array
     residuals: Array
     rounding: float
+    products: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(k, width, c)."""
+        return (self.residuals.shape[0], self.features.width, self.residuals.shape[1])
 
     def norms(self) -> Array:
         """|phi_i| |r_i|, rounded up by more than casts and products in the data's dtype err.
@@ -110,6 +167,108 @@ class OuterGradients:
         """Return that of the features."""
         return self.rounding
 
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        """``<phi_i, phi_j> <r_i, r_j>`` with other outer products, and no gradient is formed."""
+        if isinstance(anchors, DenseGradients):
+            rows = self.formed()
+            return rows @ anchors.rows.T, (rows.shape[1] + 8) * EPS
+        xp, c = namespace(self.residuals), self.residuals.shape[1]
+        assert self.products is not None, "a source that knows the public rows"
+        products = self.products * (
+            xp.astype(self.residuals, xp.float64) @ xp.astype(anchors.residuals, xp.float64).T
+        )
+        return products, (self.features.width + c + 8) * EPS
+
+    def dot(self, gradient: Array) -> Array:
+        """``phi_i' G r_i`` for a gradient G of shape (width, c)."""
+        return namespace(gradient).sum(self.features.scores(gradient) * self.residuals, axis=1)
+
+    def part(self, group: Any) -> OuterGradients:
+        """Gradients by some columns of the parameters."""
+        return replace(self, residuals=self.residuals[:, group])
+
+    def formed(self) -> Array:
+        """Gradients as rows (k, width c) in float64."""
+        xp = namespace(self.residuals)
+        features = xp.astype(self.features.wide().formed(), xp.float64)
+        residuals = xp.astype(self.residuals, xp.float64)
+        return xp.reshape(features[:, :, None] * residuals[:, None, :], (features.shape[0], -1))
+
+
+@dataclass(frozen=True)
+class DenseGradients:
+    """Gradients as the rows of a matrix.
+
+    Parameters
+    ----------
+    rows : array of shape (k, p)
+        One gradient a row.
+    params_shape : tuple of int
+        Shape of the parameters, of p entries.
+    present : boolean array of shape (k,), optional
+        False for null records.
+    rounding : float
+        Slack of their sum over all records.
+    """
+
+    rows: Array
+    params_shape: tuple[int, ...]
+    present: Array | None = None
+    rounding: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of records, then the shape of the parameters."""
+        return (self.rows.shape[0], *self.params_shape)
+
+    def norms(self) -> Array:
+        """Norms of the rows; inf where a row is not finite, too long for sums, or null."""
+        xp = namespace(self.rows)
+        norms = row_norms(self.rows)
+        limit = 1e30 if eps_of(self.rows) > 1e-10 else 1e290
+        counts = norms <= limit  # never true of NaN
+        if self.present is not None:
+            counts = counts & self.present
+        return xp.where(counts, norms, xp.full_like(norms, xp.inf))
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """``weights @ rows`` in float64, of the shape of the parameters."""
+        xp = namespace(self.rows)
+        rows, absent = self.rows, weights == 0
+        if bool(xp.any(absent)):
+            rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
+        total = row_product(rows, xp.astype(weights, rows.dtype)[:, None])
+        return xp.reshape(total, self.params_shape)
+
+    def slack(self) -> float:
+        """Return what the source says."""
+        return self.rounding
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        """Products of rows in float64."""
+        xp = namespace(self.rows)
+        other = xp.astype(anchors.rows, xp.float64).T
+        parts = [
+            xp.astype(self.rows[some, :], xp.float64) @ other
+            for some in slices(self.rows.shape[0], max(1, _WIDE // self.rows.shape[1]))
+        ]
+        products = xp.concat(parts) if parts else xp.zeros_like(other[:0, :])
+        return products, (self.rows.shape[1] + 8) * EPS
+
+    def dot(self, gradient: Array) -> Array:
+        """Products with one gradient."""
+        return self.rows @ as_like(namespace(gradient).reshape(gradient, (-1,)), self.rows)
+
+    def part(self, group: Any) -> DenseGradients:
+        """Gradients by some of the parameters of a flat vector."""
+        rows = self.rows[:, group]
+        return replace(self, rows=rows, params_shape=(rows.shape[1],))
+
+    def formed(self) -> Array:
+        """Return the rows in float64."""
+        xp = namespace(self.rows)
+        return xp.astype(self.rows, xp.float64)
+
 
 class LinearSource:
     """Gradients of ``loss(y, features @ params)``.
@@ -124,13 +283,26 @@ class LinearSource:
         Targets as the loss takes them.
     present : boolean array of shape (n,), optional
         False makes a record a null record, whose gradient is zero at all parameters.
+    public : array of shape (m, width), optional
+        Features of public rows, in float64: gradients know their inner products with those of
+        the rows, which are kept where they take no more than 1 GiB.
     """
 
-    def __init__(self, loss: Loss, features: Features, y: Array, present: Array | None = None):
+    def __init__(
+        self,
+        loss: Loss,
+        features: Features,
+        y: Array,
+        present: Array | None = None,
+        public: Array | None = None,
+    ):
         self.loss = loss
         self.features = features
         self.y = y
         self._norms = features.norms()
+        self._public, self._products = public, None
+        if public is not None and 8 * features.n_samples * public.shape[0] <= _CACHE:
+            self._products = features.inner(slice(0, features.n_samples), public)
         self._slack, self._batch_slack = features.slack, features.batch_slack
         if present is not None:
             xp = namespace(self._norms)
@@ -140,6 +312,12 @@ class LinearSource:
     def n_samples(self) -> int:
         """Number of records, public."""
         return self.features.n_samples
+
+    def relabelled(self, y: Array) -> LinearSource:
+        """The same rows with other targets; what is known of rows is shared."""
+        other = copy.copy(self)
+        other.y = y
+        return other
 
     @property
     def data(self) -> Array:
@@ -155,7 +333,14 @@ class LinearSource:
         block = self.features.at(rows)
         residuals = self.loss.residual(self.y[rows], block.scores(params))
         slack = self._slack if isinstance(rows, slice) else self._batch_slack
-        return OuterGradients(block, self._norms[rows], residuals, slack)
+        # A term itself is off by a few units of rounding, which few records do not hide.
+        slack += (8 + residuals.shape[1]) * eps_of(residuals)
+        products = None
+        if self._products is not None:
+            products = self._products[rows, :]
+        elif self._public is not None:
+            products = self.features.inner(rows, self._public)
+        return OuterGradients(block, self._norms[rows], residuals, slack, products)
 
 
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -25,7 +25,9 @@ __all__ = [
     "check_choice",
     "check_classes",
     "check_integer",
+    "check_public_labels",
     "check_public_rows",
+    "check_public_values",
     "check_real",
     "check_rows",
     "check_rows_and_labels",
@@ -170,6 +172,79 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
             stacklevel=4,
         )
     return tuple(sets)
+
+
+def check_public_labels(
+    y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...], classes: np.ndarray
+) -> np.ndarray | None:
+    """Index among `classes` of the label of each public row, all sets in one; None without any.
+
+    Parameters
+    ----------
+    y_public : None, array-like or tuple of array-like
+        Labels, in the form of `X_public`.
+    X_public : None, array-like or tuple of array-like
+        As given.
+    sets : tuple of array
+        As `check_public_rows` gives them.
+    classes : ndarray
+        Sorted labels.
+    """
+    codes = []
+    for name, labels in _public_targets(y_public, X_public, sets):
+        labels = column_or_1d(labels)
+        try:
+            codes.append(check_classes(labels, classes)[1])
+        except ValueError:
+            strange = [label for label in np.unique(labels) if label not in set(classes.tolist())]
+            raise ValueError(
+                f"`{name}` has labels that are no classes of the model, {strange[:5]}: the classes"
+                f" are {classes[:10].tolist()}. Drop those public rows, name every label that can"
+                " occur in `classes`, or leave y_public out: rows without labels are of use too."
+            ) from None
+    return np.concatenate(codes) if codes else None
+
+
+def check_public_values(
+    y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...], n_targets: int
+) -> np.ndarray | None:
+    """Targets of public rows (m, n_targets), all sets in one; None without any."""
+    values = []
+    for name, targets in _public_targets(y_public, X_public, sets):
+        try:
+            targets = check_array(targets, dtype=np.float64, ensure_2d=False, input_name=name)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"`{name}`: {error}") from error
+        targets = targets.reshape(len(targets), -1)
+        if targets.shape[1] != n_targets:
+            raise ValueError(
+                f"`{name}` has {targets.shape[1]} targets a row, but `y` has {n_targets}."
+            )
+        values.append(targets)
+    return np.concatenate(values) if values else None
+
+
+def _public_targets(
+    y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and targets of each public set."""
+    if y_public is None:
+        return
+    if not sets:
+        raise ValueError("`y_public` was given without `X_public`: pass the rows that it labels.")
+    several = isinstance(X_public, tuple)
+    given = y_public if several else (y_public,)
+    if not isinstance(given, tuple) or len(given) != len(sets):
+        raise ValueError(
+            f"`y_public` must be a tuple of {len(sets)} arrays, one for each set of `X_public`,"
+            f" got {type(y_public).__name__}."
+        )
+    for i, (targets, rows) in enumerate(zip(given, sets, strict=True)):
+        name = f"y_public[{i}]" if several else "y_public"
+        targets = np.asarray(targets)
+        if len(targets) != len(rows):
+            raise ValueError(f"`{name}` has {len(targets)} targets for {len(rows)} public rows.")
+        yield name, targets
 
 
 def _numbers(y: Any) -> Any:

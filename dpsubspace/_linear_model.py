@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,7 @@ from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
 from dpsubspace._compat import CallbackSupportMixin, start_progress
 from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource
+from dpsubspace._gradients import GradientSource, LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
 from dpsubspace._losses import Loss
 from dpsubspace._noise import NoiseSource, as_noise
@@ -35,13 +35,23 @@ from dpsubspace._privacy import (
 )
 from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap, Shift
-from dpsubspace._training import FlatStep, TrainingPlan, train
+from dpsubspace._steps import FlatStep
+from dpsubspace._training import Step, TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["Bounded", "Budget", "LinearModel", "Releases", "Sizes", "Trained"]
+__all__ = [
+    "Bounded",
+    "Budget",
+    "LinearModel",
+    "Problem",
+    "PublicRows",
+    "Releases",
+    "Sizes",
+    "Trained",
+]
 
 
 @dataclass(frozen=True)
@@ -52,11 +62,14 @@ class Sizes:
     ----------
     n_samples, n_features, n_outputs : int or None
         Records, columns, columns of scores.
+    n_public : int
+        Public rows.
     """
 
     n_samples: int | None
     n_features: int | None = None
     n_outputs: int | None = None
+    n_public: int = 0
 
     @property
     def n_params(self) -> int:
@@ -120,6 +133,42 @@ class Bounded:
 
 
 @dataclass(frozen=True)
+class PublicRows:
+    """Public rows of a fit, and their targets as the loss takes them where they have any."""
+
+    X: np.ndarray
+    targets: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, sets: Sequence[np.ndarray], targets: np.ndarray | None) -> PublicRows | None:
+        """All sets in one, in float64; None without any."""
+        if not sets:
+            return None
+        return cls(np.concatenate(sets).astype(np.float64), targets)
+
+    @property
+    def statement(self) -> str:
+        """What a guarantee assumes to be public."""
+        labelled = "" if self.targets is None else " and of y_public"
+        return f"{len(self.X)} rows of X_public{labelled}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained: gradients of the records, and parameters to start from.
+
+    `public` gives the gradients of public rows at the same parameters; `features` are those
+    of a linear model.
+    """
+
+    source: GradientSource
+    start: Array
+    penalised: Array
+    features: Features | None = None
+    public: Any = None
+
+
+@dataclass(frozen=True)
 class Trained:
     """Result of a fit, released or public: weights on mapped rows and how they came about."""
 
@@ -135,8 +184,6 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     """Private linear models: parameters and training; subclasses know labels and targets."""
 
     _losses: ClassVar[Mapping[str, Loss]]
-    _clip_share: ClassVar[float] = _auto.CLIP
-    _largest_step: ClassVar[float] = _auto.LARGEST
 
     # Parameters that every subclass has; they store them in their own __init__.
     loss: str
@@ -186,6 +233,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         self._check_parameters()
         return self._budget(Sizes(n_samples, n_features, n_outputs)).event
 
+    def _scale(self) -> tuple[float, float]:
+        """Clip norm in units of the bound on a row, and the largest step for rows of size 1."""
+        return _auto.CLIP, _auto.LARGEST
+
     # What subclasses release before they train -----------------------------------------------
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
@@ -200,9 +251,39 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Bound rows and targets, by public or released numbers."""
         raise NotImplementedError
 
-    def _prepared(self, features: Features, releases: Releases) -> Features:
+    def _prepared(
+        self, features: Features, releases: Releases, public: PublicRows | None
+    ) -> Features:
         """Features to train on, by public or released numbers."""
         return features
+
+    def _public_targets(self, targets: np.ndarray, bounded: Bounded) -> np.ndarray:
+        """Targets of public rows as the loss takes them."""
+        return targets
+
+    def _problem(
+        self,
+        X: Array,
+        bounded: Bounded,
+        n_outputs: int,
+        releases: Releases,
+        public: PublicRows | None,
+    ) -> Problem:
+        """What to train: a linear model that starts from zero."""
+        features = Features(X, bounded.row_map, self.microbatch_size)
+        features = self._prepared(features, releases, public)
+        penalised = np.zeros((features.width, 1))
+        penalised[: X.shape[1]] = 1.0  # not the bias entries
+        return Problem(
+            LinearSource(self._losses[self.loss], features, bounded.targets, releases.present),
+            as_like(np.zeros((features.width, n_outputs)), features.lengths),
+            as_like(penalised, features.lengths),
+            features,
+        )
+
+    def _step(self, problem: Problem, budget: Budget, clip_norm: float, rng: Any) -> Step:
+        """How a step uses gradients; `rng` is public randomness."""
+        return FlatStep(clip_norm=clip_norm)
 
     # The fit --------------------------------------------------------------------------------
 
@@ -211,8 +292,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         X: Any,
         targets: np.ndarray,
         n_targets: int,
-        public: tuple[str, ...],
+        assumed: tuple[str, ...],
         present: np.ndarray | None,
+        public: PublicRows | None = None,
     ) -> Trained:
         """Train on checked rows and targets, after setting ``privacy_`` and before any other."""
         # Callbacks and hooks may change parameters: from here on they are read from a copy, so
@@ -223,14 +305,15 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         n_outputs = loss.n_outputs(n_targets)
         where = check_device(fixed.device)
         noise = as_noise(fixed.random_state)
-        sizes = Sizes(n_samples, n_features, n_outputs)
+        n_public = 0 if public is None else len(public.X)
+        sizes = Sizes(n_samples, n_features, n_outputs, n_public)
         budget = fixed._budget(sizes)
         guarantee = fixed._target().guarantee(
             budget.event,
             noise=noise,
             n_samples=n_samples,
             n_features=n_features,
-            public=public,
+            public=assumed,
             unit=self.privacy_unit,
         )
         fixed._warn(guarantee, budget, sizes)
@@ -238,28 +321,31 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             X, targets, present = (on_device(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()
             clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
-            plan = fixed._plan(budget, sizes, bound)
+            fixed._plan(budget, sizes, bound)  # raises what it has to before anything is spent
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
             bounded = fixed._bound(X, targets, releases)
-            features = Features(X, bounded.row_map, fixed.microbatch_size)
-            features = fixed._prepared(features, releases)
-            if not budget.private and fixed.learning_rate == "auto":
+            problem = fixed._problem(X, bounded, n_outputs, releases, public)
+            features = problem.features
+            step = fixed._step(problem, budget, clip_norm, noise.public())
+            plan = fixed._plan(budget, sizes, bound, step)
+            if not budget.private and fixed.learning_rate == "auto" and features is not None:
                 plan = replace(plan, learning_rate=_stable_step(loss, features, plan.alpha))
-            penalised = np.zeros((features.width, 1))
-            penalised[:n_features] = 1.0  # not the bias entries
             weights = train(
                 plan,
-                FlatStep(clip_norm=clip_norm),
-                LinearSource(loss, features, bounded.targets, present),
-                as_like(np.zeros((features.width, n_outputs)), features.lengths),
-                as_like(penalised, features.lengths),
+                step,
+                problem.source,
+                problem.start,
+                problem.penalised,
                 noise=noise,
                 after_step=after_step,
             )
         finish()
-        weights = features.unscaled(to_numpy(weights))
+        weights = to_numpy(weights)
+        if features is None:
+            return Trained(weights, None, math.inf, bounded, plan, clip_norm)
+        weights = features.unscaled(weights)
         return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm)
 
     # Parameters and what follows from them --------------------------------------------------
@@ -314,23 +400,25 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
         return _auto.n_steps(self._travel(sizes, multiplier), self._largest())
 
-    def _travel(self, sizes: Sizes, multiplier: float) -> float:
+    def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
+        flat = FlatStep(clip_norm=1.0)
         return _auto.travel(
             walk=self._losses[self.loss].walk,
             n_params=sizes.n_params,
+            noise_size=(step or flat).noise_size(sizes.n_params),
             n_samples=sizes.known("n_samples", "the step size"),
             multiplier=multiplier,
         )
 
     def _largest(self) -> float:
         """Bound on the learning rate times the clip norm, for rows of size 1."""
-        loss = self._losses[self.loss]
-        return min(self._largest_step, loss.largest_step * loss.size * self._clip_share)
+        loss, (clip_share, largest) = self._losses[self.loss], self._scale()
+        return min(largest, loss.largest_step * loss.size * clip_share)
 
     def _clip_norm(self, bound: float) -> float:
         if self.clip_norm != "auto":
             return float(self.clip_norm)
-        return self._clip_share * self._losses[self.loss].size * _size(bound)
+        return self._scale()[0] * self._losses[self.loss].size * _size(bound)
 
     def _budget(self, sizes: Sizes) -> Budget:
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
@@ -368,8 +456,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             step = target.calibrated(lambda m: Budget.of(m, before, n_iter, rate).event, n_samples)
         return Budget.of(step, before, n_iter, rate)
 
-    def _plan(self, budget: Budget, sizes: Sizes, bound: float) -> TrainingPlan:
-        """How to train, from public quantities."""
+    def _plan(
+        self, budget: Budget, sizes: Sizes, bound: float, step: Step | None = None
+    ) -> TrainingPlan:
+        """How to train with `step` (or any), from public quantities."""
         momentum = _auto.MOMENTUM if budget.private else None
         if self.momentum != "auto":
             momentum = float(self.momentum)
@@ -383,7 +473,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             multiplier = budget.step / (budget.sample_rate * math.sqrt(budget.n_iter))
             learning_rate = (
                 _auto.step_size(
-                    self._travel(sizes, multiplier),
+                    self._travel(sizes, multiplier, step),
                     self._largest(),
                     n_iter=budget.n_iter,
                     momentum=momentum or 0.0,

@@ -19,7 +19,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -73,76 +73,83 @@ _SAME = 1e-4
 
 @dataclass(frozen=True)
 class DenseGradients:
-    """Per-example gradients in full; made by :meth:`of`.
+    """Gradients as the rows of a matrix, added up in float64.
 
     Parameters
     ----------
     rows : array of shape (k, p)
-        Gradients, finite; zero for a record that must not count.
-    lengths : array of shape (k,)
-        Their norms in float64, inf for a record that must not count.
+        One gradient a row, in float32 or float64.
+    params_shape : tuple of int
+        Shape of the parameters, of p entries.
+    present : boolean array of shape (k,), optional
+        False for null records.
     rounding : float
-        How far rounding can move the sum over all records, in units of a term.
+        Slack of their sum over all records.
     """
 
     rows: Array
-    lengths: Array
-    rounding: float
+    params_shape: tuple[int, ...]
+    present: Array | None = None
+    rounding: float = 0.0
 
-    @classmethod
-    def of(cls, rows: Array, counted: Array, rounding: float) -> DenseGradients:
-        """Gradients of which those that are not `counted`, or not in range, are zero.
-
-        Parameters
-        ----------
-        rows : array of shape (k, p)
-            Gradients in float32 or float64.
-        counted : boolean array of shape (k,)
-            False for null records.
-        rounding : float
-            See the class.
-        """
-        xp = namespace(rows)
-        if rows.shape[0] == 0:
-            return cls(rows, xp.zeros(0, dtype=xp.float64, device=device_of(rows)), rounding)
-        lengths = row_norms(rows)
-        counted = counted & (lengths <= _LONGEST)  # never true of NaN
-        if not bool(xp.all(counted)):
-            rows = xp.where(counted[:, None], rows, xp.zeros_like(rows[:1, :1]))
-            lengths = xp.where(counted, lengths, xp.full_like(lengths, xp.inf))
-        return cls(rows, lengths, rounding)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of records, then the shape of the parameters."""
+        return (self.rows.shape[0], *self.params_shape)
 
     def norms(self) -> Array:
-        """Euclidean norms in float64, never rounded down, inf for what must not count, (k,)."""
-        return self.lengths
+        """Norms of the rows, never rounded down; inf for null records and rows out of range."""
+        xp = namespace(self.rows)
+        if self.rows.shape[0] == 0:
+            return xp.zeros(0, dtype=xp.float64, device=device_of(self.rows))
+        norms = row_norms(self.rows)
+        counts = norms <= _LONGEST  # never true of NaN
+        if self.present is not None:
+            counts = counts & self.present
+        return xp.where(counts, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
-        """Sum of ``weights[i] * rows[i]`` in float64, (p,), exactly zero for weight zero."""
+        """``weights @ rows`` in float64; weight zero adds zero, also of a row not finite."""
         xp = namespace(self.rows)
         k, p = self.rows.shape
         total = xp.zeros(p, dtype=xp.float64, device=device_of(self.rows))
         weights = xp.astype(weights, xp.float64)
-        for part in slices(k, max(1, min(_BLOCK, _WIDE // p))):
-            total += weights[part] @ xp.astype(self.rows[part, :], xp.float64)
-        return total
-
-    def inner(self, anchors: DenseGradients) -> Array:
-        """Inner products with the rows of `anchors` (m, p) in float64, (k, m)."""
-        xp = namespace(self.rows)
-        k, m = self.rows.shape[0], anchors.rows.shape[0]
-        total = xp.zeros((k, m), dtype=xp.float64, device=device_of(self.rows))
-        for part in slices(self.rows.shape[1], max(1, _WIDE // max(1, k + m))):
-            ours = xp.astype(self.rows[:, part], xp.float64, copy=False)
-            total += ours @ xp.astype(anchors.rows[:, part], xp.float64, copy=False).T
-        return total
-
-    def formed(self) -> Array:
-        """Return the rows."""
-        return self.rows
+        for some in slices(k, max(1, min(_BLOCK, _WIDE // p))):
+            rows, absent = xp.astype(self.rows[some, :], xp.float64), weights[some] == 0
+            if bool(xp.any(absent)):
+                rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
+            total += weights[some] @ rows
+        return xp.reshape(total, self.params_shape)
 
     def slack(self) -> float:
-        """How far rounding can move the sum over all records, in units of a term."""
+        """Return what the source says."""
         return self.rounding
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        """Products with the rows of `anchors` in float64, (k, m), and their relative error."""
+        xp = namespace(self.rows)
+        (k, p), m = self.rows.shape, anchors.rows.shape[0]
+        total = xp.zeros((k, m), dtype=xp.float64, device=device_of(self.rows))
+        for some in slices(p, max(1, _WIDE // max(1, k + m))):
+            ours, theirs = self.rows[:, some], anchors.rows[:, some]
+            total += xp.astype(ours, xp.float64) @ xp.astype(theirs, xp.float64).T
+        return total, (p + 8) * EPS
+
+    def dot(self, gradient: Array) -> Array:
+        """Products with one gradient in float64, (k,)."""
+        xp = namespace(self.rows)
+        one = xp.reshape(xp.astype(gradient, xp.float64), (-1, 1))
+        return self.inner(DenseGradients(one.T, self.params_shape))[0][:, 0]
+
+    def part(self, group: Any) -> DenseGradients:
+        """Gradients by some of the parameters of a flat vector."""
+        rows = self.rows[:, group]
+        return replace(self, rows=rows, params_shape=(rows.shape[1],))
+
+    def formed(self) -> Array:
+        """Return the rows in float64."""
+        xp = namespace(self.rows)
+        return xp.astype(self.rows, xp.float64)
 
 
 # The source -----------------------------------------------------------------------------------
@@ -245,9 +252,7 @@ class ModuleSource:
             self._rows.check()
             self.chunk = self._chunk(microbatch_size)
             self._again, self._elsewhere = _told(self._rows.spreads, self.chunk)
-        self.y: torch.Tensor = torch.tensor(y, device=self.device)
-        if self.y.is_floating_point():
-            self.y = self.y.to(self._rows.dtype)
+        self.y = self._targets(y)
         self._present: torch.Tensor | None = None
         if present is not None:
             self._present = torch.tensor(present, dtype=torch.bool, device=self.device)
@@ -290,8 +295,14 @@ class ModuleSource:
         """
         with _arithmetic(self.device):
             gradients, counted = _told(lambda n: self._at(params, rows), self.chunk)
-            slack = self._slack if isinstance(rows, slice) else self._batch_slack
-            return DenseGradients.of(gradients, counted, slack)
+        slack = self._slack if isinstance(rows, slice) else self._batch_slack
+        return DenseGradients(gradients, (self.n_params,), counted, slack)
+
+    def relabelled(self, y: Array) -> ModuleSource:
+        """The same rows with other targets of the same kind, without new checks."""
+        other = copy.copy(self)
+        other.y = self._targets(y)
+        return other
 
     def scores(self, params: Array, X: np.ndarray) -> np.ndarray:
         """Scores of other rows at the flat `params`, (n, c) in float64."""
@@ -302,8 +313,15 @@ class ModuleSource:
         """Copy of the module on the CPU, in evaluation mode, with the flat `params` set."""
         return self._rows.loaded(self._rows.named(params)).cpu()
 
+    def _targets(self, y: Array) -> torch.Tensor:
+        """Targets on the device, real ones in the dtype of the parameters."""
+        import torch
+
+        y = torch.as_tensor(np.array(y) if isinstance(y, np.ndarray) else y, device=self.device)
+        return y.to(self._rows.dtype) if y.is_floating_point() else y
+
     def _at(self, params: Array, rows: Array) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients of `rows`, and which of them count."""
+        """Gradients of `rows`, and which of them count; zero for others."""
         import torch
 
         if isinstance(rows, slice):
@@ -332,7 +350,10 @@ class ModuleSource:
         padded[:k] = torch.where(counted[:, None], residual, 0)
         if self._present is not None:
             counted = counted & self._present[index]
-        return self._rows.gradients(weights, batch, padded)[:k], counted
+        gradients = self._rows.gradients(weights, batch, padded)[:k]
+        counted = counted & torch.isfinite(gradients).all(1)
+        gradients[~counted] = 0
+        return gradients, counted
 
     def _chunk(self, microbatch_size: int | None) -> int:
         """Rows of every call of the module."""
@@ -346,7 +367,8 @@ class ModuleSource:
     @property
     def _slack(self) -> float:
         """Slack of the sum over all records."""
-        return sum_slack(self.n_samples, EPS, self.chunk) + self.n_samples * self._again
+        slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
+        return slack + self.n_samples * self._again
 
     @property
     def _batch_slack(self) -> float:
@@ -354,7 +376,8 @@ class ModuleSource:
         expected = self.sample_rate * self.n_samples
         most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
         regrouped = 2 * self.n_samples * EPS * (_BLOCK + self.chunk / _BLOCK)
-        return sum_slack(self.n_samples, EPS, self.chunk) + regrouped + most * self._elsewhere
+        slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
+        return slack + regrouped + most * self._elsewhere
 
 
 def module_scores(

@@ -68,6 +68,10 @@ class NoiseSource(Protocol):
         """Independent stream called `name`; adding a name shifts no other stream."""
         ...
 
+    def public(self) -> np.random.Generator:
+        """Randomness that hides nothing (labels of public rows, say) and may be known."""
+        ...
+
 
 @dataclass(frozen=True)
 class SecureNoise:
@@ -100,6 +104,10 @@ class SecureNoise:
     def child(self, name: str) -> SecureNoise:
         """Return itself: draws of a stateless source are independent already."""
         return self
+
+    def public(self) -> np.random.Generator:
+        """Randomness that hides nothing and may be known."""
+        return np.random.default_rng()
 
 
 def _system_normals(shape: tuple[int, ...]) -> np.ndarray:
@@ -149,6 +157,10 @@ class SeededNoise:
         """Independent stream called `name`, the same whenever it is asked for."""
         word = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
         return SeededNoise(*self._entropy, word)
+
+    def public(self) -> np.random.Generator:
+        """Randomness that hides nothing and may be known."""
+        return self.child("public")._rng
 
 
 def as_noise(random_state: int | np.random.RandomState | None) -> NoiseSource:

@@ -1,4 +1,4 @@
-"""Iterative releases: the plan, the step and the one training loop.
+"""Iterative releases: the plan and the one training loop.
 
 The loop asks a step for bounded sums, releases them and hands the noisy sums back. A
 step therefore cannot forget noise or add it twice, and what the plan's event describes
@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from dpsubspace._array import Array, chunk_map, namespace
-from dpsubspace._gradients import GradientSource, PerExampleGradients, clipped_sum
+from dpsubspace._gradients import GradientSource, PerExampleGradients
 from dpsubspace._noise import BoundedSum, DisjointTotal, NoiseSource, release
 
-__all__ = ["FlatStep", "Step", "TrainingPlan", "train"]
+__all__ = ["Step", "TrainingPlan", "train"]
 
 
 class Step(Protocol):
@@ -29,37 +29,21 @@ class Step(Protocol):
         """Share of a step's mu^2 for each released sum, adding up to 1."""
         ...
 
-    def sums(self, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
+    def begin(self, params: Array, t: int) -> Any:
+        """What step number `t` needs beside the records: from public data and released values."""
+        ...
+
+    def sums(self, state: Any, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
         """Private sums over some of the records. Must not add noise."""
         ...
 
-    def combine(self, noisy: tuple[Array, ...]) -> Array:
+    def combine(self, state: Any, noisy: tuple[Array, ...]) -> Array:
         """Gradient of the summed loss from the released sums: postprocessing."""
         ...
 
-
-@dataclass(frozen=True, kw_only=True)
-class FlatStep:
-    """DP-SGD (Abadi et al., 2016): one clipped sum of gradients.
-
-    Parameters
-    ----------
-    clip_norm : float
-        Bound on one gradient.
-    budget_shares : tuple of float
-        One sum, one share.
-    """
-
-    clip_norm: float
-    budget_shares: tuple[float, ...] = (1.0,)
-
-    def sums(self, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Return the clipped sum."""
-        return (clipped_sum(grads, self.clip_norm),)
-
-    def combine(self, noisy: tuple[Array, ...]) -> Array:
-        """Return the noisy sum itself."""
-        return noisy[0]
+    def noise_size(self, n_params: int) -> float:
+        """Norm of the noise of a step, in units of its clip norm and of the multiplier."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,25 +127,28 @@ def train(
 
     Notes
     -----
-    Privacy: every step draws a Poisson batch (or takes all records), releases ``step.sums``
-    over it and uses the private records for nothing else. What a batch holds stays private:
-    sums are divided by its *expected* size, and an empty one steps like any other. Sum i
-    has multiplier ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums of a step are
-    one Gaussian of ``plan.noise_multiplier``, since squares of mu add up, and that inside
-    the sampling, since they share the batch. Gradients are taken at points that earlier
-    releases determine, so steps compose adaptively. Momentum, restarts, penalty, averaging
-    and the tolerance see released gradients only and are postprocessing. Event: ``n_iter``
-    Gaussian mechanisms of ``plan.noise_multiplier``, sampled at ``plan.sample_rate``,
-    whether or not the run ends early.
+    Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums``
+    over it, with a state that ``step.begin`` makes without the records; it uses them for
+    nothing else. What a batch holds stays private: sums are divided by its *expected* size,
+    and an empty one steps like any other. Sum i has multiplier
+    ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums of a step are one Gaussian of
+    ``plan.noise_multiplier``, since squares of mu add up, and that inside the sampling, since
+    they share the batch. Gradients are taken at points that earlier releases determine, so
+    steps compose adaptively. Momentum, restarts, penalty, averaging and the tolerance see
+    released gradients only and are postprocessing. Event: ``n_iter`` Gaussian mechanisms
+    of ``plan.noise_multiplier``, sampled at ``plan.sample_rate``, whether or not the run ends
+    early.
     """
     with chunk_map(source.data, len(source.chunks(None))) as over_chunks:
 
-        def released(at: Array) -> Array:
+        def released(at: Array, t: int) -> Array:
             """Noisy gradient of the mean loss at `at`: all that is learned from the records."""
-            batch = None
+            batch, state = None, step.begin(at, t)
             if plan.sample_rate < 1:
                 batch = batch_noise.poisson_sample(source.n_samples, plan.sample_rate)
-            parts = over_chunks(lambda rows: step.sums(source.at(at, rows)), source.chunks(batch))
+            parts = over_chunks(
+                lambda rows: step.sums(state, source.at(at, rows)), source.chunks(batch)
+            )
             noisy_sums = tuple(
                 release(
                     raw,
@@ -172,7 +159,7 @@ def train(
                 )
                 for raw, share in zip(_totals(parts), step.budget_shares, strict=True)
             )
-            return step.combine(noisy_sums) / (plan.sample_rate * source.n_samples)
+            return step.combine(state, noisy_sums) / (plan.sample_rate * source.n_samples)
 
         step_noise, batch_noise = noise.child("steps"), noise.child("batches")
         return _descend(plan, released, params, penalised, after_step)
@@ -180,7 +167,7 @@ def train(
 
 def _descend(
     plan: TrainingPlan,
-    released: Callable[[Array], Array],
+    released: Callable[[Array, int], Array],
     params: Array,
     penalised: Array,
     after_step: Callable[[], bool],
@@ -193,7 +180,7 @@ def _descend(
     for t in range(plan.n_iter):
         momentum = age / (age + 3) if plan.momentum is None else plan.momentum
         ahead = params + momentum * velocity
-        gradient = released(ahead) + plan.alpha * penalised * ahead
+        gradient = released(ahead, t) + plan.alpha * penalised * ahead
         velocity = momentum * velocity - plan.learning_rate * gradient
         params = params + velocity
         uphill = plan.momentum is None and float(xp.sum(velocity * gradient)) > 0

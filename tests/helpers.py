@@ -126,3 +126,6 @@ class ScaledNoise:
 
     def child(self, name):
         return ScaledNoise(self.source.child(name), self.factor)
+
+    def public(self):
+        return self.source.public()

@@ -16,9 +16,11 @@ LAYERS = [
     {"_inputs", "_noise", "_losses", "_scaling"},
     {"_torch", "_features"},
     {"_privacy", "_gradients", "_modules"},
-    {"_training", "_moments", "_private"},
+    {"_subspace", "_training", "_moments", "_private"},
+    {"_steps"},
     {"_linear_model", "_spectral"},
-    {"_linear", "_regression", "_pca", "_scaler", "_statistics", "_audit", "_display"},
+    {"_classifier", "_regressor"},
+    {"_gep", "_linear", "_regression", "_pca", "_scaler", "_statistics", "_audit", "_display"},
     {"__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

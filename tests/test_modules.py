@@ -14,7 +14,8 @@ from dpsubspace._gradients import LinearSource, clipped_sum
 from dpsubspace._losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss, Squared
 from dpsubspace._modules import DenseGradients, ModuleSource, module_scores, parameter_groups
 from dpsubspace._noise import SeededNoise
-from dpsubspace._training import FlatStep, TrainingPlan, train
+from dpsubspace._steps import FlatStep
+from dpsubspace._training import TrainingPlan, train
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -144,7 +145,7 @@ def test_gradients_are_those_of_autograd(build, name, n_targets, rng):
     src = ModuleSource(net, loss, X, y, n_targets=n_targets, microbatch_size=5)
     found = src.at(src.start(), slice(0, 9))
     expected = autograd(net, loss, X, torch.tensor(y))
-    assert found.formed().dtype == torch.float32
+    assert found.rows.dtype == torch.float32 and found.shape == (9, src.n_params)
     np.testing.assert_allclose(found.formed(), expected, atol=2e-5 * np.abs(expected).max())
     norms = np.linalg.norm(found.formed().double().numpy(), axis=1)
     assert (found.norms().numpy() >= norms).all()
@@ -202,6 +203,26 @@ def test_chunks_cover_every_row_once():
     grads = src.at(src.start(), empty)
     assert grads.formed().shape == (0, src.n_params) and grads.norms().shape == (0,)
     assert not clipped_sum(grads, 1.0).value.any()
+
+
+def test_other_labels_are_those_of_another_source(rng):
+    net, X = made(perceptron, 3), rng.normal(size=(20, 16))
+    y, other = np.arange(20) % 3, np.arange(20) // 7
+    first, second = (ModuleSource(net, LogLoss(), X, labels) for labels in (y, other))
+    start = first.start()
+    for labels in (other, torch.tensor(other)):
+        found = first.relabelled(labels).at(start, slice(0, 20)).rows
+        assert torch.equal(found, second.at(start, slice(0, 20)).rows)
+    assert not torch.equal(found, first.at(start, slice(0, 20)).rows)
+
+
+def test_rows_that_do_not_count_are_zero(rng):
+    X, y = rng.normal(size=(20, 16)), np.arange(20) % 3
+    X[3], X[5, 2] = np.nan, 1e300
+    src = ModuleSource(made(perceptron, 3), LogLoss(), X, y, present=np.arange(20) != 8)
+    grads = src.at(src.start(), slice(0, 20))
+    assert np.flatnonzero(np.isinf(grads.norms().numpy())).tolist() == [3, 5, 8]
+    assert not grads.rows[[3, 5, 8]].any() and torch.isfinite(grads.rows).all()
 
 
 def test_more_rows_than_a_chunk_are_taken_in_pieces():
@@ -307,24 +328,31 @@ def test_dense_gradients(as_rows, dtype, monkeypatch, rng):
     rows = rng.normal(size=(300, 7)).astype(dtype)
     rows[3], rows[5, 2], rows[6, 1] = 0, np.nan, np.inf
     counted = np.arange(300) != 8
-    grads = DenseGradients.of(as_rows(rows), as_rows(counted), 0.1)
+    grads = DenseGradients(as_rows(rows), (7,), as_rows(counted), 0.1)
     left = np.where(np.isin(np.arange(300), (5, 6, 8))[:, None], 0, rows).astype(np.float64)
-    np.testing.assert_array_equal(grads.formed(), left)
-    assert np.flatnonzero(np.isinf(np.asarray(grads.norms()))).tolist() == [5, 6, 8]
-    assert np.asarray(grads.norms())[3] == 0 and grads.slack() == 0.1
-    weights = rng.uniform(size=300)
+    norms = np.asarray(grads.norms())
+    assert np.flatnonzero(np.isinf(norms)).tolist() == [5, 6, 8]
+    assert norms[3] == 0 and grads.slack() == 0.1 and grads.shape == (300, 7)
+    weights = rng.uniform(size=300) * np.isfinite(norms)
     found = grads.weighted_sum(as_rows(weights))
     assert np.asarray(found).dtype == np.float64
     np.testing.assert_allclose(found, weights @ left, atol=1e-12)
-    anchors = DenseGradients.of(as_rows(left[10:14].astype(dtype)), as_rows(counted[:4]), 0.0)
-    np.testing.assert_allclose(grads.inner(anchors), left @ left[10:14].T, atol=1e-12)
-    factor = np.minimum(1, 0.5 / np.maximum(np.linalg.norm(left, axis=1), 1e-300))
+    anchors = DenseGradients(as_rows(left[10:14].astype(dtype)), (7,))
+    fine = norms < np.inf
+    products, error = grads.inner(anchors)
+    np.testing.assert_allclose(products[fine], (left @ left[10:14].T)[fine], atol=1e-12)
+    assert 0 < error < 1e-14
+    np.testing.assert_allclose(grads.dot(anchors.rows[1])[fine], products[fine, 1], atol=1e-12)
+    some = grads.part(slice(2, 4))
+    assert some.shape == (300, 2) and np.isinf(np.asarray(some.norms())[8])
+    np.testing.assert_array_equal(grads.part([4, 1]).formed()[fine], left[:, [4, 1]][fine])
+    factor = np.minimum(1, 0.5 / np.maximum(np.linalg.norm(left, axis=1), 1e-300)) * fine
     np.testing.assert_allclose(clipped_sum(grads, 0.5).value, factor @ left, atol=1e-12)
 
 
 def test_gradients_beyond_the_range_of_float64_do_not_count():
     rows = np.array([[1e200, 0.0], [1e290, 1.0], [1e308, 1e308]])
-    grads = DenseGradients.of(rows, np.ones(3, dtype=bool), 0.0)
+    grads = DenseGradients(rows, (2,))
     assert np.isinf(grads.norms()).tolist() == [False, True, True]
     np.testing.assert_allclose(clipped_sum(grads, 1.0).value, [1.0, 0.0])
 

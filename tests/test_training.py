@@ -21,7 +21,8 @@ from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
 from dpsubspace._losses import LogLoss
 from dpsubspace._noise import SeededNoise
-from dpsubspace._training import FlatStep, TrainingPlan, train
+from dpsubspace._steps import FlatStep
+from dpsubspace._training import TrainingPlan, train
 
 
 def p_values(monkeypatch, Estimator, relation, factor, **options):
@@ -109,10 +110,10 @@ def test_a_step_of_two_sums_costs_what_its_event_says(monkeypatch):
     """Shares of the budget make the sums of one step one Gaussian of the plan's multiplier."""
 
     class TwoSums(FlatStep):
-        def sums(self, grads):
-            return super().sums(grads) * 2
+        def sums(self, state, grads):
+            return super().sums(state, grads) * 2
 
-        def combine(self, noisy):
+        def combine(self, state, noisy):
             return (noisy[0] + noisy[1]) / 2
 
     with releases(monkeypatch) as seen:
@@ -152,12 +153,15 @@ class Recorder:
     def __init__(self):
         self.sizes = []
 
-    def sums(self, grads):
-        total = FlatStep(clip_norm=0.3).sums(grads)[0]
+    def begin(self, params, t):
+        return None
+
+    def sums(self, state, grads):
+        total = FlatStep(clip_norm=0.3).sums(None, grads)[0]
         self.sizes.append(grads.residuals.shape[0])
         return (total,)
 
-    def combine(self, noisy):
+    def combine(self, state, noisy):
         return noisy[0]
 
 

@@ -1,0 +1,253 @@
+"""What private linear regressors share: ranges of targets, predictions."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsubspace._array import Array, as_like, row_norms, to_numpy
+from dpsubspace._compat import with_callbacks
+from dpsubspace._inputs import (
+    check_auto,
+    check_bounds,
+    check_public_rows,
+    check_public_values,
+    check_real,
+    check_rows,
+    check_rows_and_targets,
+)
+from dpsubspace._linear_model import Bounded, Budget, LinearModel, PublicRows, Releases, Sizes
+from dpsubspace._losses import REGRESSOR_LOSSES
+from dpsubspace._moments import count_above_noise, noisy_range
+from dpsubspace._privacy import PrivacyGuarantee
+from dpsubspace._scaling import RowMap
+from dpsubspace.exceptions import PrivacyWarning
+
+__all__ = ["LinearRegressor"]
+
+
+class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
+    """What the private linear regressors share."""
+
+    _losses = REGRESSOR_LOSSES
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | str = "auto",
+        neighboring_relation: str = "zero_out",
+        loss: str = "squared_error",
+        alpha: float = 1e-6,
+        data_norm: float | None = None,
+        target_bounds: tuple[Any, Any] | None = None,
+        bounds_share: float | str = "auto",
+        n_iter: int | str = "auto",
+        learning_rate: float | str = "auto",
+        momentum: float | str = "auto",
+        average: bool = True,
+        clip_norm: float | str = "auto",
+        batch_size: int | None = None,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 0.5,
+        microbatch_size: int | None = None,
+        device: Any = "cpu",
+        noise_multiplier: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.loss = loss
+        self.alpha = alpha
+        self.data_norm = data_norm
+        self.target_bounds = target_bounds
+        self.bounds_share = bounds_share
+        self.n_iter = n_iter
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.average = average
+        self.clip_norm = clip_norm
+        self.batch_size = batch_size
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.microbatch_size = microbatch_size
+        self.device = device
+        self.noise_multiplier = noise_multiplier
+        self.random_state = random_state
+
+    # Public surface -------------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any):
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Private targets.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted targets of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Predictions, which may lie outside ``target_bounds_``.
+        """
+        check_is_fitted(self, "coef_")
+        return check_rows(self, X, reset=False) @ self.coef_.T + self.intercept_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.regressor_tags.poor_score = True  # 200 rows and epsilon 1 in scikit-learn's checks
+        return tags
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        present: np.ndarray | None = None,
+        *,
+        X_public: Any = None,
+        y_public: Any = None,
+    ):
+        """Fit with the records where `present` is False as null records.
+
+        Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
+        """
+        self._check_parameters()
+        X, y = check_rows_and_targets(self, X, y)
+        targets = y[:, None] if y.ndim == 1 else y
+        if self.target_bounds is not None:
+            check_bounds("target_bounds", self.target_bounds, targets.shape[1])
+        sets = check_public_rows(self, X, X_public)
+        values = check_public_values(y_public, X_public, sets, targets.shape[1])
+        public = PublicRows.of(sets, values)
+        assumed = [f"number of targets ({targets.shape[1]})"]
+        assumed += [] if self.data_norm is None else [f"bound on row norms ({self.data_norm:g})"]
+        assumed += [] if self.target_bounds is None else ["range of the targets"]
+        assumed += [] if public is None else [public.statement]
+        trained = self._train(X, targets, targets.shape[1], tuple(assumed), present, public)
+        row_map, (low, high) = trained.bounded.row_map, trained.bounded.target_bounds
+        data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
+        half, middle = (high - low) / 2, (high + low) / 2
+        coef = (trained.weights[: X.shape[1]] * (half / data_norm)).T
+        intercept = middle
+        if row_map.bias is not None:
+            intercept = middle + half * row_map.bias / data_norm * trained.weights[-1]
+        self.data_norm_ = data_norm
+        self.target_bounds_ = (low, high)
+        self.n_iter_ = trained.plan.n_iter
+        self.learning_rate_ = trained.plan.learning_rate
+        self.clip_norm_ = trained.clip_norm
+        self.intercept_ = float(intercept[0]) if y.ndim == 1 else intercept
+        self.coef_ = (
+            coef[0].copy() if y.ndim == 1 else np.ascontiguousarray(coef)
+        )  # last: now it can predict
+        return self
+
+    def _row_bound(self) -> float:
+        return math.hypot(1.0, self.intercept_scaling if self.fit_intercept else 0.0)
+
+    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
+        """Bounds from public knowledge or noisy counts, and what is scaled by them."""
+        values = to_numpy(targets)
+        data_norm, bounds = self.data_norm, self.target_bounds
+        if data_norm is None:
+            norms = to_numpy(row_norms(X))
+            # At least one cell above 0, where nearly all rows are zero.
+            data_norm = max(self._range(norms, "norms", releases)[1], 2.0**-40)
+        if bounds is None:
+            names = (f"target {i}" for i in range(values.shape[1]))
+            columns = zip(values.T, names, strict=True)
+            bounds = zip(*(self._range(*column, releases) for column in columns), strict=True)
+        low, high = (np.broadcast_to(np.asarray(b, float), values.shape[1:]) for b in bounds)
+        scaled = _scaled(values, low, high)
+        bias = self.intercept_scaling * data_norm if self.fit_intercept else None
+        row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
+        like = X.data if sparse.issparse(X) else X
+        return Bounded(row_map, as_like(scaled, like), (low.copy(), high.copy()))
+
+    def _public_targets(self, targets: np.ndarray, bounded: Bounded) -> np.ndarray:
+        return _scaled(targets, *bounded.target_bounds)
+
+    def _range(self, values: np.ndarray, name: str, releases: Releases) -> tuple[float, float]:
+        return noisy_range(
+            values,
+            releases.budget.before["bounds"],
+            noise=releases.noise.child(name),
+            neighboring_relation=releases.neighboring_relation,
+            present=None if releases.present is None else to_numpy(releases.present),
+        )
+
+    # Parameters -----------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.data_norm is not None:
+            check_real("data_norm", self.data_norm, low=1e-50, high=1e50)
+        check_auto("bounds_share", self.bounds_share, low=0, high=1)
+        if self.target_bounds is not None:
+            check_bounds("target_bounds", self.target_bounds)
+
+    def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
+        super()._warn(guarantee, budget, sizes)
+        if "bounds" not in budget.before:
+            return
+        unit = math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
+        needed = 3 * count_above_noise(budget.before["bounds"] * unit)
+        n_samples = sizes.known("n_samples", "the warning")
+        if n_samples < needed:
+            warnings.warn(
+                f"the noise of the counts that bounds are read from hides {n_samples} rows: about"
+                f" {needed:.0f} are needed. Give `data_norm` and `target_bounds` from public"
+                " knowledge, or expect a poor model.",
+                PrivacyWarning,
+                stacklevel=6,
+            )
+
+    def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
+        if self.data_norm is not None and self.target_bounds is not None:
+            return {}
+        n_targets = 0
+        if self.target_bounds is None:
+            n_targets = sizes.known("n_outputs", "the number of target ranges to release")
+        share = 0.1 if self.bounds_share == "auto" else float(self.bounds_share)
+        return {"bounds": (share, n_targets + (self.data_norm is None))}
+
+
+def _scaled(targets: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Targets clipped to a range, on [-1, 1]."""
+    return 2 * (np.clip(targets, low, high) - low) / (high - low) - 1
