@@ -14,7 +14,8 @@ from dpsubspace._gradients import LinearSource, clipped_sum
 from dpsubspace._losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss, Squared
 from dpsubspace._modules import DenseGradients, ModuleSource, module_scores, parameter_groups
 from dpsubspace._noise import SeededNoise
-from dpsubspace._steps import FlatStep
+from dpsubspace._steps import FlatStep, GEPStep
+from dpsubspace._subspace import anchor_subspace
 from dpsubspace._training import TrainingPlan, train
 
 torch = pytest.importorskip("torch")
@@ -595,6 +596,40 @@ def test_training_reduces_the_loss(rate):
     before, after = (LogLoss().value(y, src.scores(p, X)).mean() for p in (start, params))
     assert after < before / 2
     assert (src.scores(params, X).argmax(1) == y).mean() > 0.8
+
+
+@pytest.mark.parametrize("n_anchors", [60, 400])
+def test_embeddings_are_those_of_the_gradients_written_out(n_anchors):
+    """Implicit and, with more anchors than parameters, formed directions; two groups."""
+    net = made(perceptron, 3)
+    src = source(net, n=50, n_targets=3, microbatch_size=20)
+    public = source(net, n=n_anchors, seed=1, n_targets=3)
+    start, groups = src.start(), parameter_groups(net, [["0"], ["3"]])
+    counts = (6, 4)
+
+    def subspace(params, t):
+        anchors = public.at(params, slice(None))
+        rng = np.random.default_rng(0)
+        return anchor_subspace(anchors, counts, groups, power_iterations=None, rng=rng)
+
+    step = GEPStep(
+        subspace=subspace, clip_norm=0.5, residual_norm=0.2, n_samples=50, n_components=10
+    )
+    state = step.begin(start, 0)
+    parts = [step.sums(state, src.at(start, rows)) for rows in src.chunks(None)]
+    sums = [sum(part[i].value for part in parts) for i in range(2)]
+    found = step.combine(state, tuple(sums)).numpy()
+    rows, anchors = (s.at(start, slice(None)).formed().numpy() for s in (src, public))
+    basis = np.zeros((10, rows.shape[1]))
+    for group, some in zip(groups, (slice(0, 6), slice(6, 10)), strict=True):
+        basis[some, group] = np.linalg.svd(anchors[:, group])[2][: some.stop - some.start]
+    inside = rows @ basis.T
+    outside = rows - inside @ basis
+    inside *= np.minimum(1, 0.5 / np.linalg.norm(inside, axis=1))[:, None]
+    outside *= np.minimum(1, 0.2 / np.linalg.norm(outside, axis=1))[:, None]
+    expected = inside.sum(0) @ basis + outside.sum(0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert parts[0][1].norm_bound < 0.2 * (1 + 1e-5)
 
 
 def test_targets_have_as_many_columns_as_outputs(rng):
