@@ -15,7 +15,7 @@ LAYERS = [
     {"exceptions", "_array", "_auto", "_bingham", "_compat", "_events"},
     {"_inputs", "_noise", "_losses", "_scaling"},
     {"_torch", "_features"},
-    {"_privacy", "_gradients"},
+    {"_privacy", "_gradients", "_modules"},
     {"_subspace", "_training", "_moments", "_private"},
     {"_steps"},
     {"_linear_model", "_spectral"},
