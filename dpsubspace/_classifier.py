@@ -22,7 +22,7 @@ from dpsubspace._inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, Releases
+from dpsubspace._linear_model import Bounded, LinearModel, Releases, Trained
 from dpsubspace._losses import CLASSIFIER_LOSSES
 from dpsubspace._scaling import ROW_NORMS, RowMap
 
@@ -219,23 +219,27 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             assumed.append("class weights")
         assumed += [] if public is None else [public.statement]
         trained = self._train(X, codes, len(classes), tuple(assumed), present, public)
+        self.classes_ = classes
+        self.n_iter_ = trained.plan.n_iter
+        self.learning_rate_ = trained.plan.learning_rate
+        self.clip_norm_ = trained.clip_norm
+        offset = np.diff(log_weights) if len(classes) == 2 else log_weights
+        self._keep(trained, offset)  # last: now it can predict
+        return self
+
+    def _keep(self, trained: Trained, offset: np.ndarray) -> None:
+        """Store what predictions need, with a constant to add to the scores."""
         weights, n_outputs = trained.weights, trained.weights.shape[1]
-        offset = np.diff(log_weights) if n_outputs == 1 else log_weights
         if trained.shift is not None:
             weights, constant = trained.shift.undo(weights)
             offset = offset + constant
             self.mean_ = trained.shift.mean
             self.radius_ = trained.radius
-        self.classes_ = classes
         biased = trained.bounded.row_map.bias is not None
         self.intercept_ = weights[-1].copy() if biased else np.zeros(n_outputs)
         self.offset_ = offset
-        self.n_iter_ = trained.plan.n_iter
-        self.learning_rate_ = trained.plan.learning_rate
-        self.clip_norm_ = trained.clip_norm
         self._fitted_row_map = trained.bounded.row_map
-        self.coef_ = np.ascontiguousarray(weights[: X.shape[1]].T)  # last: now it can predict
-        return self
+        self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)
 
     def _row_map(self) -> RowMap:
         bias = float(self.intercept_scaling) if self.fit_intercept else None

@@ -35,6 +35,7 @@ from dpsubspace._linear_model import (
 )
 from dpsubspace._moments import noisy_mean
 from dpsubspace._noise import as_noise
+from dpsubspace._regressor import LinearRegressor
 from dpsubspace._scaling import Shift
 from dpsubspace._steps import FlatStep, GEPStep, MirrorStep
 from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace

@@ -17,11 +17,10 @@ import numpy as np
 from dpsubspace._array import (
     EPS,
     Array,
-    as_like,
+    device,
     eps_of,
     namespace,
     row_norms,
-    row_product,
     slices,
 )
 from dpsubspace._features import FeatureBlock, Features
@@ -41,8 +40,12 @@ __all__ = [
 # Bytes of inner products with public rows to keep.
 _CACHE = 1 << 30
 
-# Entries of rows that are converted to float64 at once.
-_WIDE = 1 << 23
+# Entries of rows that are converted to float64 at once (64 MiB), and rows that are added up
+# before their sum joins the total.
+_WIDE, _BLOCK = 1 << 23, 128
+
+# Above this norm a float64 row cannot be weighed down without denormal numbers.
+_LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
 
 
 class PerExampleGradients(Protocol):
@@ -197,12 +200,12 @@ class OuterGradients:
 
 @dataclass(frozen=True)
 class DenseGradients:
-    """Gradients as the rows of a matrix.
+    """Gradients as the rows of a matrix, added up in float64.
 
     Parameters
     ----------
     rows : array of shape (k, p)
-        One gradient a row.
+        One gradient a row, in float32 or float64.
     params_shape : tuple of int
         Shape of the parameters, of p entries.
     present : boolean array of shape (k,), optional
@@ -222,22 +225,27 @@ class DenseGradients:
         return (self.rows.shape[0], *self.params_shape)
 
     def norms(self) -> Array:
-        """Norms of the rows; inf where a row is not finite, too long for sums, or null."""
+        """Norms of the rows, never rounded down; inf for null records and rows out of range."""
         xp = namespace(self.rows)
+        if self.rows.shape[0] == 0:
+            return xp.zeros(0, dtype=xp.float64, device=device(self.rows))
         norms = row_norms(self.rows)
-        limit = 1e30 if eps_of(self.rows) > 1e-10 else 1e290
-        counts = norms <= limit  # never true of NaN
+        counts = norms <= _LONGEST  # never true of NaN
         if self.present is not None:
             counts = counts & self.present
         return xp.where(counts, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
-        """``weights @ rows`` in float64, of the shape of the parameters."""
+        """``weights @ rows`` in float64; weight zero adds zero, also of a row not finite."""
         xp = namespace(self.rows)
-        rows, absent = self.rows, weights == 0
-        if bool(xp.any(absent)):
-            rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
-        total = row_product(rows, xp.astype(weights, rows.dtype)[:, None])
+        k, p = self.rows.shape
+        total = xp.zeros(p, dtype=xp.float64, device=device(self.rows))
+        weights = xp.astype(weights, xp.float64)
+        for some in slices(k, max(1, min(_BLOCK, _WIDE // p))):
+            rows, absent = xp.astype(self.rows[some, :], xp.float64), weights[some] == 0
+            if bool(xp.any(absent)):
+                rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
+            total += weights[some] @ rows
         return xp.reshape(total, self.params_shape)
 
     def slack(self) -> float:
@@ -245,19 +253,20 @@ class DenseGradients:
         return self.rounding
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
-        """Products of rows in float64."""
+        """Products with the rows of `anchors` in float64, (k, m), and their relative error."""
         xp = namespace(self.rows)
-        other = xp.astype(anchors.rows, xp.float64).T
-        parts = [
-            xp.astype(self.rows[some, :], xp.float64) @ other
-            for some in slices(self.rows.shape[0], max(1, _WIDE // self.rows.shape[1]))
-        ]
-        products = xp.concat(parts) if parts else xp.zeros_like(other[:0, :])
-        return products, (self.rows.shape[1] + 8) * EPS
+        (k, p), m = self.rows.shape, anchors.rows.shape[0]
+        total = xp.zeros((k, m), dtype=xp.float64, device=device(self.rows))
+        for some in slices(p, max(1, _WIDE // max(1, k + m))):
+            ours, theirs = self.rows[:, some], anchors.rows[:, some]
+            total += xp.astype(ours, xp.float64) @ xp.astype(theirs, xp.float64).T
+        return total, (p + 8) * EPS
 
     def dot(self, gradient: Array) -> Array:
-        """Products with one gradient."""
-        return self.rows @ as_like(namespace(gradient).reshape(gradient, (-1,)), self.rows)
+        """Products with one gradient in float64, (k,)."""
+        xp = namespace(self.rows)
+        one = xp.reshape(xp.astype(gradient, xp.float64), (-1, 1))
+        return self.inner(DenseGradients(one.T, self.params_shape))[0][:, 0]
 
     def part(self, group: Any) -> DenseGradients:
         """Gradients by some of the parameters of a flat vector."""

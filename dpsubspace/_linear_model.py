@@ -72,11 +72,6 @@ class Sizes:
     n_outputs: int | None = None
     n_public: int = 0
 
-    @property
-    def n_params(self) -> int:
-        """Weights and intercepts."""
-        return (self.known("n_features", "the step size") + 1) * (self.n_outputs or 1)
-
     def known(self, name: str, why: str) -> int:
         """Size called `name`, or ValueError that says why it is needed."""
         value = getattr(self, name)
@@ -187,6 +182,7 @@ class Trained:
     bounded: Bounded
     plan: TrainingPlan
     clip_norm: float
+    source: Any  # what gave the gradients
 
 
 class LinearModel(CallbackSupportMixin, PrivateEstimator):
@@ -272,6 +268,18 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Features to train on, by public or released numbers."""
         return features
 
+    def _source(
+        self,
+        X: Any,
+        targets: np.ndarray,
+        n_targets: int,
+        present: np.ndarray | None,
+        rate: float,
+        public: PublicRows | None,
+    ) -> Any:
+        """What may be refused and so is made before anything is spent; None for nothing."""
+        return None
+
     def _public_targets(self, targets: np.ndarray, bounded: Bounded) -> np.ndarray:
         """Targets of public rows as the loss takes them."""
         return targets
@@ -283,6 +291,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         n_outputs: int,
         releases: Releases,
         public: PublicRows | None,
+        source: Any,
     ) -> Problem:
         """What to train: a linear model that starts from zero."""
         features = Features(X, bounded.row_map, self.microbatch_size)
@@ -333,7 +342,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         )
         fixed._warn(guarantee, budget, sizes)
         with plain_arithmetic(where):
-            X, targets, present = (on_device(a, where) for a in (X, targets, present))
+            source = fixed._source(X, targets, n_targets, present, budget.sample_rate, public)
+            if source is None:
+                X, targets, present = (on_device(a, where) for a in (X, targets, present))
             bound = fixed._row_bound()
             clip_norm = fixed._clip_norm(bound) if budget.private else math.inf
             fixed._plan(budget, sizes, bound)  # raises what it has to before anything is spent
@@ -341,7 +352,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
             bounded = fixed._bound(X, targets, releases)
-            problem = fixed._problem(X, bounded, n_outputs, releases, public)
+            problem = fixed._problem(X, bounded, n_outputs, releases, public, source)
             features = problem.features
             step = fixed._step(problem, budget, clip_norm, noise.public())
             plan = fixed._plan(budget, sizes, bound, step, problem.way_left)
@@ -357,11 +368,12 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
                 after_step=after_step,
             )
         finish()
-        weights = to_numpy(weights)
         if features is None:
-            return Trained(weights, None, math.inf, bounded, plan, clip_norm)
-        weights = features.unscaled(weights)
-        return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm)
+            return Trained(weights, None, math.inf, bounded, plan, clip_norm, problem.source)
+        weights = features.unscaled(to_numpy(weights))
+        return Trained(
+            weights, features.shift, features.radius, bounded, plan, clip_norm, problem.source
+        )
 
     # Parameters and what follows from them --------------------------------------------------
 
@@ -415,11 +427,15 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
         return _auto.n_steps(self._travel(sizes, multiplier), self._largest())
 
+    def _n_params(self, sizes: Sizes) -> int:
+        """Weights and intercepts."""
+        return (sizes.known("n_features", "the step size") + 1) * (sizes.n_outputs or 1)
+
     def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
         flat = FlatStep(clip_norm=1.0)
         return _auto.travel(
             walk=self._losses[self.loss].walk,
-            noise_size=(step or flat).noise_size(sizes.n_params),
+            noise_size=(step or flat).noise_size(self._n_params(sizes)),
             n_samples=sizes.known("n_samples", "the step size"),
             multiplier=multiplier,
         )
@@ -518,7 +534,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             return
         n_samples = sizes.known("n_samples", "the warning")
         warn_about_delta(guarantee.delta, n_samples, stacklevel=6)
-        noise_ratio = 10 * budget.multiplier * math.sqrt(sizes.n_params) / n_samples
+        noise_ratio = 10 * budget.multiplier * math.sqrt(self._n_params(sizes)) / n_samples
         if noise_ratio > 1:
             warnings.warn(
                 f"the noise of one in 100 full steps is {noise_ratio:.2g} times the largest"

@@ -19,23 +19,20 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from array_api_compat import device as device_of
 
 from dpsubspace._array import (
     EPS,
     Array,
     check_device,
-    namespace,
     plain_arithmetic,
-    row_norms,
     slices,
     sum_slack,
 )
+from dpsubspace._gradients import DenseGradients
 from dpsubspace._inputs import check_integer, check_real
 from dpsubspace._losses import Loss
 from dpsubspace._torch import _check_layers, _dtype, _row_shape, _try_out
@@ -43,13 +40,10 @@ from dpsubspace._torch import _check_layers, _dtype, _row_shape, _try_out
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DenseGradients", "ModuleSource", "module_scores", "parameter_groups"]
+__all__ = ["ModuleSource", "module_scores", "parameter_groups"]
 
 # Records that are added up before their sum joins the total.
 _BLOCK = 128
-
-# Entries of rows that are converted to float64 at once (64 MiB).
-_WIDE = 1 << 23
 
 # Gradients of a chunk and its activations take this many bytes, unless a row alone takes more.
 _GRADIENT_BYTES = 1 << 28
@@ -57,99 +51,12 @@ _GRADIENT_BYTES = 1 << 28
 # Most rows that go through a module together: more are no faster.
 _ROWS, _ROWS_GPU = 128, 4096
 
-# Above this norm a float64 row cannot be weighed down without denormal numbers.
-_LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
-
 # Least share of its norm by which a gradient is taken to move among other records, where
 # it moves at all; and how much more than on random rows.
 _LEAST_SPREAD, _SAFETY = 2.0**-20, 16
 
 # Rows and their gradients may differ by rounding only between vmap and one at a time.
 _SAME = 1e-4
-
-
-# Gradients as rows ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DenseGradients:
-    """Gradients as the rows of a matrix, added up in float64.
-
-    Parameters
-    ----------
-    rows : array of shape (k, p)
-        One gradient a row, in float32 or float64.
-    params_shape : tuple of int
-        Shape of the parameters, of p entries.
-    present : boolean array of shape (k,), optional
-        False for null records.
-    rounding : float
-        Slack of their sum over all records.
-    """
-
-    rows: Array
-    params_shape: tuple[int, ...]
-    present: Array | None = None
-    rounding: float = 0.0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of records, then the shape of the parameters."""
-        return (self.rows.shape[0], *self.params_shape)
-
-    def norms(self) -> Array:
-        """Norms of the rows, never rounded down; inf for null records and rows out of range."""
-        xp = namespace(self.rows)
-        if self.rows.shape[0] == 0:
-            return xp.zeros(0, dtype=xp.float64, device=device_of(self.rows))
-        norms = row_norms(self.rows)
-        counts = norms <= _LONGEST  # never true of NaN
-        if self.present is not None:
-            counts = counts & self.present
-        return xp.where(counts, norms, xp.full_like(norms, xp.inf))
-
-    def weighted_sum(self, weights: Array) -> Array:
-        """``weights @ rows`` in float64; weight zero adds zero, also of a row not finite."""
-        xp = namespace(self.rows)
-        k, p = self.rows.shape
-        total = xp.zeros(p, dtype=xp.float64, device=device_of(self.rows))
-        weights = xp.astype(weights, xp.float64)
-        for some in slices(k, max(1, min(_BLOCK, _WIDE // p))):
-            rows, absent = xp.astype(self.rows[some, :], xp.float64), weights[some] == 0
-            if bool(xp.any(absent)):
-                rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
-            total += weights[some] @ rows
-        return xp.reshape(total, self.params_shape)
-
-    def slack(self) -> float:
-        """Return what the source says."""
-        return self.rounding
-
-    def inner(self, anchors: Any) -> tuple[Array, float]:
-        """Products with the rows of `anchors` in float64, (k, m), and their relative error."""
-        xp = namespace(self.rows)
-        (k, p), m = self.rows.shape, anchors.rows.shape[0]
-        total = xp.zeros((k, m), dtype=xp.float64, device=device_of(self.rows))
-        for some in slices(p, max(1, _WIDE // max(1, k + m))):
-            ours, theirs = self.rows[:, some], anchors.rows[:, some]
-            total += xp.astype(ours, xp.float64) @ xp.astype(theirs, xp.float64).T
-        return total, (p + 8) * EPS
-
-    def dot(self, gradient: Array) -> Array:
-        """Products with one gradient in float64, (k,)."""
-        xp = namespace(self.rows)
-        one = xp.reshape(xp.astype(gradient, xp.float64), (-1, 1))
-        return self.inner(DenseGradients(one.T, self.params_shape))[0][:, 0]
-
-    def part(self, group: Any) -> DenseGradients:
-        """Gradients by some of the parameters of a flat vector."""
-        rows = self.rows[:, group]
-        return replace(self, rows=rows, params_shape=(rows.shape[1],))
-
-    def formed(self) -> Array:
-        """Return the rows in float64."""
-        xp = namespace(self.rows)
-        return xp.astype(self.rows, xp.float64)
 
 
 # The source -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dpsubspace._inputs import (
     check_rows,
     check_rows_and_targets,
 )
-from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes
+from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes, Trained
 from dpsubspace._losses import REGRESSOR_LOSSES
 from dpsubspace._moments import count_above_noise, noisy_range
 from dpsubspace._privacy import PrivacyGuarantee
@@ -160,6 +160,15 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         assumed += [] if self.target_bounds is None else ["range of the targets"]
         assumed += [] if public is None else [public.statement]
         trained = self._train(X, targets, targets.shape[1], tuple(assumed), present, public)
+        self.target_bounds_ = trained.bounded.target_bounds
+        self.n_iter_ = trained.plan.n_iter
+        self.learning_rate_ = trained.plan.learning_rate
+        self.clip_norm_ = trained.clip_norm
+        self._keep(trained, single=y.ndim == 1)  # last: now it can predict
+        return self
+
+    def _keep(self, trained: Trained, *, single: bool) -> None:
+        """Store what predictions need."""
         row_map, (low, high) = trained.bounded.row_map, trained.bounded.target_bounds
         data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
         half, middle = (high - low) / 2, (high + low) / 2
@@ -167,20 +176,13 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         if trained.shift is not None:
             weights, constant = trained.shift.undo(weights)
             self.mean_ = trained.shift.mean
-        coef = (weights[: X.shape[1]] * (half / data_norm)).T
+        coef = (weights[: self.n_features_in_] * (half / data_norm)).T
         if row_map.bias is not None:
             constant = constant + row_map.bias / data_norm * weights[-1]
         intercept = middle + half * constant
         self.data_norm_ = data_norm
-        self.target_bounds_ = (low, high)
-        self.n_iter_ = trained.plan.n_iter
-        self.learning_rate_ = trained.plan.learning_rate
-        self.clip_norm_ = trained.clip_norm
-        self.intercept_ = float(intercept[0]) if y.ndim == 1 else intercept
-        self.coef_ = (
-            coef[0].copy() if y.ndim == 1 else np.ascontiguousarray(coef)
-        )  # last: now it can predict
-        return self
+        self.intercept_ = float(intercept[0]) if single else intercept
+        self.coef_ = coef[0].copy() if single else np.ascontiguousarray(coef)
 
     def _row_bound(self) -> float:
         return math.hypot(1.0, self.intercept_scaling if self.fit_intercept else 0.0)

@@ -10,9 +10,9 @@ from test_gradients import targets, total
 
 from dpsubspace import _modules
 from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource, clipped_sum
+from dpsubspace._gradients import DenseGradients, LinearSource, clipped_sum
 from dpsubspace._losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss, Squared
-from dpsubspace._modules import DenseGradients, ModuleSource, module_scores, parameter_groups
+from dpsubspace._modules import ModuleSource, module_scores, parameter_groups
 from dpsubspace._noise import SeededNoise
 from dpsubspace._steps import FlatStep, GEPStep
 from dpsubspace._subspace import anchor_subspace
