@@ -2,6 +2,7 @@
 
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._display import PrivacyUtilityDisplay
+from dpsubspace._gep import GEPClassifier, GEPRegressor
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._pca import DPPCA
 from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
@@ -26,6 +27,8 @@ __all__ = [
     "DPSGDClassifier",
     "DPSGDFClassifier",
     "DPSGDRegressor",
+    "GEPClassifier",
+    "GEPRegressor",
     "PrivacyBudgetError",
     "PrivacyError",
     "PrivacyGuarantee",

@@ -50,6 +50,7 @@ __all__ = [
     "EMBEDDING_SHARE",
     "LARGEST",
     "MEAN_SHARE",
+    "MODULE_CLIP",
     "MOMENTUM",
     "PUBLIC_FIT",
     "RESIDUAL_RATIO",
@@ -79,6 +80,9 @@ WORTH, LEAST_ENERGY = 6.7, 0.5
 # Directions of public gradients; the share of embeddings in mu^2, and the bound on residuals
 # over that on embeddings.
 ANCHOR_DIRECTIONS, EMBEDDING_SHARE, RESIDUAL_RATIO = 200, 0.8, 0.2
+
+# Clip norm of a module's gradients.
+MODULE_CLIP = 1.0
 
 # Penalty of a fit to labelled public rows: 1 / (this * their number).
 PUBLIC_FIT = 100.0

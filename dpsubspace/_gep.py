@@ -9,20 +9,23 @@ step clips and sums, whatever the public rows are: bad ones cost accuracy and no
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
-from dpsubspace._array import Array, as_like, device, namespace, to_numpy
+from dpsubspace._array import Array, as_like, check_device, device, namespace, to_numpy
 from dpsubspace._classifier import LinearClassifier
 from dpsubspace._compat import with_callbacks
 from dpsubspace._features import Features
 from dpsubspace._gradients import GradientSource, LinearSource
-from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer
+from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_rows
 from dpsubspace._linear_model import (
     Bounded,
     Budget,
@@ -31,20 +34,22 @@ from dpsubspace._linear_model import (
     PublicRows,
     Releases,
     Sizes,
+    Trained,
     stable_step,
 )
+from dpsubspace._modules import ModuleSource, module_scores, parameter_groups
 from dpsubspace._moments import noisy_mean
 from dpsubspace._noise import as_noise
 from dpsubspace._regressor import LinearRegressor
 from dpsubspace._scaling import Shift
 from dpsubspace._steps import FlatStep, GEPStep, MirrorStep
-from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace
+from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace, group_sizes
 from dpsubspace._training import Step, TrainingPlan, train
 from dpsubspace.exceptions import PublicDataWarning
 
 __all__ = ["GEPClassifier", "GEPRegressor"]
 
-DIRECTIONS = ("features", "gradients")
+DIRECTIONS = ("auto", "features", "gradients")
 CLIPPING = ("separate", "joint")
 ANCHOR_LABELS = ("redrawn", "fixed", "public")
 
@@ -66,6 +71,9 @@ class _GradientEmbedding(LinearModel):
     mean_share: float | str
     init: str
     mirror: bool
+    module: Any
+    input_shape: tuple[int, ...] | None
+    groups: Any
 
     # Public rows ----------------------------------------------------------------------------
 
@@ -92,10 +100,22 @@ class _GradientEmbedding(LinearModel):
                 )
         return public
 
+    @property
+    def _kind(self) -> str:
+        """Directions of features or of gradients; modules have the second only."""
+        if self.directions != "auto":
+            return self.directions
+        return "features" if self.module is None else "gradients"
+
     # Releases before training ---------------------------------------------------------------
 
+    @property
+    def _centres(self) -> bool:
+        """Whether rows are shifted by a mean: those of linear models."""
+        return self.center and self.module is None
+
     def _scale(self) -> tuple[float, float]:
-        if self.center:
+        if self._centres:
             return _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
         return super()._scale()
 
@@ -104,7 +124,7 @@ class _GradientEmbedding(LinearModel):
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
         before = dict(super()._before(sizes))
-        if self.center and self._mean_share() > 0:
+        if self._centres and self._mean_share() > 0:
             before["mean"] = (self._mean_share(), 1)
         return before
 
@@ -118,7 +138,7 @@ class _GradientEmbedding(LinearModel):
         Privacy: as for :class:`DPSGDFClassifier`. The mean of the public rows costs nothing,
         and neither does weighing it with the released one.
         """
-        if not self.center:
+        if not self._centres:
             return features
         rows = None if public is None else _formed(features, public)[1]
         if "mean" in releases.budget.before:
@@ -149,8 +169,11 @@ class _GradientEmbedding(LinearModel):
         n_outputs: int,
         releases: Releases,
         public: PublicRows | None,
+        source: Any,
     ) -> Problem:
-        linear = super()._problem(X, bounded, n_outputs, releases, public)
+        if source is not None:
+            return self._module_problem(source, bounded, n_outputs, public)
+        linear = super()._problem(X, bounded, n_outputs, releases, public, source)
         if public is None:
             return linear
         loss, features = self._losses[self.loss], linear.features
@@ -162,7 +185,7 @@ class _GradientEmbedding(LinearModel):
         anchors = LinearSource(loss, rows, targets, public=formed)
         multiplier = releases.budget.multiplier
         directions = self._feature_directions(features, formed, n_outputs, multiplier)
-        known = formed if self.directions == "gradients" else directions
+        known = formed if self._kind == "gradients" else directions
         source = LinearSource(loss, features, bounded.targets, releases.present, known)
         start, way_left = linear.start, 1.0
         if targets is not None and self.init != "zero":
@@ -172,13 +195,62 @@ class _GradientEmbedding(LinearModel):
             way_left = _auto.way_left(
                 energies, len(public.X), n_outputs, features.n_samples, multiplier
             )
-        return Problem(source, start, linear.penalised, features, anchors, directions, way_left)
+        return Problem(
+            source, start, linear.penalised, features, anchors, directions, way_left, n_outputs
+        )
+
+    def _module_problem(
+        self,
+        sources: tuple[Any, Any],
+        bounded: Bounded,
+        n_outputs: int,
+        public: PublicRows | None,
+    ) -> Problem:
+        """A module that starts from its own parameters."""
+        private, anchors = sources
+        private = private.relabelled(bounded.targets)
+        if public is not None and public.targets is not None:
+            anchors = anchors.relabelled(self._public_targets(public.targets, bounded))
+        start = private.start()
+        penalised = namespace(start).ones_like(start)
+        return Problem(private, start, penalised, public=anchors, n_outputs=n_outputs)
+
+    def _source(
+        self,
+        X: Any,
+        targets: np.ndarray,
+        n_targets: int,
+        present: np.ndarray | None,
+        rate: float,
+        public: PublicRows | None,
+    ) -> Any:
+        """Gradients of the module on private and on public rows."""
+        if self.module is None:
+            return None
+        if sparse.issparse(X):
+            raise ValueError("a `module` takes dense rows: pass X.toarray(), or a smaller X.")
+        options: dict[str, Any] = {
+            "n_targets": n_targets,
+            "input_shape": self.input_shape,
+            "microbatch_size": self.microbatch_size,
+            "device": check_device(self.device),
+        }
+        loss = self._losses[self.loss]
+        source = ModuleSource(
+            self.module, loss, X, targets, present=present, sample_rate=rate, **options
+        )
+        if public is None:
+            return source, None
+        rows = public.X.astype(X.dtype)
+        return source, ModuleSource(
+            self.module, loss, rows, targets[:1].repeat(len(rows), 0), **options
+        )
 
     def _feature_directions(
         self, features: Features, formed: Array, n_outputs: int, multiplier: float
     ) -> Array | None:
         """Top directions (q, width) of public features; None where all are worth their noise."""
-        if self.directions == "gradients":
+        if self._kind == "gradients":
             return None
         xp, n_public = namespace(formed), formed.shape[0]
         _, values, vectors = xp.linalg.svd(formed, full_matrices=False)
@@ -200,12 +272,8 @@ class _GradientEmbedding(LinearModel):
                 clip_norm=clip_norm,
                 residual_norm=self._residual_norm(clip_norm),
                 clipping=self.clipping if budget.private else "separate",
-                residual=self.directions == "gradients"
-                if self.residual == "auto"
-                else bool(self.residual),
-                embedding_share=_auto.EMBEDDING_SHARE
-                if self.embedding_share == "auto"
-                else float(self.embedding_share),
+                residual=self._has_residual(),
+                embedding_share=self._embedding_share(),
                 n_samples=problem.source.n_samples,
             )
         if self.mirror:
@@ -221,7 +289,7 @@ class _GradientEmbedding(LinearModel):
         self, problem: Problem, rng: np.random.Generator
     ) -> tuple[Callable[[Array, int], Subspace], int]:
         """Directions at given parameters, and their number; 0 for all of the space."""
-        if self.directions == "features":
+        if self._kind == "features":
             if problem.directions is None:
                 return _nothing, 0
             fixed = FeatureSubspace(problem.directions, problem.start.shape[1])
@@ -229,14 +297,17 @@ class _GradientEmbedding(LinearModel):
         if problem.public is None:
             return _nothing, 0
         source, n_public = problem.public, problem.public.n_samples
-        n_params = math.prod(problem.start.shape)
+        groups, sizes = self._groups(problem)
         wanted = _auto.ANCHOR_DIRECTIONS
         if self.n_components != "auto":
             wanted = int(self.n_components)
-        count = min(wanted, n_public, n_params)
+        elif self.module is not None:
+            wanted = n_public // 2
+        counts = group_sizes(wanted, sizes, n_public) if wanted else [0]
 
-        def drawn() -> LinearSource:
-            return source.relabelled(self._drawn(rng, n_public, problem))
+        def drawn() -> Any:
+            targets = self._drawn(rng, n_public, problem.n_outputs)
+            return source.relabelled(targets if self.module else _moved(targets, problem.start))
 
         once = source if self.anchor_labels == "public" else drawn()
 
@@ -244,23 +315,63 @@ class _GradientEmbedding(LinearModel):
             anchors = drawn() if self.anchor_labels == "redrawn" else once
             return anchor_subspace(
                 anchors.at(params, slice(0, n_public)),
-                (count,),
+                counts,
+                groups,
                 power_iterations=self.power_iterations,
                 rng=rng,
             )
 
-        return at, count
+        return at, sum(counts)
 
-    def _drawn(self, rng: np.random.Generator, n_public: int, problem: Problem) -> Array:
+    def _groups(self, problem: Problem) -> tuple[list[Any], list[int]]:
+        """Index of the last axis of the parameters for each group, and its number of them."""
+        shape = problem.start.shape
+        if self.module is not None:
+            groups = parameter_groups(problem.source.module, self.groups)
+        elif self.groups is None:
+            return [None], [math.prod(shape)]
+        else:
+            groups = [slice(i, i + 1) for i in range(shape[1])]
+        index = np.arange(shape[-1])
+        return groups, [math.prod(shape[:-1]) * len(index[group]) for group in groups]
+
+    def _drawn(self, rng: np.random.Generator, n_public: int, n_outputs: int) -> np.ndarray:
         """Random targets of public rows, as the loss takes them."""
         raise NotImplementedError
+
+    def _has_residual(self) -> bool:
+        return self._kind == "gradients" if self.residual == "auto" else bool(self.residual)
+
+    def _embedding_share(self) -> float:
+        if self.embedding_share != "auto":
+            return float(self.embedding_share)
+        return _auto.EMBEDDING_SHARE
 
     def _residual_norm(self, clip_norm: float) -> float:
         if self.residual_norm != "auto" and clip_norm < math.inf:
             return float(self.residual_norm)
         return _auto.RESIDUAL_RATIO * clip_norm
 
+    def _module_scores(self, X: Any) -> np.ndarray:
+        """Scores of rows by the trained module."""
+        X = check_rows(self, X, reset=False, accept_sparse=False)
+        where = check_device(self.device)
+        return module_scores(self.module_, X, self.input_shape, device=where)
+
     # Parameters -----------------------------------------------------------------------------
+
+    def _n_params(self, sizes: Sizes) -> int:
+        if self.module is None:
+            return super()._n_params(sizes)
+        return sum(p.numel() for p in self.module.parameters() if p.requires_grad)
+
+    def _row_bound(self) -> float:
+        return super()._row_bound() if self.module is None else math.inf
+
+    def _clip_norm(self, bound: float) -> float:
+        if self.module is not None and self.clip_norm == "auto":
+            return _auto.MODULE_CLIP
+        return super()._clip_norm(bound)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -279,6 +390,23 @@ class _GradientEmbedding(LinearModel):
         check_auto("mean_share", self.mean_share, low=0, high=1, include_low=True)
         check_choice("init", self.init, ("auto", "zero", "public"))
         check_bool("mirror", self.mirror)
+        if self.module is not None:
+            self._check_module()
+        elif self.groups not in (None, "outputs") or self.input_shape is not None:
+            raise ValueError(
+                "`groups` of a linear model are None or 'outputs', and `input_shape` is for a"
+                f" `module`: got groups={self.groups!r} and input_shape={self.input_shape!r}."
+            )
+
+    def _check_module(self) -> None:
+        """ValueError where a parameter does not go with a module."""
+        if self.directions == "features":
+            raise ValueError("directions='features' is for linear models: use 'gradients'.")
+        if self.init == "public":
+            raise ValueError(
+                "init='public' is for linear models. A module starts from its own parameters:"
+                " train it on public rows first, then pass it."
+            )
 
 
 def _formed(features: Features, public: PublicRows) -> tuple[Features, Array]:
@@ -293,11 +421,15 @@ def _nothing(params: Array, t: int) -> Subspace:
 
 def _mean_gradient(public: GradientSource, params: Array) -> Array:
     """Mean gradient of labelled public rows."""
-    grads = public.at(params, slice(0, public.n_samples))
-    norms = grads.norms()
-    xp = namespace(norms)
-    weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
-    return grads.weighted_sum(weights) / public.n_samples
+    total = None
+    for rows in public.chunks(None):
+        grads = public.at(params, rows)
+        norms = grads.norms()
+        xp = namespace(norms)
+        weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
+        part = grads.weighted_sum(weights)
+        total = part if total is None else total + part
+    return total / public.n_samples
 
 
 def _fitted(public: LinearSource, start: Array, penalised: Array) -> Array:
@@ -333,7 +465,7 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         epsilon: float | None = 1.0,
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
-        directions: str = "features",
+        directions: str = "auto",
         n_components: int | str = "auto",
         residual: bool | str = "auto",
         clipping: str = "separate",
@@ -345,6 +477,9 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         mean_share: float | str = "auto",
         init: str = "auto",
         mirror: bool = False,
+        module: Any = None,
+        input_shape: tuple[int, ...] | None = None,
+        groups: Any = None,
         loss: str = "log_loss",
         alpha: float = 1e-6,
         n_iter: int | str = "auto",
@@ -399,6 +534,9 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         self.mean_share = mean_share
         self.init = init
         self.mirror = mirror
+        self.module = module
+        self.input_shape = input_shape
+        self.groups = groups
 
     @with_callbacks
     def fit(self, X: Any, y: Any, *, X_public: Any = None, y_public: Any = None):
@@ -429,13 +567,24 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         """
         return self._fit(X, y, X_public=X_public, y_public=y_public)
 
-    def _drawn(self, rng: np.random.Generator, n_public: int, problem: Problem) -> Array:
-        n_outputs = problem.start.shape[1]
-        return _moved(rng.integers(max(2, n_outputs), size=n_public), problem.start)
+    def _drawn(self, rng: np.random.Generator, n_public: int, n_outputs: int) -> np.ndarray:
+        return rng.integers(max(2, n_outputs), size=n_public)
+
+    def _keep(self, trained: Trained, offset: np.ndarray) -> None:
+        if self.module is None:
+            return super()._keep(trained, offset)
+        self.offset_ = offset
+        self.module_ = trained.source.loaded(trained.weights)
+
+    def _scores(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        if not hasattr(self, "module_"):
+            return super()._scores(X)
+        return self._module_scores(X) + self.offset_
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.center and self.row_norm is None:
+        if self._centres and self.row_norm is None:
             raise ValueError(
                 "`row_norm`=None leaves rows unbounded, and the mean of unbounded rows cannot be"
                 " private. Use row_norm='l2', 'clip' with a public data_norm, or center=False."
@@ -451,7 +600,7 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         epsilon: float | None = 1.0,
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
-        directions: str = "features",
+        directions: str = "auto",
         n_components: int | str = "auto",
         residual: bool | str = "auto",
         clipping: str = "separate",
@@ -459,10 +608,13 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         embedding_share: float | str = "auto",
         anchor_labels: str = "redrawn",
         power_iterations: int | None = 1,
-        center: bool = False,
+        center: bool = True,
         mean_share: float | str = "auto",
         init: str = "auto",
         mirror: bool = False,
+        module: Any = None,
+        input_shape: tuple[int, ...] | None = None,
+        groups: Any = None,
         loss: str = "squared_error",
         alpha: float = 1e-6,
         data_norm: float | None = None,
@@ -515,6 +667,9 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         self.mean_share = mean_share
         self.init = init
         self.mirror = mirror
+        self.module = module
+        self.input_shape = input_shape
+        self.groups = groups
 
     @with_callbacks
     def fit(self, X: Any, y: Any, *, X_public: Any = None, y_public: Any = None):
@@ -545,6 +700,45 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         """
         return self._fit(X, y, X_public=X_public, y_public=y_public)
 
-    def _drawn(self, rng: np.random.Generator, n_public: int, problem: Problem) -> Array:
-        targets = rng.uniform(-1, 1, size=(n_public, problem.start.shape[1]))
-        return as_like(targets, problem.source.y)
+    def _drawn(self, rng: np.random.Generator, n_public: int, n_outputs: int) -> np.ndarray:
+        return rng.uniform(-1, 1, size=(n_public, n_outputs))
+
+    def _view(self) -> GEPRegressor:
+        """What bounds are bought for: a module needs none on rows."""
+        if self.module is None or self.data_norm is not None:
+            return self
+        other = copy.copy(self)
+        other.data_norm = 1.0
+        return other
+
+    def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
+        return super(GEPRegressor, self._view())._before(sizes)
+
+    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
+        return super(GEPRegressor, self._view())._bound(X, targets, releases)
+
+    def _keep(self, trained: Trained, *, single: bool) -> None:
+        if self.module is None:
+            return super()._keep(trained, single=single)
+        self._single = single
+        self.module_ = trained.source.loaded(trained.weights)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted targets of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Predictions, which may lie outside ``target_bounds_``.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "module_"):
+            return super().predict(X)
+        low, high = self.target_bounds_
+        scores = (low + high) / 2 + (high - low) / 2 * self._module_scores(X)
+        return scores[:, 0] if self._single else scores

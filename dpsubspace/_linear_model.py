@@ -160,7 +160,8 @@ class Problem:
 
     `features` are those of a linear model. `public` gives gradients of public rows at the same
     parameters, and `directions` are those of their features, where gradients are embedded on
-    them. `way_left` is how long training should be from this start, beside one from zero.
+    them. `way_left` is how long training should be from this start, beside one from zero;
+    `n_outputs` the columns of scores.
     """
 
     source: GradientSource
@@ -170,6 +171,7 @@ class Problem:
     public: Any = None
     directions: Array | None = None
     way_left: float = 1.0
+    n_outputs: int = 0
 
 
 @dataclass(frozen=True)
