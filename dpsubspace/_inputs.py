@@ -212,7 +212,7 @@ def check_public_values(
     values = []
     for name, targets in _public_targets(y_public, X_public, sets):
         try:
-            targets = check_array(targets, dtype=np.float64, ensure_2d=False, input_name=name)
+            targets = check_array(targets, dtype="float64", ensure_2d=False, input_name=name)
         except (TypeError, ValueError) as error:
             raise ValueError(f"`{name}`: {error}") from error
         targets = targets.reshape(len(targets), -1)

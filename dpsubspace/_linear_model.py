@@ -208,6 +208,8 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     noise_multiplier: float | None
     random_state: int | np.random.RandomState | None
 
+    n_features_in_: int  # set by scikit-learn's validation
+
     def privacy_event(
         self,
         n_samples: int | None = None,
