@@ -13,7 +13,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -24,7 +24,7 @@ from dpsubspace._array import Array, as_like, check_device, device, namespace, t
 from dpsubspace._classifier import LinearClassifier
 from dpsubspace._compat import with_callbacks
 from dpsubspace._features import Features
-from dpsubspace._gradients import GradientSource, LinearSource
+from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_rows
 from dpsubspace._linear_model import (
     Bounded,
@@ -35,17 +35,27 @@ from dpsubspace._linear_model import (
     Releases,
     Sizes,
     Trained,
-    stable_step,
 )
 from dpsubspace._modules import ModuleSource, module_scores, parameter_groups
-from dpsubspace._moments import noisy_mean
-from dpsubspace._noise import as_noise
+from dpsubspace._moments import noisy_mean, noisy_shares
+from dpsubspace._public import (
+    Directions,
+    fitted,
+    held_out,
+    mean_gradient,
+    missed,
+    principal_directions,
+    rightly,
+)
 from dpsubspace._regressor import LinearRegressor
 from dpsubspace._scaling import Shift
 from dpsubspace._steps import FlatStep, GEPStep, MirrorStep
 from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace, group_sizes
-from dpsubspace._training import Step, TrainingPlan, train
+from dpsubspace._training import Step
 from dpsubspace.exceptions import PublicDataWarning
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 __all__ = ["GEPClassifier", "GEPRegressor"]
 
@@ -119,14 +129,64 @@ class _GradientEmbedding(LinearModel):
             return _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
         return super()._scale()
 
-    def _mean_share(self) -> float:
-        return _auto.MEAN_SHARE if self.mean_share == "auto" else float(self.mean_share)
+    def privacy_event(
+        self,
+        n_samples: int | None = None,
+        n_features: int | None = None,
+        n_outputs: int | None = None,
+        *,
+        n_public: int = 0,
+        labelled: bool = False,
+    ) -> DpEvent:
+        """Return what a fit would cost, before any data are seen.
+
+        Parameters
+        ----------
+        n_samples : int, optional
+            Number of private rows. Needed where ``delta="auto"`` or a `batch_size` is set.
+        n_features : int, optional
+            Number of features. With ``n_iter="auto"`` the number of steps depends on it;
+            without it the event has 100, which cost the same.
+        n_outputs : int, optional
+            Number of columns of scores: 1 for two classes, else that of classes or targets.
+            Used as `n_features` is, and to count the ranges of targets to release.
+        n_public : int, default=0
+            Number of public rows. What is released before training depends on whether
+            there are any; what all of it costs together does not.
+        labelled : bool, default=False
+            Whether they have labels.
+
+        Returns
+        -------
+        DpEvent
+            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range, or a size that is needed was not given.
+        """
+        self._check_parameters()
+        return self._budget(Sizes(n_samples, n_features, n_outputs, n_public, labelled)).event
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
         before = dict(super()._before(sizes))
-        if self._centres and self._mean_share() > 0:
-            before["mean"] = (self._mean_share(), 1)
+        if self._centres:
+            share = _auto.PUBLIC_MEAN_SHARE if sizes.n_public else _auto.MEAN_SHARE
+            if self.mean_share != "auto":
+                share = float(self.mean_share)
+            before |= {"mean": (share, 1)} if share else {}
+        if self._guarded(sizes) or self._gated(sizes):
+            before["checks"] = (_auto.CHECK_SHARE, 1)
         return before
+
+    def _guarded(self, sizes: Sizes) -> bool:
+        """Whether private rows are asked how much of them public directions miss."""
+        return sizes.n_public > 0 and self._kind == "features" and self.n_components == "auto"
+
+    def _gated(self, sizes: Sizes) -> bool:
+        """Whether private rows are asked how well a fit to public labels does."""
+        return sizes.labelled and self.init == "auto" and self.module is None
 
     def _prepared(
         self, features: Features, releases: Releases, public: PublicRows | None
@@ -140,7 +200,10 @@ class _GradientEmbedding(LinearModel):
         """
         if not self._centres:
             return features
-        rows = None if public is None else _formed(features, public)[1]
+        rows = None
+        if public is not None:
+            rows = features.of(as_like(public.X, features.lengths))
+            rows = to_numpy(rows.at(slice(0, rows.n_samples)).formed())
         if "mean" in releases.budget.before:
             mean = noisy_mean(
                 features,
@@ -149,12 +212,12 @@ class _GradientEmbedding(LinearModel):
                 noise=releases.noise.child("mean"),
                 neighboring_relation=releases.neighboring_relation,
                 present=releases.present,
-                public=None if rows is None else to_numpy(rows),
+                public=rows,
             )
         elif rows is None:
             return features
         else:
-            mean = to_numpy(rows).mean(axis=0)
+            mean = rows.mean(axis=0)
         constant = None
         if self.fit_intercept:
             constant = _auto.CENTRED_BIAS * self._clip_norm(features.bound)
@@ -176,28 +239,113 @@ class _GradientEmbedding(LinearModel):
         linear = super()._problem(X, bounded, n_outputs, releases, public, source)
         if public is None:
             return linear
-        loss, features = self._losses[self.loss], linear.features
+        return self._linear_problem(linear, bounded, n_outputs, releases, public)
+
+    def _linear_problem(
+        self,
+        linear: Problem,
+        bounded: Bounded,
+        n_outputs: int,
+        releases: Releases,
+        public: PublicRows,
+    ) -> Problem:
+        """A linear model with the directions and the start that public rows are good for."""
+        features, source, start = linear.features, linear.source, linear.start
         assert features is not None
-        rows, formed = _formed(features, public)
-        targets = None
+        unshifted = features.shifted(None).of(as_like(public.X, features.lengths))
+        rows, targets = unshifted.shifted(features.shift), None
         if public.targets is not None:
             targets = as_like(self._public_targets(public.targets, bounded), bounded.targets)
-        anchors = LinearSource(loss, rows, targets, public=formed)
+        anchors = LinearSource(source.loss, rows, targets)
+        principal = principal_directions(unshifted, features)
         multiplier = releases.budget.multiplier
-        directions = self._feature_directions(features, formed, n_outputs, multiplier)
-        known = formed if self._kind == "gradients" else directions
-        source = LinearSource(loss, features, bounded.targets, releases.present, known)
-        start, way_left = linear.start, 1.0
+        noise = multiplier * self._clip_norm(features.bound) / features.n_samples
+        clear = _auto.clear_energy(n_outputs, noise)
+        directions = self._kept(principal, clear)
         if targets is not None and self.init != "zero":
-            start = _fitted(anchors, start, linear.penalised)
-            trained = formed if directions is None else formed @ directions.T
-            energies = np.linalg.svd(to_numpy(trained), compute_uv=False) ** 2 / len(public.X)
+            start = fitted(anchors, start, linear.penalised)
+        source = source.beside(None if directions is None else directions.vectors)
+        shares = self._checked(source, directions, start, targets, releases)
+        if directions is not None and "missed" in shares:
+            off = features.width - directions.vectors.shape[0]
+            if shares["missed"] * features.bound**2 > off * clear:
+                directions = None
+        if "right" in shares:
+            expected = held_out(anchors, linear.start, linear.penalised, self._right(targets))
+            if shares["right"] < (self._chance(targets) + expected) / 2:
+                start = linear.start
+        way_left = 1.0
+        if start is not linear.start:
             way_left = _auto.way_left(
-                energies, len(public.X), n_outputs, features.n_samples, multiplier
+                (directions or principal).energies,
+                clear,
+                n_public=rows.n_samples,
+                n_outputs=n_outputs,
+                n_samples=features.n_samples,
+                multiplier=multiplier,
             )
+        vectors = None if directions is None else directions.vectors
+        if self._kind == "gradients":
+            formed = rows.at(slice(0, rows.n_samples)).formed()
+            anchors, source = anchors.beside(formed), source.beside(formed)
+        elif directions is None:
+            source = linear.source
         return Problem(
-            source, start, linear.penalised, features, anchors, directions, way_left, n_outputs
+            source, start, linear.penalised, features, anchors, vectors, way_left, n_outputs
         )
+
+    def _kept(self, principal: Directions, clear: float) -> Directions | None:
+        """Directions of features to embed gradients on; None for all of the space."""
+        if self._kind == "gradients" or self.n_components == 0:
+            return None
+        if self.n_components != "auto":
+            return principal.first(int(self.n_components))
+        kept = principal.first(_auto.n_worth(principal.energies, clear))
+        # Where all that public rows tell of are worth it, what they do not tell of is as well.
+        return None if len(kept.energies) == len(principal.energies) else kept
+
+    def _checked(
+        self,
+        source: LinearSource,
+        directions: Directions | None,
+        start: Array,
+        targets: Array | None,
+        releases: Releases,
+    ) -> dict[str, float]:
+        """Release how much of the private rows is off the directions, and how many `start` fits.
+
+        Notes
+        -----
+        Privacy: each is the mean over records of a number in [0, 1] that depends on its own record
+        alone, given public rows and the released mean. Both are released as one vector
+        (:func:`~dpsubspace._moments.noisy_shares`) and decide what is trained: postprocessing.
+        """
+        sizes = Sizes(None, n_public=1, labelled=targets is not None)
+        columns: dict[str, Array] = {}
+        if self._guarded(sizes):
+            zeros = namespace(source.features.lengths).zeros_like(source.features.lengths)
+            columns["missed"] = zeros if directions is None else missed(source)
+        if self._gated(sizes):
+            columns["right"] = rightly(source, start, self._right(targets))
+        if not columns:
+            return {}
+        values = list(columns.values())
+        shares = noisy_shares(
+            namespace(values[0]).stack(values, axis=1),
+            releases.budget.before["checks"],
+            noise=releases.noise.child("checks"),
+            neighboring_relation=releases.neighboring_relation,
+            present=releases.present,
+        )
+        return dict(zip(columns, map(float, shares), strict=True))
+
+    def _right(self, targets: Any) -> Callable[[Array, Array], Array]:
+        """Whether scores are right about targets, record by record."""
+        raise NotImplementedError
+
+    def _chance(self, targets: Any) -> float:
+        """Share of public rows that a constant gets right."""
+        raise NotImplementedError
 
     def _module_problem(
         self,
@@ -246,22 +394,6 @@ class _GradientEmbedding(LinearModel):
             self.module, loss, rows, targets[:1].repeat(len(rows), 0), **options
         )
 
-    def _feature_directions(
-        self, features: Features, formed: Array, n_outputs: int, multiplier: float
-    ) -> Array | None:
-        """Top directions (q, width) of public features; None where all are worth their noise."""
-        if self._kind == "gradients":
-            return None
-        xp, n_public = namespace(formed), formed.shape[0]
-        _, values, vectors = xp.linalg.svd(formed, full_matrices=False)
-        n_clear = int(xp.sum(values > 1e-6 * values[0]))
-        if self.n_components != "auto":
-            return vectors[: min(n_clear, int(self.n_components)), :]
-        noise = multiplier * self._clip_norm(features.bound) / features.n_samples
-        count = _auto.n_worth(to_numpy(values) ** 2 / n_public, n_outputs, noise)
-        # Where all that public rows tell of are worth it, what they do not tell of may be too.
-        return vectors[:count, :] if count < n_clear else None
-
     def _step(self, problem: Problem, budget: Budget, clip_norm: float, rng: Any) -> Step:
         step: Step = FlatStep(clip_norm=clip_norm)
         subspace, n_components = self._subspace(problem, rng)
@@ -279,7 +411,7 @@ class _GradientEmbedding(LinearModel):
         if self.mirror:
             step = MirrorStep(
                 step=step,
-                public_gradient=lambda params: _mean_gradient(problem.public, params),
+                public_gradient=lambda params: mean_gradient(problem.public, params),
                 batch_size=budget.sample_rate * problem.source.n_samples,
                 n_iter=budget.n_iter,
             )
@@ -409,44 +541,8 @@ class _GradientEmbedding(LinearModel):
             )
 
 
-def _formed(features: Features, public: PublicRows) -> tuple[Features, Array]:
-    """Public rows, bounded and shifted as `features` are, in float64."""
-    rows = features.of(as_like(public.X, features.lengths))
-    return rows, rows.at(slice(0, len(public.X))).formed()
-
-
 def _nothing(params: Array, t: int) -> Subspace:
     raise AssertionError("no subspace is asked for")
-
-
-def _mean_gradient(public: GradientSource, params: Array) -> Array:
-    """Mean gradient of labelled public rows."""
-    total = None
-    for rows in public.chunks(None):
-        grads = public.at(params, rows)
-        norms = grads.norms()
-        xp = namespace(norms)
-        weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
-        part = grads.weighted_sum(weights)
-        total = part if total is None else total + part
-    return total / public.n_samples
-
-
-def _fitted(public: LinearSource, start: Array, penalised: Array) -> Array:
-    """Weights that fit labelled public rows: the same descent, without clipping and noise."""
-    alpha = 1 / (_auto.PUBLIC_FIT * public.n_samples)
-    plan = TrainingPlan(
-        n_iter=500,
-        noise_multiplier=0.0,
-        sample_rate=1.0,
-        learning_rate=stable_step(public.loss, public.features, alpha),
-        momentum=None,
-        alpha=alpha,
-        average=False,
-        neighboring_relation="zero_out",
-        tolerance=1e-5,
-    )
-    return train(plan, FlatStep(clip_norm=math.inf), public, start, penalised, noise=as_noise(0))
 
 
 def _moved(values: np.ndarray, like: Array) -> Array:
@@ -779,6 +875,17 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
     def _drawn(self, rng: np.random.Generator, n_public: int, n_outputs: int) -> np.ndarray:
         return rng.integers(max(2, n_outputs), size=n_public)
 
+    def _right(self, targets: Any) -> Callable[[Array, Array], Array]:
+        def right(scores: Array, y: Array) -> Array:
+            if scores.shape[1] == 1:
+                return (scores[:, 0] > 0) == (y == 1)
+            return namespace(scores).argmax(scores, axis=1) == y
+
+        return right
+
+    def _chance(self, targets: Any) -> float:
+        return float(np.bincount(to_numpy(targets)).max() / len(targets))
+
     def _keep(self, trained: Trained, offset: np.ndarray) -> None:
         if self.module is None:
             return super()._keep(trained, offset)
@@ -1105,6 +1212,18 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
 
     def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
         return super(GEPRegressor, self._view())._bound(X, targets, releases)
+
+    def _right(self, targets: Any) -> Callable[[Array, Array], Array]:
+        mean = to_numpy(targets).mean(axis=0)
+
+        def right(scores: Array, y: Array) -> Array:
+            xp, constant = namespace(scores), as_like(mean, y)
+            return xp.sum((scores - y) ** 2, axis=1) < xp.sum((constant - y) ** 2, axis=1)
+
+        return right
+
+    def _chance(self, targets: Any) -> float:
+        return 0.5
 
     def _keep(self, trained: Trained, *, single: bool) -> None:
         if self.module is None:

@@ -21,7 +21,7 @@ from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
 from dpsubspace._compat import CallbackSupportMixin, start_progress
 from dpsubspace._features import Features
-from dpsubspace._gradients import GradientSource, LinearSource
+from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
 from dpsubspace._losses import Loss
 from dpsubspace._noise import NoiseSource, as_noise
@@ -51,7 +51,6 @@ __all__ = [
     "Releases",
     "Sizes",
     "Trained",
-    "stable_step",
 ]
 
 
@@ -65,12 +64,15 @@ class Sizes:
         Records, columns, columns of scores.
     n_public : int
         Public rows.
+    labelled : bool
+        Whether those have targets.
     """
 
     n_samples: int | None
     n_features: int | None = None
     n_outputs: int | None = None
     n_public: int = 0
+    labelled: bool = False
 
     def known(self, name: str, why: str) -> int:
         """Size called `name`, or ValueError that says why it is needed."""
@@ -164,7 +166,7 @@ class Problem:
     `n_outputs` the columns of scores.
     """
 
-    source: GradientSource
+    source: Any
     start: Array
     penalised: Array
     features: Features | None = None
@@ -333,8 +335,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         n_outputs = loss.n_outputs(n_targets)
         where = check_device(fixed.device)
         noise = as_noise(fixed.random_state)
-        n_public = 0 if public is None else len(public.X)
-        sizes = Sizes(n_samples, n_features, n_outputs, n_public)
+        sizes = Sizes(n_samples, n_features, n_outputs)
+        if public is not None:
+            labelled = public.targets is not None
+            sizes = replace(sizes, n_public=len(public.X), labelled=labelled)
         budget = fixed._budget(sizes)
         guarantee = fixed._target().guarantee(
             budget.event,
@@ -361,7 +365,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             step = fixed._step(problem, budget, clip_norm, noise.public())
             plan = fixed._plan(budget, sizes, bound, step, problem.way_left)
             if not budget.private and fixed.learning_rate == "auto" and features is not None:
-                plan = replace(plan, learning_rate=stable_step(loss, features, plan.alpha))
+                plan = replace(plan, learning_rate=problem.source.stable_step(plan.alpha))
             weights = train(
                 plan,
                 step,
@@ -552,9 +556,3 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 def _size(bound: float) -> float:
     """Public size of a mapped row; rows that nothing bounds are taken to be of size 1."""
     return bound if bound < math.inf else 1.0
-
-
-def stable_step(loss: Loss, features: Features, alpha: float) -> float:
-    """Step size for exact gradients, from the data: for fits that are not private."""
-    curvature = loss.curvature if loss.curvature < math.inf else 1.0
-    return 1 / (curvature * float((features.norms() ** 2).mean()) + alpha)

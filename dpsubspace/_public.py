@@ -1,0 +1,159 @@
+"""What public rows say of a linear model: directions, and weights to start from.
+
+Nothing here sees a private row. What it finds is checked against them, for a small share of
+the budget, where it is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsubspace import _auto
+from dpsubspace._array import Array, namespace, to_numpy
+from dpsubspace._features import Features
+from dpsubspace._gradients import GradientSource, LinearSource
+from dpsubspace._noise import SeededNoise
+from dpsubspace._steps import FlatStep
+from dpsubspace._training import TrainingPlan, train
+
+__all__ = [
+    "Directions",
+    "fitted",
+    "held_out",
+    "mean_gradient",
+    "missed",
+    "principal_directions",
+    "rightly",
+]
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Orthonormal directions (q, width) of features and the public energy along each."""
+
+    vectors: Array
+    energies: np.ndarray
+
+    def first(self, count: int) -> Directions:
+        """Those with most energy."""
+        return Directions(self.vectors[:count, :], self.energies[:count])
+
+    @property
+    def are_all(self) -> bool:
+        """Whether nothing is left outside."""
+        return self.vectors.shape[0] == self.vectors.shape[1]
+
+
+def principal_directions(rows: Features, features: Features) -> Directions:
+    """Principal directions of public rows.
+
+    Parameters
+    ----------
+    rows : Features
+        Public rows, bounded but not shifted.
+    features : Features
+        The private ones. Where they are shifted, public rows are by their own mean: from
+        another they would first of all be apart by the difference of the two.
+
+    Notes
+    -----
+    Fewer rows than columns know nothing of most directions. What one row has outside of the
+    others' span tells how much there is (leave one out, in closed form by the inverse of
+    the Gram matrix): directions are taken to have no less than that, spread evenly.
+    """
+    formed = rows.at(slice(0, rows.n_samples)).formed()
+    xp = namespace(formed)
+    if features.shift is not None:
+        formed = formed - xp.mean(formed, axis=0)[None, :]
+        if features.shift.constant is not None:
+            constant = xp.full_like(formed[:, :1], features.shift.constant)
+            formed = xp.concat([formed, constant], axis=1)
+    m, width = formed.shape
+    values, vectors = xp.linalg.svd(formed, full_matrices=False)[1:]
+    energies = to_numpy(values) ** 2 / m
+    clear = energies > 1e-10 * max(float(energies[0]), 1e-300)
+    energies, vectors = energies[clear], vectors[: int(clear.sum()), :]
+    if m < width and len(energies) == m:
+        gram = to_numpy(formed @ formed.T)
+        outside = float(np.mean(1 / np.diag(np.linalg.inv(gram)))) / (width - m + 1)
+        energies = np.maximum(energies, outside)
+    return Directions(vectors, energies)
+
+
+def fitted(public: LinearSource, start: Array, penalised: Array) -> Array:
+    """Weights that fit labelled public rows: descent without clipping and noise."""
+    alpha = 1 / (_auto.PUBLIC_FIT * public.n_samples)
+    plan = TrainingPlan(
+        n_iter=500,
+        noise_multiplier=0.0,
+        sample_rate=1.0,
+        learning_rate=public.stable_step(alpha),
+        momentum=None,
+        alpha=alpha,
+        average=False,
+        neighboring_relation="zero_out",
+        tolerance=1e-5,
+    )
+    flat, noise = FlatStep(clip_norm=math.inf), SeededNoise(0)  # of which nothing is drawn
+    return train(plan, flat, public, start, penalised, noise=noise)
+
+
+def held_out(
+    public: LinearSource,
+    start: Array,
+    penalised: Array,
+    right: Callable[[Array, Array], Array],
+    n_folds: int = 5,
+) -> float:
+    """Share of labelled public rows that fits to the others get right."""
+    rows, targets = public.features, public.y
+    fold, hits = np.arange(rows.n_samples) % n_folds, 0.0
+    for i in range(min(n_folds, rows.n_samples)):
+        out, kept = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
+        some, others = (rows.of(rows.X[index, :]) for index in (kept, out))
+        if len(kept):
+            weights = fitted(LinearSource(public.loss, some, targets[kept]), start, penalised)
+            scores = others.at(slice(0, len(out))).scores(weights)
+            hits += float(np.sum(to_numpy(right(scores, targets[out]))))
+    return hits / rows.n_samples
+
+
+def missed(source: LinearSource) -> Array:
+    """Energy of each record of `source` off the directions it was given, (n,).
+
+    In units of the bound on rows; shifted ones may have more than 1.
+    """
+    features, xp = source.features, namespace(source.features.lengths)
+    whole, parts = features.distances() / features.bound, []
+    for rows in features.chunks():
+        inside = source.products(rows) / features.bound
+        parts.append(whole[rows] ** 2 - xp.vecdot(inside, inside))
+    return xp.concat(parts)
+
+
+def rightly(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
+    """1.0 for each record of `source` that `weights` get right, else 0.0, (n,)."""
+    xp = namespace(source.features.lengths)
+    parts = [
+        right(source.features.at(rows).scores(weights), source.y[rows])
+        for rows in source.features.chunks()
+    ]
+    return xp.astype(xp.concat(parts), xp.float64)
+
+
+def mean_gradient(public: GradientSource, params: Array) -> Array:
+    """Mean gradient of labelled public rows."""
+    total = None
+    for rows in public.chunks(None):
+        grads = public.at(params, rows)
+        norms = grads.norms()
+        xp = namespace(norms)
+        weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
+        part = grads.weighted_sum(weights)
+        total = part if total is None else total + part
+    assert total is not None, "public rows"
+    return total / public.n_samples
