@@ -257,13 +257,15 @@ class _GradientEmbedding(LinearModel):
         if public.targets is not None:
             targets = as_like(self._public_targets(public.targets, bounded), bounded.targets)
         anchors = LinearSource(source.loss, rows, targets)
+        formed = rows.at(slice(0, rows.n_samples)).formed()
         principal = principal_directions(unshifted, features)
         multiplier = releases.budget.multiplier
         noise = multiplier * self._clip_norm(features.bound) / features.n_samples
         clear = _auto.clear_energy(n_outputs, noise)
         directions = self._kept(principal, clear)
         if targets is not None and self.init != "zero":
-            start = fitted(anchors, start, linear.penalised)
+            labelled = (source.loss, to_numpy(formed), to_numpy(targets), n_outputs)
+            start = as_like(fitted(*labelled), start)
         source = source.beside(None if directions is None else directions.vectors)
         shares = self._checked(source, directions, start, targets, releases)
         if directions is not None and "missed" in shares:
@@ -271,7 +273,7 @@ class _GradientEmbedding(LinearModel):
             if shares["missed"] * features.bound**2 > off * clear:
                 directions = None
         if "right" in shares:
-            expected = held_out(anchors, linear.start, linear.penalised, self._right(targets))
+            expected = held_out(*labelled, self._right(to_numpy(targets)))
             if shares["right"] < (self._chance(targets) + expected) / 2:
                 start = linear.start
         way_left = 1.0
@@ -286,7 +288,6 @@ class _GradientEmbedding(LinearModel):
             )
         vectors = None if directions is None else directions.vectors
         if self._kind == "gradients":
-            formed = rows.at(slice(0, rows.n_samples)).formed()
             anchors, source = anchors.beside(formed), source.beside(formed)
         elif directions is None:
             source = linear.source
@@ -581,8 +582,9 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         Number of directions: of features (each holds one parameter for every column of
         scores) or of gradients; fewer where public rows span fewer. 0 embeds nothing: DP-SGD.
         "auto" takes the directions of features that stand out of the noise, at least those with
-        half of the public rows' energy, and the whole space where all do; 200 directions of
-        gradients, and half as many as public rows for modules.
+        0.6 of the public rows' energy, and the whole space where all do or where private
+        rows turn out to have much outside (a released number); 200 directions of gradients,
+        and half as many as public rows for modules.
     residual : bool or "auto", default="auto"
         Whether what lies off the directions is released as well, with its own bound. False
         is B-GEP. "auto" is True for directions of gradients.
@@ -605,11 +607,12 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
     mean_share : float or "auto", default="auto"
         Share in [0, 1) of the budget (of mu^2) for the mean of the private rows, which is
         combined with that of the public ones, each weighted by what it is worth. 0 takes the
-        public mean as it is; "auto" is 0.1.
+        public mean as it is; "auto" is 0.05, and 0.1 without public rows.
     init : {"auto", "zero", "public"}, default="auto"
         Where a linear model starts: from zero, or from a fit to the labelled public rows,
-        which shortens the way that is left. "auto" is "public" where `y_public` is given. A
-        module starts from its own parameters: train it on public rows first.
+        which shortens the way that is left. "auto" is "public" where `y_public` is given and
+        the fit turns out to be of use on private rows (a released number). A module starts
+        from its own parameters: train it on public rows first.
     mirror : bool, default=False
         Whether to mix the gradient of the labelled public rows into every step, with a weight
         that grows from 0 to 1 (PDA-DPMD; Amid et al., 2022).
@@ -712,7 +715,11 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
     Notes
     -----
     Released: the mean of the mapped rows (unless ``mean_share=0``), as by
-    :class:`DPSGDFClassifier`; then at every step the sum of clipped embeddings and that of
+    :class:`DPSGDFClassifier`; with a twentieth of the budget, where ``n_components="auto"``
+    or ``init="auto"`` ask for it, up to two means of numbers in [0, 1], of sensitivity sqrt(2)
+    together as sums: how much of a row is off the directions, and whether the public fit
+    is right about it (more often than half-way from chance to what it gets right of held-out
+    public rows, or it is not used); then at every step the sum of clipped embeddings and that of
     clipped residuals, of L2 sensitivity C and R (``"zero_out"``) or twice that
     (``"replace_one"``), with C = `clip_norm` and R = `residual_norm`; or with joint clipping both
     as one vector in units of their bounds. Event: the two sums of a step are *one* Gaussian
@@ -737,8 +744,7 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
     epsilon. Labelled ones from the same source help most, and the model fitted to them alone
     is what to beat. On linear models, directions of gradients with random labels are no
     better than those of features, cost more time, and lose more where public rows come from
-    elsewhere; ``benchmarks/repro_gep.py`` has the tables. `y_public` must mean what `y` means:
-    a start from other labels is worse than none (``init="zero"``).
+    elsewhere; ``benchmarks/repro_gep.py`` has the tables.
 
     References
     ----------
@@ -936,8 +942,9 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         Number of directions: of features (each holds one parameter for every column of
         scores) or of gradients; fewer where public rows span fewer. 0 embeds nothing: DP-SGD.
         "auto" takes the directions of features that stand out of the noise, at least those with
-        half of the public rows' energy, and the whole space where all do; 200 directions of
-        gradients, and half as many as public rows for modules.
+        0.6 of the public rows' energy, and the whole space where all do or where private
+        rows turn out to have much outside (a released number); 200 directions of gradients,
+        and half as many as public rows for modules.
     residual : bool or "auto", default="auto"
         Whether what lies off the directions is released as well, with its own bound. False
         is B-GEP. "auto" is True for directions of gradients.
@@ -960,11 +967,12 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
     mean_share : float or "auto", default="auto"
         Share in [0, 1) of the budget (of mu^2) for the mean of the private rows, which is
         combined with that of the public ones, each weighted by what it is worth. 0 takes the
-        public mean as it is; "auto" is 0.1.
+        public mean as it is; "auto" is 0.05, and 0.1 without public rows.
     init : {"auto", "zero", "public"}, default="auto"
         Where a linear model starts: from zero, or from a fit to the labelled public rows,
-        which shortens the way that is left. "auto" is "public" where `y_public` is given. A
-        module starts from its own parameters: train it on public rows first.
+        which shortens the way that is left. "auto" is "public" where `y_public` is given and
+        the fit turns out to be of use on private rows (a released number). A module starts
+        from its own parameters: train it on public rows first.
     mirror : bool, default=False
         Whether to mix the gradient of the labelled public rows into every step, with a weight
         that grows from 0 to 1 (PDA-DPMD; Amid et al., 2022).
@@ -1064,7 +1072,9 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
     Notes
     -----
     Released: the bounds that are not given, as by :class:`DPSGDRegressor`; the mean of
-    the scaled rows (unless ``mean_share=0``); at every step the sums of clipped embeddings and
+    the scaled rows (unless ``mean_share=0``); what tells whether public rows are of use (here
+    a fit is right about a record if it is closer than the mean of the public targets);
+    at every step the sums of clipped embeddings and
     residuals, as by :class:`GEPClassifier`. Event: Gaussian mechanisms, those of the steps on
     Poisson batches where `batch_size` is set, calibrated together and never above
     `epsilon`. The unit is one row. Assumed public: the numbers of rows, features and targets,

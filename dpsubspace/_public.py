@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import optimize
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, namespace, to_numpy
 from dpsubspace._features import Features
 from dpsubspace._gradients import GradientSource, LinearSource
-from dpsubspace._noise import SeededNoise
-from dpsubspace._steps import FlatStep
-from dpsubspace._training import TrainingPlan, train
+from dpsubspace._losses import Loss
 
 __all__ = [
     "Directions",
@@ -84,42 +83,47 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     return Directions(vectors, energies)
 
 
-def fitted(public: LinearSource, start: Array, penalised: Array) -> Array:
-    """Weights that fit labelled public rows: descent without clipping and noise."""
-    alpha = 1 / (_auto.PUBLIC_FIT * public.n_samples)
-    plan = TrainingPlan(
-        n_iter=500,
-        noise_multiplier=0.0,
-        sample_rate=1.0,
-        learning_rate=public.stable_step(alpha),
-        momentum=None,
-        alpha=alpha,
-        average=False,
-        neighboring_relation="zero_out",
-        tolerance=1e-5,
-    )
-    flat, noise = FlatStep(clip_norm=math.inf), SeededNoise(0)  # of which nothing is drawn
-    return train(plan, flat, public, start, penalised, noise=noise)
+def fitted(loss: Loss, formed: np.ndarray, targets: np.ndarray, n_outputs: int) -> np.ndarray:
+    """Weights (width, c) that fit labelled public features (m, width), lightly penalised."""
+    left, values, right = np.linalg.svd(formed, full_matrices=False)
+    return right.T @ _minimum(loss, left * values, targets, n_outputs)
 
 
 def held_out(
-    public: LinearSource,
-    start: Array,
-    penalised: Array,
-    right: Callable[[Array, Array], Array],
+    loss: Loss,
+    formed: np.ndarray,
+    targets: np.ndarray,
+    n_outputs: int,
+    is_right: Callable[[Array, Array], Array],
     n_folds: int = 5,
 ) -> float:
     """Share of labelled public rows that fits to the others get right."""
-    rows, targets = public.features, public.y
-    fold, hits = np.arange(rows.n_samples) % n_folds, 0.0
-    for i in range(min(n_folds, rows.n_samples)):
-        out, kept = np.flatnonzero(fold == i), np.flatnonzero(fold != i)
-        some, others = (rows.of(rows.X[index, :]) for index in (kept, out))
-        if len(kept):
-            weights = fitted(LinearSource(public.loss, some, targets[kept]), start, penalised)
-            scores = others.at(slice(0, len(out))).scores(weights)
-            hits += float(np.sum(to_numpy(right(scores, targets[out]))))
-    return hits / rows.n_samples
+    left, values, _ = np.linalg.svd(formed, full_matrices=False)
+    rows, fold, hits = left * values, np.arange(len(formed)) % n_folds, 0.0
+    for out in (fold == i for i in range(n_folds)):
+        if 0 < out.sum() < len(out):
+            weights = _minimum(loss, rows[~out], targets[~out], n_outputs)
+            hits += float(np.sum(is_right(rows[out] @ weights, targets[out])))
+    return hits / len(formed)
+
+
+def _minimum(loss: Loss, rows: np.ndarray, targets: np.ndarray, n_outputs: int) -> np.ndarray:
+    """Weights of least penalised loss, close enough."""
+    m, alpha = len(rows), 1 / (_auto.PUBLIC_FIT * len(rows))
+    shape = (rows.shape[1], n_outputs)
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = flat.reshape(shape)
+        scores = rows @ weights
+        value = float(np.mean(loss.value(targets, scores))) + alpha / 2 * float(flat @ flat)
+        gradient = rows.T @ loss.residual(targets, scores) / m + alpha * weights
+        return value, gradient.ravel()
+
+    start = np.zeros(math.prod(shape))
+    found = optimize.minimize(
+        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}
+    )
+    return found.x.reshape(shape)
 
 
 def missed(source: LinearSource) -> Array:
