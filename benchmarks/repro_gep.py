@@ -32,6 +32,8 @@ import _report
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier
@@ -69,10 +71,11 @@ def accuracy(method, epsilon, seed, X, y, P, labels, X_test, y_test):
     public = {"X_public": (P,)}
     model = GEPClassifier(**options)
     if method == "public":
-        C = LogisticRegressionCV(
-            Cs=(0.1, 1, 10, 100), cv=3, max_iter=200, use_legacy_attributes=False
-        )
-        return C.fit(P, labels).score(X_test, y_test)
+        folds = min(3, int(np.bincount(labels).min()) or 1)
+        model = LogisticRegression(max_iter=200)
+        if folds > 1:
+            model = GridSearchCV(model, {"C": (0.1, 1, 10, 100)}, cv=folds)
+        return model.fit(P, labels).score(X_test, y_test)
     if method in ALONE:
         Model = DPSGDClassifier if method == "dpsgd" else DPSGDFClassifier
         model, public = Model(**options), {}
