@@ -301,9 +301,10 @@ class _GradientEmbedding(LinearModel):
             return None
         if self.n_components != "auto":
             return principal.first(int(self.n_components))
+        if principal.outside > clear:
+            return None
         kept = principal.first(_auto.n_worth(principal.energies, clear))
-        # Where all that public rows tell of are worth it, what they do not tell of is as well.
-        return None if len(kept.energies) == len(principal.energies) else kept
+        return None if kept.are_all else kept
 
     def _checked(
         self,

@@ -32,14 +32,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Directions:
-    """Orthonormal directions (q, width) of features and the public energy along each."""
+    """Orthonormal directions (q, width) of features and the public energy along each.
+
+    `outside` is what public rows let expect of any direction off their span.
+    """
 
     vectors: Array
     energies: np.ndarray
+    outside: float
 
     def first(self, count: int) -> Directions:
         """Those with most energy."""
-        return Directions(self.vectors[:count, :], self.energies[:count])
+        return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
 
     @property
     def are_all(self) -> bool:
@@ -76,11 +80,11 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     energies = to_numpy(values) ** 2 / m
     clear = energies > 1e-10 * max(float(energies[0]), 1e-300)
     energies, vectors = energies[clear], vectors[: int(clear.sum()), :]
+    outside = 0.0
     if m < width and len(energies) == m:
         gram = to_numpy(formed @ formed.T)
         outside = float(np.mean(1 / np.diag(np.linalg.inv(gram)))) / (width - m + 1)
-        energies = np.maximum(energies, outside)
-    return Directions(vectors, energies)
+    return Directions(vectors, np.maximum(energies, outside), outside)
 
 
 def fitted(loss: Loss, formed: np.ndarray, targets: np.ndarray, n_outputs: int) -> np.ndarray:
