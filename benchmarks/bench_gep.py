@@ -8,22 +8,29 @@ parts     where the time of a step goes, from a profile
 memory    anonymous memory of whole fits of 50,000 rows mapped from a file, each in a process of
           its own; the explicit form has one gradient a row, in float32 or float64
 
-Sizes are those of the linear experiment of Yu et al. (2021): 1,000 or 50,000 rows of 4,096 features,
-500 public rows, 10 classes, so 40,960 parameters, and 200 directions after one power iteration,
-with new labels of public rows in every step. All implicit steps and those of DP-SGD are
-what `train` runs: the gather of the batch, the noise of the operating system and the update
+Sizes are those of the linear experiment of Yu et al. (2021): 1,000 or 50,000 rows of 4,096
+features, 500 public rows, 10 classes, so 40,960 parameters, and 200 directions after one power
+iteration, with new labels of public rows in every step. All implicit steps and those of DP-SGD
+are what `train` runs: the gather of a batch, the noise of the operating system and the update
 included; inner products with public rows are taken once a fit and are not.
 
 The explicit step is made to be fast: buffers of gradients are kept and written in place, its rows
 are gathered already, its random start is given to it and its noise is torch.randn. "Short"
-is one that forms no residual: their norms by Pythagoras, their sum as a difference.
+is one that forms no residuals: their norms by Pythagoras, their sum as a difference.
 
-A floor for any implementation, in flops for b rows, m public rows, d features, c classes, p = d c
-parameters and k directions (multiplications and additions count one each):
+A float32 step finds directions with an error that grows with the condition of the public
+gradients, so `numbers` also compares sums along directions that were found in float64.
 
-  gradients are formed    4mkp + 2pk^2 for directions, 4bkp for embeddings and residuals (2bkp short)
+A floor for any implementation, in flops for b rows, m public rows, d features, c classes, p = dc
+parameters and k directions (additions and multiplications count one each):
+
+  gradients are formed    4mkp + 2pk^2 for directions, 4bkp for the two parts (2bkp short)
   they are not            2m^2(c + k) + 2mk^2 for directions, 2bm(c + k) for embeddings
   DP-SGD, and both        4bdc for scores and the sum of gradients
+
+At 1,000 rows that is 5.3e10 against 5.2e8, of which DP-SGD has 1.6e8. `floor` in the report
+is the quotient of the two; what it leaves is QR, Cholesky factors, the check that directions are
+orthonormal, four products with the public rows, and float64 instead of float32.
 
 usage: python benchmarks/bench_gep.py [numbers explicit dpsgd parts memory] [--threads 1]
            [--scratch DIR] [--out benchmarks/results/gep_time.json]
@@ -36,6 +43,7 @@ import cProfile
 import os
 import pstats
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -46,12 +54,12 @@ from bench_linear import one_fit, seconds
 from threadpoolctl import threadpool_limits
 
 from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource
+from dpsubspace._gradients import LinearSource, OuterGradients
 from dpsubspace._losses import LogLoss
 from dpsubspace._noise import SecureNoise
 from dpsubspace._scaling import RowMap
 from dpsubspace._steps import FlatStep, GEPStep
-from dpsubspace._subspace import FeatureSubspace, anchor_subspace
+from dpsubspace._subspace import AnchorSubspace, FeatureSubspace, _Part, anchor_subspace
 from dpsubspace._training import TrainingPlan, train
 
 CLIP, RESIDUAL_CLIP, MULTIPLIER = 0.3, 0.2, 5.0
@@ -97,6 +105,7 @@ class Setting:
         self.rng = np.random.default_rng(3)
 
     def labels(self):
+        """New labels of the public rows."""
         return self.rng.integers(self.args.classes, size=self.args.public)
 
     def subspace(self, params, t):
@@ -110,6 +119,7 @@ class Setting:
         )
 
     def step(self, kind):
+        """One of KINDS, and the source of its gradients."""
         if kind == "dpsgd":
             return FlatStep(clip_norm=CLIP), self.plain
         gradients = kind == "gradients"
@@ -191,6 +201,7 @@ class Explicit:
         self.anchors = torch.empty((args.public, p), dtype=dtype)
 
     def gradients(self, X, y, out):
+        """One row a record, (k, p)."""
         R = torch.softmax(X @ self.params, dim=1)
         R[torch.arange(len(y)), y] -= 1
         k, d, c = len(X), X.shape[1], R.shape[1]
@@ -208,6 +219,7 @@ class Explicit:
         return torch.linalg.qr(((anchors @ start).T @ anchors).T)[0].T
 
     def sums(self, B):
+        """Clipped embeddings and residuals, added up."""
         G = self.gradients(self.X, self.y, self.G)
         E = G @ B.T
         lengths = torch.linalg.vector_norm(E, dim=1)
@@ -223,12 +235,15 @@ class Explicit:
         return (CLIP / lengths.clamp(min=CLIP)) @ E, residual
 
     def step(self, labels, start):
+        """Noisy gradient of the summed loss."""
         B = self.directions(labels, start)
         embedding, residual = self.sums(B)
         embedding += MULTIPLIER * CLIP * torch.randn_like(embedding)
         residual += MULTIPLIER * RESIDUAL_CLIP * torch.randn_like(residual)
         return embedding @ B + residual
 
+
+PARTS_OF_A_STEP = ("embedding", "residual", "update")
 
 # Numbers ---------------------------------------------------------------------------------------
 
@@ -265,11 +280,10 @@ def numbers(args, setting, decay):
     ):
         embedding, residual = explicit.sums(directions)
         lifted = embedding @ directions
+        theirs = (lifted, residual, lifted + residual)
         found = {
             part: relative(one, other.numpy().reshape(args.classes, args.features).T)
-            for part, one, other in zip(
-                ("embedding", "residual", "update"), ours, (lifted, residual, lifted + residual)
-            )
+            for part, one, other in zip(PARTS_OF_A_STEP, ours, theirs, strict=True)
         }
         yield {
             "explicit": name,
@@ -301,17 +315,33 @@ def relative(one, other):
 
 
 def in_turns(calls, repeats, steps):
-    """Milliseconds of a step, (repeats, calls), each round one of every call."""
-    times = [[seconds(call) for call in calls] for _ in range(repeats + 1)][1:]
-    return np.array(times) * 1e3 / np.array(steps)
+    """Milliseconds of a step by the clock and of the processor, (2, repeats, calls), in turn."""
+    times = [[both_times(call) for call in calls] for _ in range(repeats + 1)][1:]
+    return np.moveaxis(np.array(times), 2, 0) * 1e3 / np.array(steps)
+
+
+def both_times(call):
+    before = time.process_time()
+    return seconds(call), time.process_time() - before
+
+
+def flops(args, *, implicit=False, short=False):
+    """The floor of a step."""
+    b, m, d, c, k = args.batch, args.public, args.features, args.classes, args.components
+    if implicit:
+        return 2 * m * m * (c + k) + 2 * m * k * k + 2 * b * m * (c + k) + 4 * b * d * c
+    p = d * c
+    return 4 * m * k * p + 2 * p * k * k + (2 if short else 4) * b * k * p + 4 * b * d * c
 
 
 def ratios(over, under):
-    found = over / under
+    """Of times by the clock; and the median of those of the processor."""
+    clock, processor = over / under
     return {
-        "ratio_median": round(float(np.median(found)), 2),
-        "ratio_min": round(float(found.min()), 2),
-        "ratio_max": round(float(found.max()), 2),
+        "ratio_median": round(float(np.median(clock)), 2),
+        "ratio_min": round(float(clock.min()), 2),
+        "ratio_max": round(float(clock.max()), 2),
+        "ratio_cpu": round(float(np.median(processor)), 2),
     }
 
 
@@ -329,14 +359,15 @@ def explicit_rows(args):
     times = in_turns(calls, args.repeats, [5] * len(implicit) + [1, 1])
     for column, name in enumerate(implicit):
         for extra, explicit in ((0, "as published"), (1, "short")):
-            ours, theirs = times[:, column], times[:, len(implicit) + extra]
+            ours, theirs = times[:, :, column], times[:, :, len(implicit) + extra]
             row = {
                 "rows": args.batch,
                 "implicit": name,
                 "explicit": explicit,
                 "threads": args.threads,
-                "explicit_ms": round(float(np.median(theirs)), 1),
-                "implicit_ms": round(float(np.median(ours)), 1),
+                "explicit_ms": round(float(np.median(theirs[0])), 1),
+                "implicit_ms": round(float(np.median(ours[0])), 1),
+                "floor": round(flops(args, short=bool(extra)) / flops(args, implicit=True)),
                 **ratios(theirs, ours),
                 "load": round(os.getloadavg()[0], 1),
             }
@@ -363,9 +394,9 @@ def dpsgd_rows(args):
                 "rows": len(setting.X),
                 "batch": batch_size or "full",
                 "threads": args.threads,
-                "dpsgd_ms": round(float(np.median(times[:, 0])), 1),
-                "gep_ms": round(float(np.median(times[:, column])), 1),
-                **ratios(times[:, column], times[:, 0]),
+                "dpsgd_ms": round(float(np.median(times[0, :, 0])), 1),
+                "gep_ms": round(float(np.median(times[0, :, column])), 1),
+                **ratios(times[:, :, column], times[:, :, 0]),
                 "load": round(os.getloadavg()[0], 1),
             }
             met = row["ratio_median"] <= MOST_STEPS
@@ -374,23 +405,26 @@ def dpsgd_rows(args):
 
 # Parts -----------------------------------------------------------------------------------------
 
-PARTS = {  # functions that do not call each other
-    "poisson_sample": "batch",
-    "gaussian": "noise",
-    "_block": "rows of the batch",
-    "scores": "scores",
-    "residual": "losses",
-    "row_product": "sums of gradients",
-    "inner": "inner products",
-    "_power": "directions",
+PARTS = {  # but for calls from each other
+    SecureNoise.poisson_sample: "draw of the batch",
+    SecureNoise.gaussian: "noise",
+    Setting.subspace: "directions",
+    LinearSource.at: "rows and losses",
+    OuterGradients.weighted_sum: "sum of gradients",
+    AnchorSubspace.embed: "embeddings",
+    FeatureSubspace.embed: "embeddings",
+    AnchorSubspace.lift: "lifts",
+    FeatureSubspace.lift: "lifts",
+    AnchorSubspace.coordinates: "coordinates of the residual",
+    FeatureSubspace.coordinates: "coordinates of the residual",
 }
 
 
 def part_rows(args):
-    cases = [("full", few, None)]
+    cases = [(few, None)]
     if args.rows:
-        cases += [("batch", many, args.batch), ("full", many, None)]
-    for batch, make, batch_size in cases:
+        cases += [(many, args.batch), (many, None)]
+    for make, batch_size in cases:
         setting = make(args)
         for kind in KINDS:
             call = setting.run(kind, batch_size, n_iter := 5)
@@ -398,19 +432,28 @@ def part_rows(args):
             profile = cProfile.Profile()
             profile.runcall(call)
             found = parts(profile, n_iter)
-            yield {"step": kind, "rows": len(setting.X), "batch": batch} | found
+            yield {"step": kind, "rows": len(setting.X), "batch": batch_size or "full"} | found
 
 
 def parts(profile, n_iter):
     """Milliseconds of a step by part."""
     stats = pstats.Stats(profile)
+    names = {key(function): name for function, name in PARTS.items()}
+    inside = {key(Setting.subspace), key(_Part.lift)}  # these call some of the others
     found = dict.fromkeys(PARTS.values(), 0.0)
-    for (_, _, name), (_, _, _, cumulative, _) in stats.stats.items():
-        if name in PARTS:
-            found[PARTS[name]] += cumulative
+    for function, (*_, callers) in stats.stats.items():
+        if function in names:
+            times = [times[3] for caller, times in callers.items() if caller not in inside]
+            found[names[function]] += sum(times)
     found["all else"] = stats.total_tt - sum(found.values())
     found["sum"] = stats.total_tt
     return {part: round(time * 1e3 / n_iter, 1) for part, time in found.items()}
+
+
+def key(function):
+    """What a profile calls a function."""
+    code = function.__code__
+    return code.co_filename, code.co_firstlineno, code.co_name
 
 
 # Memory ----------------------------------------------------------------------------------------
@@ -479,9 +522,9 @@ def main():
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     load = [os.getloadavg()]
     torch.set_num_threads(args.threads)
-    with tempfile.TemporaryDirectory(dir=args.scratch) as args.folder:
-        with threadpool_limits(limits=args.threads):
-            results = {name: printed(SECTIONS[name](args)) for name in args.sections}
+    folder = tempfile.TemporaryDirectory(dir=args.scratch)
+    with folder as args.folder, threadpool_limits(limits=args.threads):
+        results = {name: printed(SECTIONS[name](args)) for name in args.sections}
     load.append(os.getloadavg())
     del args.scratch, args.folder  # places on one machine
     machine = {"cores": os.cpu_count(), "load_before": load[0], "load_after": load[1]}

@@ -392,9 +392,7 @@ def _exact(gram: Array, count: int) -> Array:
     return _normalised(xp.flip(values)[:count], xp.flip(vectors, axis=1)[:, :count])
 
 
-def _power(
-    gram: Array, start: Array, iterations: int, error: float
-) -> tuple[Array, _Check | None]:
+def _power(gram: Array, start: Array, iterations: int, error: float) -> tuple[Array, _Check | None]:
     """The same for the span of a random start (m, k) after some power iterations.
 
     Cholesky factors make directions orthonormal at half the cost of a QR decomposition and
@@ -405,7 +403,9 @@ def _power(
     for _ in range(iterations - 1):
         start = xp.linalg.qr(gram @ start)[0]
     start = gram @ start
-    weights = start.T / xp.clip(xp.max(xp.abs(start)), min=1e-300)
+    # Of a size that keeps their products in range, whatever that of the anchors is.
+    size = float(xp.max(xp.abs(start))) * math.sqrt(float(xp.sum(xp.linalg.diagonal(gram))))
+    weights = start.T / max(size, 1e-300)
     for _ in range(3):
         check = _Check.of(gram, weights, error)
         if check.good:
