@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product
 from dpsubspace._gradients import DenseGradients, OuterGradients, PerExampleGradients
@@ -411,12 +412,19 @@ def _power(gram: Array, start: Array, iterations: int, error: float) -> tuple[Ar
         if check.good:
             return weights, check
         try:
-            weights = xp.linalg.solve(xp.linalg.cholesky(check.product), weights)
+            weights = _solved(xp.linalg.cholesky(check.product), weights)
         except (ValueError, RuntimeError):  # not positive definite, in NumPy and in torch
             break
     start = xp.linalg.qr(start)[0]
     values, vectors = xp.linalg.eigh(start.T @ gram @ start)
     return _normalised(xp.flip(values), start @ xp.flip(vectors, axis=1)), None
+
+
+def _solved(lower: Array, values: Array) -> Array:
+    """Values that a lower triangular matrix takes to `values`."""
+    if isinstance(lower, np.ndarray):
+        return solve_triangular(lower, values, lower=True, check_finite=False)
+    return namespace(lower).linalg.solve_triangular(lower, values, upper=False)
 
 
 def _normalised(values: Array, vectors: Array) -> Array:
