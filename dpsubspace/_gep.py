@@ -368,6 +368,14 @@ class _GradientEmbedding(LinearModel):
     def _row_bound(self) -> float:
         return super()._row_bound() if self.module is None else math.inf
 
+    def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
+        length = super()._travel(sizes, multiplier, step)
+        return length if self.module is None else _auto.MODULE_WALK * length
+
+    def _largest(self) -> float:
+        largest = super()._largest()
+        return largest if self.module is None else min(largest, _auto.MODULE_LARGEST)
+
     def _clip_norm(self, bound: float) -> float:
         if self.module is not None and self.clip_norm == "auto":
             return _auto.MODULE_CLIP
