@@ -52,6 +52,8 @@ __all__ = [
     "MEAN_SHARE",
     "MODULE_CLIP",
     "MODULE_LARGEST",
+    "MODULE_RATIO",
+    "MODULE_SHARE",
     "MODULE_WALK",
     "MOMENTUM",
     "PUBLIC_FIT",
@@ -82,6 +84,9 @@ WORTH, LEAST_ENERGY = 6.7, 0.5
 # Directions of public gradients; the share of embeddings in mu^2, and the bound on residuals
 # over that on embeddings.
 ANCHOR_DIRECTIONS, EMBEDDING_SHARE, RESIDUAL_RATIO = 200, 0.8, 0.2
+
+# The same for modules, whose gradients lie less in the span of those of public rows.
+MODULE_SHARE, MODULE_RATIO = 0.5, 0.5
 
 # Clip norm of a module's gradients, its walk over that of a linear model, and its largest step.
 MODULE_CLIP, MODULE_WALK, MODULE_LARGEST = 1.0, 0.13, 2.0
