@@ -479,12 +479,13 @@ class _GradientEmbedding(LinearModel):
     def _embedding_share(self) -> float:
         if self.embedding_share != "auto":
             return float(self.embedding_share)
-        return _auto.EMBEDDING_SHARE
+        return _auto.EMBEDDING_SHARE if self.module is None else _auto.MODULE_SHARE
 
     def _residual_norm(self, clip_norm: float) -> float:
         if self.residual_norm != "auto" and clip_norm < math.inf:
             return float(self.residual_norm)
-        return _auto.RESIDUAL_RATIO * clip_norm
+        ratio = _auto.RESIDUAL_RATIO if self.module is None else _auto.MODULE_RATIO
+        return ratio * clip_norm
 
     def _module_scores(self, X: Any) -> np.ndarray:
         """Scores of rows by the trained module."""
@@ -501,6 +502,14 @@ class _GradientEmbedding(LinearModel):
 
     def _row_bound(self) -> float:
         return super()._row_bound() if self.module is None else math.inf
+
+    def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
+        length = super()._travel(sizes, multiplier, step)
+        return length if self.module is None else _auto.MODULE_WALK * length
+
+    def _largest(self) -> float:
+        largest = super()._largest()
+        return largest if self.module is None else min(largest, _auto.MODULE_LARGEST)
 
     def _clip_norm(self, bound: float) -> float:
         if self.module is not None and self.clip_norm == "auto":
