@@ -88,6 +88,13 @@ class _GradientEmbedding(LinearModel):
                 PublicDataWarning,
                 stacklevel=5,
             )
+        elif self.n_components != "auto" and self.n_components > len(public.X):
+            warnings.warn(
+                f"`n_components`={self.n_components} is more than the {len(public.X)} public rows,"
+                " which span no more directions than they are: fewer are used. Pass more rows.",
+                PublicDataWarning,
+                stacklevel=5,
+            )
         needing = {
             "init='public'": self.init == "public",
             "mirror=True": self.mirror,
