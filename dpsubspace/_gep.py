@@ -407,6 +407,15 @@ class _GradientEmbedding(LinearModel):
 
     def _check_module(self) -> None:
         """ValueError where a parameter does not go with a module."""
+        if not hasattr(self.module, "named_parameters"):
+            raise ValueError(
+                f"`module` must be a torch.nn.Module or None, got {type(self.module).__name__}."
+            )
+        if self.epsilon == math.inf and self.learning_rate == "auto":
+            raise ValueError(
+                "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf adds"
+                " none: give `learning_rate`, and `n_iter`."
+            )
         if self.directions == "features":
             raise ValueError("directions='features' is for linear models: use 'gradients'.")
         if self.init == "public":
