@@ -234,6 +234,10 @@ def _public_targets(
         raise ValueError("`y_public` was given without `X_public`: pass the rows that it labels.")
     several = isinstance(X_public, tuple)
     given = y_public if several else (y_public,)
+    if not several and isinstance(y_public, tuple):
+        raise ValueError(
+            "`y_public` is a tuple and `X_public` is not: pass both as tuples, one array a set."
+        )
     if not isinstance(given, tuple) or len(given) != len(sets):
         raise ValueError(
             f"`y_public` must be a tuple of {len(sets)} arrays, one for each set of `X_public`,"
