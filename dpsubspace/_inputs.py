@@ -169,7 +169,7 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
             "`X_public` is as long as `X`: cross-validation and bagging slice such an argument"
             " together with `X`. Pass a tuple, X_public=(X_public,), which is never sliced.",
             PublicDataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return tuple(sets)
 
