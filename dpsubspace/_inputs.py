@@ -138,7 +138,9 @@ def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndar
     return _plain(X), y
 
 
-def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+def check_public_rows(
+    estimator: Any, X: Any, X_public: Any, *, stacklevel: int = 4
+) -> tuple[np.ndarray, ...]:
     """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
 
     Parameters
@@ -149,6 +151,8 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
         Private rows; only their number, width and dtype are looked at.
     X_public : None, array-like or tuple of array-like
         One set of public rows, or several.
+    stacklevel : int, default=4
+        Frame to warn from.
     """
     if X_public is None:
         return ()
@@ -169,7 +173,7 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
             "`X_public` is as long as `X`: cross-validation and bagging slice such an argument"
             " together with `X`. Pass a tuple, X_public=(X_public,), which is never sliced.",
             PublicDataWarning,
-            stacklevel=5,
+            stacklevel=stacklevel,
         )
     return tuple(sets)
 
