@@ -43,7 +43,7 @@ from dpsubspace._noise import as_noise
 from dpsubspace._regressor import LinearRegressor
 from dpsubspace._scaling import Shift
 from dpsubspace._steps import FlatStep, GEPStep, MirrorStep
-from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace, group_sizes
+from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace, group_sizes, signed
 from dpsubspace._training import Step, TrainingPlan, train
 from dpsubspace.exceptions import PublicDataWarning
 
@@ -261,6 +261,7 @@ class _GradientEmbedding(LinearModel):
             return None
         xp, n_public = namespace(formed), formed.shape[0]
         _, values, vectors = xp.linalg.svd(formed, full_matrices=False)
+        vectors = signed(vectors)
         n_clear = int(xp.sum(values > 1e-6 * values[0]))
         if self.n_components != "auto":
             return vectors[: min(n_clear, int(self.n_components)), :]
