@@ -98,6 +98,13 @@ class _GradientEmbedding(LinearModel):
                 PublicDataWarning,
                 stacklevel=5,
             )
+        elif self.n_components != "auto" and self.n_components > len(public.X):
+            warnings.warn(
+                f"`n_components`={self.n_components} is more than the {len(public.X)} public rows,"
+                " which span no more directions than they are: fewer are used. Pass more rows.",
+                PublicDataWarning,
+                stacklevel=5,
+            )
         needing = {
             "init='public'": self.init == "public",
             "mirror=True": self.mirror,
@@ -543,6 +550,15 @@ class _GradientEmbedding(LinearModel):
 
     def _check_module(self) -> None:
         """ValueError where a parameter does not go with a module."""
+        if not hasattr(self.module, "named_parameters"):
+            raise ValueError(
+                f"`module` must be a torch.nn.Module or None, got {type(self.module).__name__}."
+            )
+        if self.epsilon == math.inf and self.learning_rate == "auto":
+            raise ValueError(
+                "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf adds"
+                " none: give `learning_rate`, and `n_iter`."
+            )
         if self.directions == "features":
             raise ValueError("directions='features' is for linear models: use 'gradients'.")
         if self.init == "public":

@@ -18,6 +18,7 @@ from dpsubspace._array import Array, namespace, to_numpy
 from dpsubspace._features import Features
 from dpsubspace._gradients import GradientSource, LinearSource
 from dpsubspace._losses import Loss
+from dpsubspace._subspace import signed
 
 __all__ = [
     "Directions",
@@ -77,7 +78,7 @@ def principal_directions(rows: Features, features: Features) -> Directions:
             formed = xp.concat([formed, constant], axis=1)
     m, width = formed.shape
     values, vectors = xp.linalg.svd(formed, full_matrices=False)[1:]
-    energies = to_numpy(values) ** 2 / m
+    energies, vectors = to_numpy(values) ** 2 / m, signed(vectors)
     clear = energies > 1e-10 * max(float(energies[0]), 1e-300)
     energies, vectors = energies[clear], vectors[: int(clear.sum()), :]
     outside = 0.0

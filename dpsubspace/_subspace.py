@@ -19,7 +19,14 @@ from scipy.linalg import solve_triangular
 from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product
 from dpsubspace._gradients import DenseGradients, OuterGradients, PerExampleGradients
 
-__all__ = ["AnchorSubspace", "FeatureSubspace", "Subspace", "anchor_subspace", "group_sizes"]
+__all__ = [
+    "AnchorSubspace",
+    "FeatureSubspace",
+    "Subspace",
+    "anchor_subspace",
+    "group_sizes",
+    "signed",
+]
 
 # Directions with less than this share of the top one's energy are rounding more than gradient.
 _FAINT = 1e-8
@@ -383,7 +390,8 @@ def _formed(anchors: PerExampleGradients, count: int) -> DenseGradients:
     rows = xp.where(sound[:, None], rows, xp.zeros_like(rows))
     values, vectors = xp.linalg.eigh(rows.T @ rows)
     n_clear = _n_clear(xp.flip(values)[:count])
-    return DenseGradients(xp.flip(vectors, axis=1)[:, :n_clear].T, tuple(anchors.shape[1:]))
+    directions = signed(xp.flip(vectors, axis=1)[:, :n_clear].T)
+    return DenseGradients(directions, tuple(anchors.shape[1:]))
 
 
 def _exact(gram: Array, count: int) -> Array:
@@ -430,7 +438,14 @@ def _solved(lower: Array, values: Array) -> Array:
 def _normalised(values: Array, vectors: Array) -> Array:
     """Weights of unit length from values, largest first, and vectors in columns."""
     n_clear = _n_clear(values)
-    return (vectors[:, :n_clear] / namespace(values).sqrt(values[:n_clear])[None, :]).T
+    return signed((vectors[:, :n_clear] / namespace(values).sqrt(values[:n_clear])[None, :]).T)
+
+
+def signed(directions: Array) -> Array:
+    """Directions in rows, of which rounding no longer decides the sign (and so the noise)."""
+    xp = namespace(directions)
+    negative = xp.sum(directions**3, axis=1) < 0
+    return xp.where(negative[:, None], -directions, directions)
 
 
 def _n_clear(values: Array) -> int:
