@@ -40,8 +40,7 @@ from dpsubspace._modules import ModuleSource, module_scores, parameter_groups
 from dpsubspace._moments import noisy_mean, noisy_shares
 from dpsubspace._public import (
     Directions,
-    fitted,
-    held_out,
+    Labelled,
     mean_gradient,
     missed,
     principal_directions,
@@ -84,6 +83,8 @@ class _GradientEmbedding(LinearModel):
     module: Any
     input_shape: tuple[int, ...] | None
     groups: Any
+
+    module_: Any  # the trained copy of it
 
     # Public rows ----------------------------------------------------------------------------
 
@@ -260,29 +261,34 @@ class _GradientEmbedding(LinearModel):
         features, source, start = linear.features, linear.source, linear.start
         assert features is not None
         unshifted = features.shifted(None).of(as_like(public.X, features.lengths))
-        rows, targets = unshifted.shifted(features.shift), None
-        if public.targets is not None:
-            targets = as_like(self._public_targets(public.targets, bounded), bounded.targets)
-        anchors = LinearSource(source.loss, rows, targets)
+        rows = unshifted.shifted(features.shift)
         formed = rows.at(slice(0, rows.n_samples)).formed()
-        principal = principal_directions(unshifted, features)
+        anchors, labelled = LinearSource(source.loss, rows, None, public=formed), None
+        if public.targets is not None:
+            targets = self._public_targets(public.targets, bounded)
+            anchors = anchors.relabelled(as_like(targets, bounded.targets))
+            if self.init != "zero":
+                labelled = Labelled(source.loss, to_numpy(formed), targets, n_outputs)
+                start = as_like(labelled.fitted(), start)
         multiplier = releases.budget.multiplier
         noise = multiplier * self._clip_norm(features.bound) / features.n_samples
         clear = _auto.clear_energy(n_outputs, noise)
+        principal = principal_directions(unshifted, features)
         directions = self._kept(principal, clear)
-        if targets is not None and self.init != "zero":
-            labelled = (source.loss, to_numpy(formed), to_numpy(targets), n_outputs)
-            start = as_like(fitted(*labelled), start)
-        source = source.beside(None if directions is None else directions.vectors)
-        shares = self._checked(source, directions, start, targets, releases)
+        knowing = source if directions is None else source.beside(directions.vectors)
+        shares = self._checked(knowing, directions, start, labelled, releases)
         if directions is not None and "missed" in shares:
-            off = features.width - directions.vectors.shape[0]
-            if shares["missed"] * features.bound**2 > off * clear:
+            n_off = features.width - len(directions.energies)
+            if shares["missed"] * features.bound**2 > n_off * clear:
                 directions = None
-        if "right" in shares:
-            expected = held_out(*labelled, self._right(to_numpy(targets)))
-            if shares["right"] < (self._chance(targets) + expected) / 2:
+        if labelled is not None and "right" in shares:
+            expected = labelled.held_out(self._right(labelled.targets))
+            if shares["right"] < (self._chance(labelled.targets) + expected) / 2:
                 start = linear.start
+        if self._kind == "gradients":
+            knowing = source.beside(formed)
+        elif directions is None:
+            knowing = source
         way_left = 1.0
         if start is not linear.start:
             way_left = _auto.way_left(
@@ -294,12 +300,8 @@ class _GradientEmbedding(LinearModel):
                 multiplier=multiplier,
             )
         vectors = None if directions is None else directions.vectors
-        if self._kind == "gradients":
-            anchors, source = anchors.beside(formed), source.beside(formed)
-        elif directions is None:
-            source = linear.source
         return Problem(
-            source, start, linear.penalised, features, anchors, vectors, way_left, n_outputs
+            knowing, start, linear.penalised, features, anchors, vectors, way_left, n_outputs
         )
 
     def _kept(self, principal: Directions, clear: float) -> Directions | None:
@@ -307,7 +309,7 @@ class _GradientEmbedding(LinearModel):
         if self._kind == "gradients" or self.n_components == 0:
             return None
         if self.n_components != "auto":
-            return principal.first(int(self.n_components))
+            return principal.first(check_integer("n_components", self.n_components, low=1))
         if principal.outside > clear:
             return None
         kept = principal.first(_auto.n_worth(principal.energies, clear))
@@ -318,7 +320,7 @@ class _GradientEmbedding(LinearModel):
         source: LinearSource,
         directions: Directions | None,
         start: Array,
-        targets: Array | None,
+        labelled: Labelled | None,
         releases: Releases,
     ) -> dict[str, float]:
         """Release how much of the private rows is off the directions, and how many `start` fits.
@@ -329,13 +331,13 @@ class _GradientEmbedding(LinearModel):
         alone, given public rows and the released mean. Both are released as one vector
         (:func:`~dpsubspace._moments.noisy_shares`) and decide what is trained: postprocessing.
         """
-        sizes = Sizes(None, n_public=1, labelled=targets is not None)
+        sizes = Sizes(None, n_public=1, labelled=labelled is not None)
         columns: dict[str, Array] = {}
         if self._guarded(sizes):
             zeros = namespace(source.features.lengths).zeros_like(source.features.lengths)
             columns["missed"] = zeros if directions is None else missed(source)
-        if self._gated(sizes):
-            columns["right"] = rightly(source, start, self._right(targets))
+        if labelled is not None and self._gated(sizes):
+            columns["right"] = rightly(source, start, self._right(labelled.targets))
         if not columns:
             return {}
         values = list(columns.values())

@@ -32,7 +32,7 @@ from dpsubspace import (
     _auto,
 )
 from dpsubspace._features import Features
-from dpsubspace._gep import _mean_gradient
+from dpsubspace._public import mean_gradient
 from dpsubspace._gradients import LinearSource
 from dpsubspace._losses import LogLoss
 from dpsubspace._privacy import epsilon_of, sampled_gaussian
@@ -345,7 +345,7 @@ def test_the_public_gradient_is_the_mean_over_all_chunks(rng):
     source = LinearSource(LogLoss(), Features(X, PLAIN, 128), y)
     assert len(source.chunks(None)) == 3
     expected = X.T @ LogLoss().residual(y, X @ weights) / 300
-    np.testing.assert_allclose(_mean_gradient(source, weights), expected)
+    np.testing.assert_allclose(mean_gradient(source, weights), expected)
 
 
 @noisy
