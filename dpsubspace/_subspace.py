@@ -18,7 +18,14 @@ import numpy as np
 from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product
 from dpsubspace._gradients import DenseGradients, OuterGradients, PerExampleGradients
 
-__all__ = ["AnchorSubspace", "FeatureSubspace", "Subspace", "anchor_subspace", "group_sizes", "signed"]
+__all__ = [
+    "AnchorSubspace",
+    "FeatureSubspace",
+    "Subspace",
+    "anchor_subspace",
+    "group_sizes",
+    "signed",
+]
 
 # Directions with less than this share of the top one's energy are rounding more than gradient.
 _FAINT = 1e-8
