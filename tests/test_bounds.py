@@ -526,7 +526,10 @@ def test_the_neighbour_test_would_notice_a_bound_on_parts_that_is_too_small(monk
     for row in (np.linalg.svd(public_rows(5)[0])[2][0], OUTSIDE):
         X[0] = row
         here, there = replay(monkeypatch, InformedClassifier, X, y, "zero_out", "", **options)
-        moved = [move(one, other) / one.norm_bound for (one, *_), (other, *_) in zip(here, there, strict=True)]
+        moved = [
+            move(one, other) / one.norm_bound
+            for (one, *_), (other, *_) in zip(here, there, strict=True)
+        ]
         tight.append(np.array(moved) > 0.98)
     np.testing.assert_array_equal(tight, [[True, False] * 2, [False, True] * 2])
 
@@ -593,9 +596,7 @@ def outer_space(kind, features):
     mean=st.one_of(st.none(), hnp.arrays(np.float64, 3, elements=st.floats(-3, 3))),
 )
 @settings(max_examples=25, deadline=None)
-def test_parts_of_outer_products_move_within_their_bounds(
-    dtype, kind, options, X, R, copied, mean
-):
+def test_parts_of_outer_products_move_within_their_bounds(dtype, kind, options, X, R, copied, mean):
     with np.errstate(all="ignore"):
         X, R = X.astype(dtype), R.astype(dtype)
         X[~np.isfinite(X)] = 1.0
@@ -617,7 +618,9 @@ def test_parts_of_outer_products_move_within_their_bounds(
 
 
 @pytest.mark.parametrize("options", STEPS, ids=str)
-@pytest.mark.parametrize("groups", [((None,), (3,)), ((slice(0, 5), slice(5, 14)), (2, 3))], ids=str)
+@pytest.mark.parametrize(
+    "groups", [((None,), (3,)), ((slice(0, 5), slice(5, 14)), (2, 3))], ids=str
+)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @given(
     rows=hnp.arrays(np.float64, (5, 14), elements=hostile),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, INFORMED, blobs, public_rows
+from helpers import ESTIMATORS, INFORMED, blobs
 from scipy import sparse
 
 from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier

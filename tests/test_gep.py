@@ -2,7 +2,6 @@
 
 import copy
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from helpers import (
     INFORMED,
     PLAIN,
     RELATIONS,
-    InformedClassifier,
     blobs,
     formed,
     mapped,
@@ -31,7 +29,6 @@ from dpsubspace import (
     DPSGDRegressor,
     GEPClassifier,
     GEPRegressor,
-    PrivacyWarning,
     PublicDataWarning,
     _auto,
 )
@@ -39,7 +36,7 @@ from dpsubspace._features import Features
 from dpsubspace._gep import _mean_gradient
 from dpsubspace._gradients import LinearSource
 from dpsubspace._losses import LogLoss
-from dpsubspace._privacy import calibrate, epsilon_of, sampled_gaussian
+from dpsubspace._privacy import epsilon_of, sampled_gaussian
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._steps import MirrorStep
 
@@ -135,7 +132,9 @@ def test_without_residuals_weights_stay_in_the_span_of_public_directions(Estimat
     if Estimator is GEPRegressor:
         options |= {"data_norm": 8.0, "target_bounds": (0, 2)}
     features = Estimator(n_components=2, **options).fit(X, y, X_public=P)
-    rows = mapped(P, norm="l2") if is_classifier(features) else mapped(P, norm="ball", data_norm=8.0)
+    rows = (
+        mapped(P, norm="l2") if is_classifier(features) else mapped(P, norm="ball", data_norm=8.0)
+    )
     V = np.linalg.svd(rows)[2][:2]
     coef = np.atleast_2d(features.coef_)
     assert np.abs(coef).max() > 0.1
@@ -390,7 +389,11 @@ BAD_PUBLIC = [
 BAD_LABELS = [
     (GEPClassifier, {"X_public": P, "y_public": Q + 1}, r"`y_public`.*\[.*3.*\].*`classes`"),
     (GEPClassifier, {"X_public": P, "y_public": Q.astype(str)}, "`y_public` has labels that"),
-    (GEPRegressor, {"X_public": P, "y_public": np.eye(60)[:, :2]}, "2 targets a row, but `y` has 1"),
+    (
+        GEPRegressor,
+        {"X_public": P, "y_public": np.eye(60)[:, :2]},
+        "2 targets a row, but `y` has 1",
+    ),
     (GEPRegressor, {"X_public": P, "y_public": Q * np.nan}, "`y_public`.*NaN"),
     (GEPRegressor, {"X_public": P, "y_public": ["a"] * 60}, "`y_public`: "),
 ]
@@ -486,7 +489,9 @@ def test_more_components_than_public_rows_warn_and_all_are_used(Estimator, direc
     X, y = blobs(n=400)
     options = {"directions": directions, "epsilon": 9.0, "random_state": 0}
     model = Estimator(n_components=4, **options)
-    with pytest.warns(PublicDataWarning, match="`n_components`=4 .* 3 public rows.*fewer") as caught:
+    with pytest.warns(
+        PublicDataWarning, match="`n_components`=4 .* 3 public rows.*fewer"
+    ) as caught:
         more = model.fit(X, y, X_public=(P[:3],)).coef_
     assert {w.filename for w in caught} == {__file__}
     np.testing.assert_array_equal(

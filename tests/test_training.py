@@ -98,7 +98,9 @@ def noise_of_parts(monkeypatch, relation, factor, **options):
             bound = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
             if "batch_size" in options and step[0] is not mean:
                 bound = max(bound, total.norm_bound)
-            noise[i if step[0] is mean else 1 + i].append((out - total.value).ravel() / bound / used)
+            noise[i if step[0] is mean else 1 + i].append(
+                (out - total.value).ravel() / bound / used
+            )
     return [np.concatenate(part) for part in noise]
 
 
