@@ -101,7 +101,7 @@ class WithCanaries(InformedClassifier):
 @pytest.mark.parametrize(
     "options",
     [
-        {"directions": "features", "residual": True, "n_components": 150},
+        {"directions": "features", "residual": True, "n_components": 160},
         {"directions": "gradients", "n_components": 150, "n_iter": 20},
         {"directions": "gradients", "n_components": 150, "n_iter": 20, "clipping": "joint"},
     ],
