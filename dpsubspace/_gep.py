@@ -556,6 +556,7 @@ class _GradientEmbedding(LinearModel):
             raise ValueError(
                 f"`module` must be a torch.nn.Module or None, got {type(self.module).__name__}."
             )
+        parameter_groups(self.module, self.groups)  # raises what it has to
         if self.epsilon == math.inf and self.learning_rate == "auto":
             raise ValueError(
                 "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf adds"
