@@ -177,9 +177,9 @@ class OuterGradients:
             return rows @ anchors.rows.T, (rows.shape[1] + 8) * EPS
         xp, c = namespace(self.residuals), self.residuals.shape[1]
         assert self.products is not None, "a source that knows the public rows"
-        ours, theirs = (xp.astype(r, xp.float64) for r in (self.residuals, anchors.residuals))
-        products = ours @ theirs.T
-        products *= self.products
+        products = self.products * (
+            xp.astype(self.residuals, xp.float64) @ xp.astype(anchors.residuals, xp.float64).T
+        )
         return products, (self.features.width + c + 8) * EPS
 
     def dot(self, gradient: Array) -> Array:
