@@ -78,6 +78,7 @@ class _GradientEmbedding(LinearModel):
     power_iterations: int | None
     center: bool
     mean_share: float | str
+    checks_share: float | str
     init: str
     mirror: bool
     module: Any
@@ -185,16 +186,21 @@ class _GradientEmbedding(LinearModel):
                 share = float(self.mean_share)
             before |= {"mean": (share, 1)} if share else {}
         if self._guarded(sizes) or self._gated(sizes):
-            before["checks"] = (_auto.CHECK_SHARE, 1)
+            before["checks"] = (self._checks_share(), 1)
         return before
+
+    def _checks_share(self) -> float:
+        return _auto.CHECK_SHARE if self.checks_share == "auto" else float(self.checks_share)
 
     def _guarded(self, sizes: Sizes) -> bool:
         """Whether private rows are asked how much of them public directions miss."""
-        return sizes.n_public > 0 and self._kind == "features" and self.n_components == "auto"
+        asked = self._kind == "features" and self.n_components == "auto"
+        return asked and sizes.n_public > 0 and self._checks_share() > 0
 
     def _gated(self, sizes: Sizes) -> bool:
         """Whether private rows are asked how well a fit to public labels does."""
-        return sizes.labelled and self.init == "auto" and self.module is None
+        asked = self.init == "auto" and self.module is None
+        return asked and sizes.labelled and self._checks_share() > 0
 
     def _prepared(
         self, features: Features, releases: Releases, public: PublicRows | None
@@ -540,6 +546,7 @@ class _GradientEmbedding(LinearModel):
             check_integer("power_iterations", self.power_iterations, low=1)
         check_bool("center", self.center)
         check_auto("mean_share", self.mean_share, low=0, high=1, include_low=True)
+        check_auto("checks_share", self.checks_share, low=0, high=1, include_low=True)
         check_choice("init", self.init, ("auto", "zero", "public"))
         check_bool("mirror", self.mirror)
         if self.module is not None:
@@ -637,6 +644,10 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         Share in [0, 1) of the budget (of mu^2) for the mean of the private rows, which is
         combined with that of the public ones, each weighted by what it is worth. 0 takes the
         public mean as it is; "auto" is 0.05, and 0.1 without public rows.
+    checks_share : float or "auto", default="auto"
+        Share in [0, 1) of the budget (of mu^2) for asking the private rows what public
+        ones are good for, where `n_components` or `init` is "auto". 0 takes it on trust; "auto"
+        is 0.05.
     init : {"auto", "zero", "public"}, default="auto"
         Where a linear model starts: from zero, or from a fit to the labelled public rows,
         which shortens the way that is left. "auto" is "public" where `y_public` is given and
@@ -744,11 +755,11 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
     Notes
     -----
     Released: the mean of the mapped rows (unless ``mean_share=0``), as by
-    :class:`DPSGDFClassifier`; with a twentieth of the budget, where ``n_components="auto"``
-    or ``init="auto"`` ask for it, up to two means of numbers in [0, 1], of sensitivity sqrt(2)
-    together as sums: how much of a row is off the directions, and whether the public fit
-    is right about it (more often than half-way from chance to what it gets right of held-out
-    public rows, or it is not used); then at every step the sum of clipped embeddings and that of
+    :class:`DPSGDFClassifier`; where ``n_components="auto"`` or
+    ``init="auto"`` ask for it, with `checks_share` up to two means of numbers in [0, 1], of
+    sensitivity sqrt(2) together as sums: how much of a row is off the directions, and whether
+    the public fit is right about it (more often than half-way from chance to what it gets right
+    of held-out public rows, or it is not used); then at every step the sum of clipped embeddings and that of
     clipped residuals, of L2 sensitivity C and R (``"zero_out"``) or twice that
     (``"replace_one"``), with C = `clip_norm` and R = `residual_norm`; or with joint clipping both
     as one vector in units of their bounds. Event: the two sums of a step are *one* Gaussian
@@ -815,6 +826,7 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         power_iterations: int | None = 1,
         center: bool = True,
         mean_share: float | str = "auto",
+        checks_share: float | str = "auto",
         init: str = "auto",
         mirror: bool = False,
         module: Any = None,
@@ -872,6 +884,7 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         self.power_iterations = power_iterations
         self.center = center
         self.mean_share = mean_share
+        self.checks_share = checks_share
         self.init = init
         self.mirror = mirror
         self.module = module
@@ -997,6 +1010,10 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         Share in [0, 1) of the budget (of mu^2) for the mean of the private rows, which is
         combined with that of the public ones, each weighted by what it is worth. 0 takes the
         public mean as it is; "auto" is 0.05, and 0.1 without public rows.
+    checks_share : float or "auto", default="auto"
+        Share in [0, 1) of the budget (of mu^2) for asking the private rows what public
+        ones are good for, where `n_components` or `init` is "auto". 0 takes it on trust; "auto"
+        is 0.05.
     init : {"auto", "zero", "public"}, default="auto"
         Where a linear model starts: from zero, or from a fit to the labelled public rows,
         which shortens the way that is left. "auto" is "public" where `y_public` is given and
@@ -1145,6 +1162,7 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         power_iterations: int | None = 1,
         center: bool = True,
         mean_share: float | str = "auto",
+        checks_share: float | str = "auto",
         init: str = "auto",
         mirror: bool = False,
         module: Any = None,
@@ -1200,6 +1218,7 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         self.power_iterations = power_iterations
         self.center = center
         self.mean_share = mean_share
+        self.checks_share = checks_share
         self.init = init
         self.mirror = mirror
         self.module = module
