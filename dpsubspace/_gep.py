@@ -48,7 +48,7 @@ from dpsubspace._public import (
     rightly,
 )
 from dpsubspace._regressor import LinearRegressor
-from dpsubspace._scaling import Shift
+from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._steps import FlatStep, GEPStep, MirrorStep
 from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace, group_sizes
 from dpsubspace._training import Step
@@ -256,8 +256,10 @@ class _GradientEmbedding(LinearModel):
         rows, targets = unshifted.shifted(features.shift), None
         if public.targets is not None:
             targets = as_like(self._public_targets(public.targets, bounded), bounded.targets)
-        anchors = LinearSource(source.loss, rows, targets)
         formed = rows.at(slice(0, rows.n_samples)).formed()
+        # Anchors are these numbers themselves: less a mean that they nearly equal, rows would
+        # be other numbers in every product, by more than the subspace counts for rounding.
+        anchors = LinearSource(source.loss, Features(formed, RowMap(norm=None)), targets)
         principal = principal_directions(unshifted, features)
         multiplier = releases.budget.multiplier
         noise = multiplier * self._clip_norm(features.bound) / features.n_samples
