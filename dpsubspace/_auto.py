@@ -52,6 +52,10 @@ __all__ = [
     "LARGEST",
     "MEAN_SHARE",
     "MODULE_CLIP",
+    "MODULE_LARGEST",
+    "MODULE_RATIO",
+    "MODULE_SHARE",
+    "MODULE_WALK",
     "MOMENTUM",
     "PUBLIC_FIT",
     "PUBLIC_MEAN_SHARE",
@@ -88,8 +92,11 @@ WORTH, LEAST_ENERGY = 6.7, 0.6
 # over that on embeddings.
 ANCHOR_DIRECTIONS, EMBEDDING_SHARE, RESIDUAL_RATIO = 200, 0.8, 0.2
 
-# Clip norm of a module's gradients.
-MODULE_CLIP = 1.0
+# The same for modules, whose gradients lie less in the span of those of public rows.
+MODULE_SHARE, MODULE_RATIO = 0.5, 0.5
+
+# Clip norm of a module's gradients, its walk over that of a linear model, and its largest step.
+MODULE_CLIP, MODULE_WALK, MODULE_LARGEST = 1.0, 0.13, 2.0
 
 # Penalty of a fit to labelled public rows: 1 / (this * their number).
 PUBLIC_FIT = 100.0

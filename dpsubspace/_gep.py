@@ -40,8 +40,7 @@ from dpsubspace._modules import ModuleSource, module_scores, parameter_groups
 from dpsubspace._moments import noisy_mean, noisy_shares
 from dpsubspace._public import (
     Directions,
-    fitted,
-    held_out,
+    Labelled,
     mean_gradient,
     missed,
     principal_directions,
@@ -85,6 +84,8 @@ class _GradientEmbedding(LinearModel):
     input_shape: tuple[int, ...] | None
     groups: Any
 
+    module_: Any  # the trained copy of it
+
     # Public rows ----------------------------------------------------------------------------
 
     def _public(
@@ -95,6 +96,13 @@ class _GradientEmbedding(LinearModel):
             warnings.warn(
                 f"{type(self).__name__} got no public rows and trains without them. Pass"
                 " fit(X, y, X_public=(rows,)); without any, the DPSGD estimators are the same.",
+                PublicDataWarning,
+                stacklevel=5,
+            )
+        elif self.n_components != "auto" and self.n_components > len(public.X):
+            warnings.warn(
+                f"`n_components`={self.n_components} is more than the {len(public.X)} public rows,"
+                " which span no more directions than they are: fewer are used. Pass more rows.",
                 PublicDataWarning,
                 stacklevel=5,
             )
@@ -253,31 +261,37 @@ class _GradientEmbedding(LinearModel):
         features, source, start = linear.features, linear.source, linear.start
         assert features is not None
         unshifted = features.shifted(None).of(as_like(public.X, features.lengths))
-        rows, targets = unshifted.shifted(features.shift), None
-        if public.targets is not None:
-            targets = as_like(self._public_targets(public.targets, bounded), bounded.targets)
+        rows = unshifted.shifted(features.shift)
         formed = rows.at(slice(0, rows.n_samples)).formed()
         # Anchors are these numbers themselves: less a mean that they nearly equal, rows would
         # be other numbers in every product, by more than the subspace counts for rounding.
-        anchors = LinearSource(source.loss, Features(formed, RowMap(norm=None)), targets)
-        principal = principal_directions(unshifted, features)
+        plain = Features(formed, RowMap(norm=None))
+        anchors, labelled = LinearSource(source.loss, plain, None, public=formed), None
+        if public.targets is not None:
+            targets = self._public_targets(public.targets, bounded)
+            anchors = anchors.relabelled(as_like(targets, bounded.targets))
+            if self.init != "zero":
+                labelled = Labelled(source.loss, to_numpy(formed), targets, n_outputs)
+                start = as_like(labelled.fitted(), start)
         multiplier = releases.budget.multiplier
         noise = multiplier * self._clip_norm(features.bound) / features.n_samples
         clear = _auto.clear_energy(n_outputs, noise)
+        principal = principal_directions(unshifted, features)
         directions = self._kept(principal, clear)
-        if targets is not None and self.init != "zero":
-            labelled = (source.loss, to_numpy(formed), to_numpy(targets), n_outputs)
-            start = as_like(fitted(*labelled), start)
-        source = source.beside(None if directions is None else directions.vectors)
-        shares = self._checked(source, directions, start, targets, releases)
+        knowing = source if directions is None else source.beside(directions.vectors)
+        shares = self._checked(knowing, directions, start, labelled, releases)
         if directions is not None and "missed" in shares:
-            off = features.width - directions.vectors.shape[0]
-            if shares["missed"] * features.bound**2 > off * clear:
+            n_off = features.width - len(directions.energies)
+            if shares["missed"] * features.bound**2 > n_off * clear:
                 directions = None
-        if "right" in shares:
-            expected = held_out(*labelled, self._right(to_numpy(targets)))
-            if shares["right"] < (self._chance(targets) + expected) / 2:
+        if labelled is not None and "right" in shares:
+            expected = labelled.held_out(self._right(labelled.targets))
+            if shares["right"] < (self._chance(labelled.targets) + expected) / 2:
                 start = linear.start
+        if self._kind == "gradients":
+            knowing = source.beside(formed)
+        elif directions is None:
+            knowing = source
         way_left = 1.0
         if start is not linear.start:
             way_left = _auto.way_left(
@@ -289,12 +303,8 @@ class _GradientEmbedding(LinearModel):
                 multiplier=multiplier,
             )
         vectors = None if directions is None else directions.vectors
-        if self._kind == "gradients":
-            anchors, source = anchors.beside(formed), source.beside(formed)
-        elif directions is None:
-            source = linear.source
         return Problem(
-            source, start, linear.penalised, features, anchors, vectors, way_left, n_outputs
+            knowing, start, linear.penalised, features, anchors, vectors, way_left, n_outputs
         )
 
     def _kept(self, principal: Directions, clear: float) -> Directions | None:
@@ -302,17 +312,18 @@ class _GradientEmbedding(LinearModel):
         if self._kind == "gradients" or self.n_components == 0:
             return None
         if self.n_components != "auto":
-            return principal.first(int(self.n_components))
+            return principal.first(check_integer("n_components", self.n_components, low=1))
+        if principal.outside > clear:
+            return None
         kept = principal.first(_auto.n_worth(principal.energies, clear))
-        # Where all that public rows tell of are worth it, what they do not tell of is as well.
-        return None if len(kept.energies) == len(principal.energies) else kept
+        return None if kept.are_all else kept
 
     def _checked(
         self,
         source: LinearSource,
         directions: Directions | None,
         start: Array,
-        targets: Array | None,
+        labelled: Labelled | None,
         releases: Releases,
     ) -> dict[str, float]:
         """Release how much of the private rows is off the directions, and how many `start` fits.
@@ -323,13 +334,13 @@ class _GradientEmbedding(LinearModel):
         alone, given public rows and the released mean. Both are released as one vector
         (:func:`~dpsubspace._moments.noisy_shares`) and decide what is trained: postprocessing.
         """
-        sizes = Sizes(None, n_public=1, labelled=targets is not None)
+        sizes = Sizes(None, n_public=1, labelled=labelled is not None)
         columns: dict[str, Array] = {}
         if self._guarded(sizes):
             zeros = namespace(source.features.lengths).zeros_like(source.features.lengths)
             columns["missed"] = zeros if directions is None else missed(source)
-        if self._gated(sizes):
-            columns["right"] = rightly(source, start, self._right(targets))
+        if labelled is not None and self._gated(sizes):
+            columns["right"] = rightly(source, start, self._right(labelled.targets))
         if not columns:
             return {}
         values = list(columns.values())
@@ -480,12 +491,13 @@ class _GradientEmbedding(LinearModel):
     def _embedding_share(self) -> float:
         if self.embedding_share != "auto":
             return float(self.embedding_share)
-        return _auto.EMBEDDING_SHARE
+        return _auto.EMBEDDING_SHARE if self.module is None else _auto.MODULE_SHARE
 
     def _residual_norm(self, clip_norm: float) -> float:
         if self.residual_norm != "auto" and clip_norm < math.inf:
             return float(self.residual_norm)
-        return _auto.RESIDUAL_RATIO * clip_norm
+        ratio = _auto.RESIDUAL_RATIO if self.module is None else _auto.MODULE_RATIO
+        return ratio * clip_norm
 
     def _module_scores(self, X: Any) -> np.ndarray:
         """Scores of rows by the trained module."""
@@ -502,6 +514,14 @@ class _GradientEmbedding(LinearModel):
 
     def _row_bound(self) -> float:
         return super()._row_bound() if self.module is None else math.inf
+
+    def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
+        length = super()._travel(sizes, multiplier, step)
+        return length if self.module is None else _auto.MODULE_WALK * length
+
+    def _largest(self) -> float:
+        largest = super()._largest()
+        return largest if self.module is None else min(largest, _auto.MODULE_LARGEST)
 
     def _clip_norm(self, bound: float) -> float:
         if self.module is not None and self.clip_norm == "auto":
@@ -535,6 +555,16 @@ class _GradientEmbedding(LinearModel):
 
     def _check_module(self) -> None:
         """ValueError where a parameter does not go with a module."""
+        if not hasattr(self.module, "named_parameters"):
+            raise ValueError(
+                f"`module` must be a torch.nn.Module or None, got {type(self.module).__name__}."
+            )
+        parameter_groups(self.module, self.groups)  # raises what it has to
+        if self.epsilon == math.inf and self.learning_rate == "auto":
+            raise ValueError(
+                "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf adds"
+                " none: give `learning_rate`, and `n_iter`."
+            )
         if self.directions == "features":
             raise ValueError("directions='features' is for linear models: use 'gradients'.")
         if self.init == "public":

@@ -462,6 +462,11 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
         rate, shares = self._sample_rate(sizes), self._before(sizes)
         rest = 1 - sum(share for share, _ in shares.values())
+        if rest <= 0:
+            given = " and ".join(f"`{name}_share`={share:g}" for name, (share, _) in shares.items())
+            raise ValueError(
+                f"{given} leave nothing of the budget for training: use less than 1 in all."
+            )
         if self.epsilon == math.inf:
             nothing = dict.fromkeys(shares, 0.0)
             return Budget(self._n_iter(sizes, 1.0, 0.0), 1.0, nothing, 0.0, non_private())

@@ -18,11 +18,11 @@ from dpsubspace._array import Array, namespace, to_numpy
 from dpsubspace._features import Features
 from dpsubspace._gradients import GradientSource, LinearSource
 from dpsubspace._losses import Loss
+from dpsubspace._subspace import signed
 
 __all__ = [
     "Directions",
-    "fitted",
-    "held_out",
+    "Labelled",
     "mean_gradient",
     "missed",
     "principal_directions",
@@ -32,14 +32,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Directions:
-    """Orthonormal directions (q, width) of features and the public energy along each."""
+    """Orthonormal directions (q, width) of features and the public energy along each.
+
+    `outside` is what public rows let expect of any direction off their span.
+    """
 
     vectors: Array
     energies: np.ndarray
+    outside: float
 
     def first(self, count: int) -> Directions:
         """Those with most energy."""
-        return Directions(self.vectors[:count, :], self.energies[:count])
+        return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
 
     @property
     def are_all(self) -> bool:
@@ -73,57 +77,67 @@ def principal_directions(rows: Features, features: Features) -> Directions:
             formed = xp.concat([formed, constant], axis=1)
     m, width = formed.shape
     values, vectors = xp.linalg.svd(formed, full_matrices=False)[1:]
-    energies = to_numpy(values) ** 2 / m
+    energies, vectors = to_numpy(values) ** 2 / m, signed(vectors)
     clear = energies > 1e-10 * max(float(energies[0]), 1e-300)
     energies, vectors = energies[clear], vectors[: int(clear.sum()), :]
+    outside = 0.0
     if m < width and len(energies) == m:
         gram = to_numpy(formed @ formed.T)
         outside = float(np.mean(1 / np.diag(np.linalg.inv(gram)))) / (width - m + 1)
-        energies = np.maximum(energies, outside)
-    return Directions(vectors, energies)
+    return Directions(vectors, np.maximum(energies, outside), outside)
 
 
-def fitted(loss: Loss, formed: np.ndarray, targets: np.ndarray, n_outputs: int) -> np.ndarray:
-    """Weights (width, c) that fit labelled public features (m, width), lightly penalised."""
-    left, values, right = np.linalg.svd(formed, full_matrices=False)
-    return right.T @ _minimum(loss, left * values, targets, n_outputs)
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled public rows, to fit a linear model to without privacy.
 
+    Parameters
+    ----------
+    loss : Loss
+        Loss of the scores.
+    formed : ndarray of shape (m, width)
+        Features.
+    targets : ndarray of shape (m,) or (m, c)
+        Targets as the loss takes them.
+    n_outputs : int
+        Columns of scores.
+    """
 
-def held_out(
-    loss: Loss,
-    formed: np.ndarray,
-    targets: np.ndarray,
-    n_outputs: int,
-    is_right: Callable[[Array, Array], Array],
-    n_folds: int = 5,
-) -> float:
-    """Share of labelled public rows that fits to the others get right."""
-    left, values, _ = np.linalg.svd(formed, full_matrices=False)
-    rows, fold, hits = left * values, np.arange(len(formed)) % n_folds, 0.0
-    for out in (fold == i for i in range(n_folds)):
-        if 0 < out.sum() < len(out):
-            weights = _minimum(loss, rows[~out], targets[~out], n_outputs)
-            hits += float(np.sum(is_right(rows[out] @ weights, targets[out])))
-    return hits / len(formed)
+    loss: Loss
+    formed: np.ndarray
+    targets: np.ndarray
+    n_outputs: int
 
+    def fitted(self) -> np.ndarray:
+        """Weights (width, c) of least loss, lightly penalised."""
+        left, values, right = np.linalg.svd(self.formed, full_matrices=False)
+        return right.T @ self._minimum(left * values, self.targets)
 
-def _minimum(loss: Loss, rows: np.ndarray, targets: np.ndarray, n_outputs: int) -> np.ndarray:
-    """Weights of least penalised loss, close enough."""
-    m, alpha = len(rows), 1 / (_auto.PUBLIC_FIT * len(rows))
-    shape = (rows.shape[1], n_outputs)
+    def held_out(self, is_right: Callable[[Array, Array], Array], n_folds: int = 5) -> float:
+        """Share of the rows that fits to the others get right."""
+        left, values, _ = np.linalg.svd(self.formed, full_matrices=False)
+        rows, fold, hits = left * values, np.arange(len(left)) % n_folds, 0.0
+        for out in (fold == i for i in range(n_folds)):
+            if 0 < out.sum() < len(out):
+                weights = self._minimum(rows[~out], self.targets[~out])
+                hits += float(np.sum(is_right(rows[out] @ weights, self.targets[out])))
+        return hits / len(rows)
 
-    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        weights = flat.reshape(shape)
-        scores = rows @ weights
-        value = float(np.mean(loss.value(targets, scores))) + alpha / 2 * float(flat @ flat)
-        gradient = rows.T @ loss.residual(targets, scores) / m + alpha * weights
-        return value, gradient.ravel()
+    def _minimum(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Weights of least penalised loss, close enough."""
+        alpha, shape = 1 / (_auto.PUBLIC_FIT * len(rows)), (rows.shape[1], self.n_outputs)
 
-    start = np.zeros(math.prod(shape))
-    found = optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}
-    )
-    return found.x.reshape(shape)
+        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            weights = flat.reshape(shape)
+            scores = rows @ weights
+            value = np.mean(self.loss.value(targets, scores)) + alpha / 2 * (flat @ flat)
+            gradient = rows.T @ self.loss.residual(targets, scores) / len(rows) + alpha * weights
+            return float(value), gradient.ravel()
+
+        options = {"maxiter": 200}
+        start = np.zeros(math.prod(shape))
+        found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        return found.x.reshape(shape)
 
 
 def missed(source: LinearSource) -> Array:
@@ -134,7 +148,9 @@ def missed(source: LinearSource) -> Array:
     features, xp = source.features, namespace(source.features.lengths)
     whole, parts = features.distances() / features.bound, []
     for rows in features.chunks():
-        inside = source.products(rows) / features.bound
+        products = source.products(rows)
+        assert products is not None, "a source that knows the directions"
+        inside = products / features.bound
         parts.append(whole[rows] ** 2 - xp.vecdot(inside, inside))
     return xp.concat(parts)
 
