@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import releases
 
-from dpsubspace import GEPClassifier
+from dpsubspace import GEPClassifier, GEPRegressor
 from dpsubspace._array import to_numpy
 
 
@@ -76,3 +76,36 @@ def test_public_rows_may_be_almost_the_same(monkeypatch, spread):
         )
         for gone in range(3):
             assert largest_move(monkeypatch, model, X, y, P, gone) <= 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("clipping", ["joint", "separate"])
+def test_a_bias_entry_out_of_the_range_of_float32(monkeypatch, clipping):
+    # Weights of its rows are below the least number of float32: the gradient vanishes from
+    # its sum, and without it what is on the directions stays in the residual.
+    rng = np.random.default_rng(0)
+    X, P = rng.normal(size=(60, 3)).astype(np.float32), rng.normal(size=(8, 3)).astype(np.float32)
+    model = GEPRegressor(
+        directions="features",
+        n_components=1,
+        residual=True,
+        residual_norm=1.1e-10,
+        clipping=clipping,
+        center=False,
+        init="zero",
+        intercept_scaling=1e20,
+        data_norm=1e20,
+        target_bounds=(-1, 3),
+        n_iter=1,
+        random_state=0,
+    )
+    assert largest_move(monkeypatch, model, X, rng.normal(size=60), P) <= 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_empty_batch_is_a_batch_like_any(monkeypatch):
+    # With few parameters directions are formed: a batch of no rows must not fail there.
+    rng = np.random.default_rng(0)
+    X, y, P = rng.normal(size=(7, 2)), np.arange(7) % 2, rng.normal(size=(30, 2))
+    model = GEPClassifier(directions="gradients", batch_size=1, n_iter=20, random_state=0)
+    assert largest_move(monkeypatch, model, X, y, P) <= 1
