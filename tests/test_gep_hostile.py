@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from helpers import releases
 
-from dpsubspace import GEPClassifier, GEPRegressor
+from dpsubspace import GEPClassifier, GEPRegressor, PrivacyLedger
 from dpsubspace._array import to_numpy
+from dpsubspace._privacy import epsilon_of
+from dpsubspace.exceptions import PrivacyBudgetError
 
 
 def largest_move(monkeypatch, model, X, y, P, gone=0):
@@ -109,3 +111,18 @@ def test_an_empty_batch_is_a_batch_like_any(monkeypatch):
     X, y, P = rng.normal(size=(7, 2)), np.arange(7) % 2, rng.normal(size=(30, 2))
     model = GEPClassifier(directions="gradients", batch_size=1, n_iter=20, random_state=0)
     assert largest_move(monkeypatch, model, X, y, P) <= 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_ledger_plans_for_what_public_rows_are_asked(monkeypatch):
+    # Checks of public rows come on top where `noise_multiplier` is given.
+    rng = np.random.default_rng(0)
+    X, y, P = rng.normal(size=(500, 5)), np.arange(500) % 2, rng.normal(size=(20, 5))
+    options = {"epsilon": None, "noise_multiplier": 30.0, "center": False, "delta": 1e-5}
+    model = GEPClassifier(n_iter=50, **options)
+    events = model.privacy_event(500), model.privacy_event(500, n_public=20, labelled=True)
+    less, more = (epsilon_of(each, 1e-5, neighboring_relation="zero_out") for each in events)
+    ledger = PrivacyLedger(epsilon=(less + more) / 2, delta=1e-5)
+    with pytest.raises(PrivacyBudgetError):
+        ledger.fit(model, X, y, X_public=(P,), y_public=(np.arange(20) % 2,))
+    assert ledger.epsilon() == 0 and not hasattr(model, "privacy_")
