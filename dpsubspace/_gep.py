@@ -47,7 +47,7 @@ from dpsubspace._public import (
     rightly,
 )
 from dpsubspace._regressor import LinearRegressor
-from dpsubspace._scaling import Shift
+from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._steps import FlatStep, GEPStep, MirrorStep
 from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace, group_sizes
 from dpsubspace._training import Step
@@ -269,7 +269,10 @@ class _GradientEmbedding(LinearModel):
         unshifted = features.shifted(None).of(as_like(public.X, features.lengths))
         rows = unshifted.shifted(features.shift)
         formed = rows.at(slice(0, rows.n_samples)).formed()
-        anchors, labelled = LinearSource(source.loss, rows, None, public=formed), None
+        # Anchors are these numbers themselves: less a mean that they nearly equal, rows would
+        # be other numbers in every product, by more than the subspace counts for rounding.
+        plain = Features(formed, RowMap(norm=None))
+        anchors, labelled = LinearSource(source.loss, plain, None, public=formed), None
         if public.targets is not None:
             targets = self._public_targets(public.targets, bounded)
             anchors = anchors.relabelled(as_like(targets, bounded.targets))

@@ -195,7 +195,8 @@ class OuterGradients:
         xp = namespace(self.residuals)
         features = xp.astype(self.features.wide().formed(), xp.float64)
         residuals = xp.astype(self.residuals, xp.float64)
-        return xp.reshape(features[:, :, None] * residuals[:, None, :], (features.shape[0], -1))
+        k, width, c = self.shape
+        return xp.reshape(features[:, :, None] * residuals[:, None, :], (k, width * c))
 
 
 @dataclass(frozen=True)

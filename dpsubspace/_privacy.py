@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import html
+import inspect
 import math
 import os
 import pickle
@@ -906,7 +907,10 @@ class PrivacyLedger:
         label = label or type(estimator).__name__
         parts = _private_parts(estimator)
         n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
-        plans = [part.privacy_event(n_samples, **_targets(part, y)) for part in parts]
+        plans = [
+            part.privacy_event(n_samples, **_targets(part, y), **_public(part, fit_params))
+            for part in parts
+        ]
         for part, plan in zip(parts, plans, strict=True):
             unit = getattr(part, "privacy_unit", "row")
             if not is_free(plan):  # what releases nothing has no relation and no noise
@@ -1103,6 +1107,14 @@ def _targets(part: Any, y: Any) -> dict[str, int]:
         return {}
     shape = np.shape(y)
     return {"n_outputs": shape[1] if len(shape) == 2 else 1}
+
+
+def _public(part: Any, fit_params: dict[str, Any]) -> dict[str, Any]:
+    """Whether there are public rows and labels, which the cost may depend on."""
+    if "n_public" not in inspect.signature(part.privacy_event).parameters:
+        return {}
+    given = {name.split("__")[-1] for name, value in fit_params.items() if value is not None}
+    return {"n_public": int("X_public" in given), "labelled": "y_public" in given}
 
 
 def _is_private(step: Any) -> bool:

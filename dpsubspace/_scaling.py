@@ -57,7 +57,7 @@ class RowMap:
     def factors(self, X: Array) -> tuple[Array, Array]:
         """Factor of each row and norm of the mapped row, both float64 of shape (n,).
 
-        A row too long for sums in its dtype (a norm above 1e30 in float32, 1e290 in
+        A row too long for sums in its dtype (with its bias entry above 1e30 in float32, 1e290 in
         float64), or one whose factor would leave that range, counts as a row of zeros,
         its bias entry included; so do all rows where the bound itself is below that range.
         """
@@ -76,7 +76,7 @@ class RowMap:
         else:
             factors = xp.ones_like(norms)
         limit = 1e30 if eps_of(X) > 1e-10 else 1e290
-        usable = (factors > 1 / limit) & (factors < limit) & (joint > 0) & (norms < limit)
+        usable = (factors > 1 / limit) & (factors < limit) & (joint > 0) & (joint < limit)
         usable = usable & (self.bound > 1 / limit)  # below, numbers have few digits left
         factors = xp.where(usable, factors, xp.zeros_like(factors))
         lengths = factors * xp.where(usable, joint, xp.zeros_like(joint))

@@ -187,17 +187,23 @@ class _Part:
     weights: Array  # (k, m), float64
     rounding: float  # of one coordinate vector, in units of the norm of its gradient
     margin: float  # |g - B'Bg|^2 <= |g|^2 - |Bg|^2 + margin |g|^2, with Bg as computed
+    sound: Array  # (m,): False for anchors that take no part, of which products may be anything
 
     def embed(self, grads: PerExampleGradients) -> Array:
         own = grads if self.group is None else grads.part(self.group)
-        return own.inner(self.anchors)[0] @ self.weights.T
+        return self._shown(own.inner(self.anchors)[0]) @ self.weights.T
 
     def lift(self, coordinates: Array) -> Array:
         return self.anchors.weighted_sum(self.weights.T @ coordinates)
 
     def coordinates(self, gradient: Array) -> Array:
         own = gradient if self.group is None else gradient[..., self.group]
-        return self.weights @ self.anchors.dot(own)
+        return self.weights @ self._shown(self.anchors.dot(own))
+
+    def _shown(self, products: Array) -> Array:
+        """Products with anchors, zero for those that take no part (0 times inf is NaN)."""
+        xp = namespace(products)
+        return xp.where(self.sound, products, xp.zeros_like(products))
 
 
 @dataclass(frozen=True)
@@ -321,22 +327,27 @@ def _part(
         own = _formed(own, count)
         weights = namespace(own.rows).eye(own.shape[0], dtype=own.rows.dtype)
         gram, error = own.inner(own)
+        xp = namespace(gram)
+        sound = xp.ones_like(xp.linalg.diagonal(gram)) > 0
     else:
         gram, error = own.inner(own)
-        gram = _sound(gram)
+        xp, sound = namespace(gram), _sound(gram)
+        gram = xp.where(sound[:, None] & sound[None, :], gram, xp.zeros_like(gram))
         count = min(count, n_anchors)
         if power is not None:
             start = as_like(rng.standard_normal((n_anchors, count)), gram)
             weights, check = _power(gram, start, power, error)
-            if check is not None:
-                return _Part(group, own, weights, check.rounding, check.margin)
         else:
-            weights = _exact(gram, count)
+            weights, check = _exact(gram, count), None
+        # Exactly zero: what rounding puts there would be multiplied by anchors out of range.
+        weights = xp.where(sound[None, :], weights, xp.zeros_like(weights))
+        if check is not None:
+            return _Part(group, own, weights, check.rounding, check.margin, sound)
     check = _Check.of(gram, weights, error)
-    while check.margin > _MARGIN and weights.shape[0] > 0:
+    while not check.margin <= _MARGIN and weights.shape[0] > 0:
         weights = weights[: weights.shape[0] // 2, :]
         check = _Check.of(gram, weights, error)
-    return _Part(group, own, weights, check.rounding, check.margin)
+    return _Part(group, own, weights, check.rounding, check.margin, sound)
 
 
 @dataclass(frozen=True)
@@ -373,13 +384,12 @@ class _Check:
 
 
 def _sound(gram: Array) -> Array:
-    """`gram` without anchors that are not finite or out of range."""
+    """Which anchors of `gram` are finite and not out of range, (m,)."""
     xp = namespace(gram)
     energies = xp.linalg.diagonal(gram)
     # An anchor that is not finite spoils its products with all others: those stay.
     finite = xp.isfinite(energies) & (energies < 1e200)
-    sound = finite & xp.isfinite(xp.sum(xp.where(finite[:, None], gram * 0.0, 0.0), axis=0))
-    return xp.where(sound[:, None] & sound[None, :], gram, xp.zeros_like(gram))
+    return finite & xp.isfinite(xp.sum(xp.where(finite[:, None], gram * 0.0, 0.0), axis=0))
 
 
 def _formed(anchors: PerExampleGradients, count: int) -> DenseGradients:
