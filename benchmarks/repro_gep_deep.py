@@ -1,8 +1,8 @@
 """Gradient embedding perturbation of a small convolutional network on MNIST.
 
-Yu, Zhang, Chen, Liu (2021), Table 1, train 60,000 rows for 50 to 200 epochs. Here it is 10,000
-rows, 50 Poisson batches of about 500, 11,274 weights (two convolutions, one
-linear layer, tanh) and 200 public images with random labels. Sections:
+Yu, Zhang, Chen, Liu (2021), Table 1, train 60,000 rows in 3,000 to 12,000 steps. Here it is
+10,000 rows in 50 Poisson batches of about 500, a network of 11,274 weights (two convolutions,
+one linear layer, tanh) and 200 public images with random labels. Sections:
 
 - ``defaults``: every method with the defaults of GEPClassifier; batches and steps are set.
 - ``paper``: the settings of the paper for every method: learning rate 0.1, momentum 0.9, clip
@@ -10,9 +10,9 @@ linear layer, tanh) and 200 public images with random labels. Sections:
 - ``fine-tuning``: the network is first trained, without privacy, to tell the 20 classes of two
   other sets of images (Kuzushiji-MNIST, notMNIST). It gets a new last layer; then that
   layer, that and all biases, or all weights are trained with privacy.
-- ``search``: learning rates of half and twice the default, one seed, on other rows to train
-  (20,000 to 30,000) and scored on rows 50,000 to 54,000: what was looked at when the defaults
-  were set. Neither the test set nor the rows of the other sections are used.
+- ``search``, only if it is named: half and twice the default learning rate, one seed. It trains
+  on rows 20,000 to 30,000 and scores on rows 50,000 to 54,000, as was done when the defaults
+  were set: neither the test set nor the rows of the other sections took part in that.
 
 Public images are the middles of grey CIFAR-10 images, which have another origin as the
 ImageNet ones of the paper have, or MNIST rows 45,000 to 45,200, which are like the private
@@ -39,12 +39,8 @@ from dpsubspace import GEPClassifier, PrivacyWarning, PublicDataWarning
 
 N, N_QUICK, STEPS, BATCH, N_PUBLIC = 10_000, 1_000, 50, 500, 200
 
-# Accuracy in the paper at epsilon 2 and 8; it has none below.
-PAPER = {
-    "DP-SGD": {2.0: 0.947, 8.0: 0.972},
-    "B-GEP cifar10": {2.0: 0.931, 8.0: 0.959},
-    "GEP cifar10": {2.0: 0.963, 8.0: 0.984},
-}
+# Accuracy in the paper at epsilon 2, with 60,000 rows.
+PAPER = {"DP-SGD": 0.947, "B-GEP cifar10": 0.931, "GEP cifar10": 0.963}
 
 # Public images, and whether residuals are released.
 METHODS = {
@@ -131,7 +127,7 @@ def to_tune(seed, quick, trained):
 
 
 def fitted(args, seed, epsilon, *, public=None, module=None, search=False, **options):
-    """Accuracy, seconds of processor time and fitted model."""
+    """Accuracy, seconds of processor time with those of scoring, and fitted model."""
     X, y, X_test, y_test = split(args.quick, search)
     rows = None if public is None else (public_rows(public),)
     model = GEPClassifier(
@@ -160,7 +156,7 @@ def repeated(args, section, method, epsilon, modules=lambda seed: None, **option
         "epsilon": epsilon,
         "accuracy": round(float(np.mean(scores)), 4),
         "std": round(float(np.std(scores, ddof=1)), 4) if len(scores) > 1 else None,
-        "paper": PAPER.get(method, {}).get(epsilon),
+        "paper": PAPER.get(method) if epsilon == 2 and section == "defaults" else None,
         "learning_rate": float(f"{runs[0][2].learning_rate_:.3g}"),
         "cpu_s_per_step": round(float(np.median(seconds)) / runs[0][2].n_iter_, 3),
         "seeds": len(scores),
@@ -171,7 +167,7 @@ def repeated(args, section, method, epsilon, modules=lambda seed: None, **option
 
 
 def default_rows(args):
-    for epsilon in (0.5, 2.0, 0.1, 8.0):
+    for epsilon in (0.1, 0.5, 2.0):
         for method, options in METHODS.items():
             yield repeated(args, "defaults", method, epsilon, **options)
 
@@ -224,13 +220,15 @@ SECTIONS = {
 def main():
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
+    parser.add_argument(
+        "sections", nargs="*", metavar="section", help="all but search, if none is named"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
     parser.add_argument("--seed", type=int, help="this seed only")
     parser.add_argument("--quick", action="store_true", help="1,000 rows, 3 steps: does it run?")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    args.sections = args.sections or list(SECTIONS)
+    args.sections = args.sections or [name for name in SECTIONS if name != "search"]
     if unknown := set(args.sections) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     args.seeds = [args.seed] if args.seed is not None else list(range(args.seeds))

@@ -411,6 +411,11 @@ class _GradientEmbedding(LinearModel):
         """ValueError where a parameter does not go with a module."""
         if self.directions == "features":
             raise ValueError("directions='features' is for linear models: use 'gradients'.")
+        if self.epsilon == math.inf and self.learning_rate == "auto":
+            raise ValueError(
+                "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf has"
+                " none: set `learning_rate`, for example 0.05."
+            )
         if self.init == "public":
             raise ValueError(
                 "init='public' is for linear models. A module starts from its own parameters:"
