@@ -1,6 +1,6 @@
 """One training run in a process of its own: its CPU seconds and its memory, as a line of JSON.
 
-`bench_linear.py` and `bench_dppca.py` start this, if need be with the interpreter of another
+Benchmarks of this folder start this, if need be with the interpreter of another
 environment: nothing of dpsubspace is imported but by its own methods. Memory is anonymous memory
 (RssAnon), so that neither libraries nor memory maps count; a thread samples it every 2 ms.
 
@@ -26,8 +26,10 @@ JOB = {  # and what may be left out of it
     "noise_multiplier": 5.0,
     "clip_norm": 0.5,
     "accounting": True,
+    "public": 500,  # rows, this and what follows are of GEPClassifier
+    "directions": "gradients",
     "mechanism": "auto",  # this and what follows are of DPPCA
-    "n_components": 8,
+    "n_components": 8,  # of GEPClassifier as well
     "epsilon": 1.0,
     "save": None,  # an .npy file for the components
 }
@@ -81,6 +83,22 @@ def estimator(job, X, y):
     small = getattr(dpsubspace, job["method"])(n_iter=1)
     small.fit(np.eye(4, dtype=np.float32), [0, 1, 0, 1])  # what is imported on first use
     return lambda: model.fit(X, y)
+
+
+def gep(job, X, y):
+    """By an explicit number of directions of random public rows."""
+    import dpsubspace
+
+    warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
+    public = np.random.default_rng(1).random((job["public"], X.shape[1]), dtype=np.float32)
+    options = {"epsilon": None, "n_iter": 1, "noise_multiplier": job["noise_multiplier"]}
+    options |= {"directions": job["directions"], "batch_size": job["batch_size"]}
+    small = dpsubspace.GEPClassifier(**options | {"n_components": 1, "batch_size": None})
+    rows = np.eye(4, dtype=np.float32)
+    small.fit(rows, [0, 1, 0, 1], X_public=rows)  # what is imported on first use
+    options |= {"n_components": job["n_components"], "n_iter": job["n_iter"]}
+    model = dpsubspace.GEPClassifier(**options)
+    return lambda: model.fit(X, y, X_public=public)
 
 
 def pca(job, X, y):
@@ -183,6 +201,7 @@ def opacus_ghost_gathered(job, X, y):
 METHODS = {  # and the package that does the work
     "DPSGDClassifier": (estimator, "dpsubspace"),
     "DPSGDFClassifier": (estimator, "dpsubspace"),
+    "GEPClassifier": (gep, "dpsubspace"),
     "DPPCA": (pca, "dpsubspace"),
     "torch.func": (torch_func, "torch"),
     "opacus ghost": (opacus_ghost, "opacus"),

@@ -35,7 +35,8 @@ from dpsubspace._losses import LogLoss
 from dpsubspace._noise import SecureNoise
 from dpsubspace._privacy import calibrate, sampled_gaussian
 from dpsubspace._scaling import RowMap, Shift
-from dpsubspace._training import FlatStep, TrainingPlan, train
+from dpsubspace._steps import FlatStep
+from dpsubspace._training import TrainingPlan, train
 
 # One step -------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ __all__ = [
     "CENTRED_BIAS",
     "CENTRED_CLIP",
     "CENTRED_LARGEST",
+    "CHECK_SHARE",
     "CLIP",
     "EMBEDDING_SHARE",
     "LARGEST",
@@ -63,7 +64,9 @@ __all__ = [
     "MODULE_WALK",
     "MOMENTUM",
     "PUBLIC_FIT",
+    "PUBLIC_MEAN_SHARE",
     "RESIDUAL_RATIO",
+    "clear_energy",
     "n_steps",
     "n_worth",
     "step_size",
@@ -83,9 +86,13 @@ ADAPTIVE_PARTS = {"coarse mean": 0.3, "coarse radius": 0.125, "mean": 0.45, "rad
 # Noise of the counts behind a radius, over the number of records, that is too much for it.
 ADAPTIVE_NOISE = 0.1
 
+# Where public rows are at hand: shares of the mean of the rows, and of what tells whether the
+# public rows are like the private ones.
+PUBLIC_MEAN_SHARE, CHECK_SHARE = 0.05, 0.05
+
 # Directions of public features: those whose energy is above this many times the noise in their
 # gradient, and at least so many that they hold this share of all energy.
-WORTH, LEAST_ENERGY = 6.7, 0.5
+WORTH, LEAST_ENERGY = 6.7, 0.6
 
 # Directions of public gradients; the share of embeddings in mu^2, and the bound on residuals
 # over that on embeddings.
@@ -129,25 +136,42 @@ def travel(*, walk: float, noise_size: float, n_samples: float, multiplier: floa
     return walk * noise_size ** (2 / 3) * n_samples / (multiplier * noise_size)
 
 
-def n_worth(energies: np.ndarray, n_outputs: int, noise: float) -> int:
-    """Directions of features, most energy first, along which gradients outdo their noise.
+def clear_energy(n_outputs: int, noise: float) -> float:
+    """Energy of a direction of features above which gradients along it outdo their noise.
 
     Parameters
     ----------
-    energies : ndarray
-        Mean square of public features along each, in descending order.
     n_outputs : int
         Columns of scores.
     noise : float
         Standard deviation of the noise of one entry of the mean gradient, by all steps.
     """
-    clear = int(np.sum(energies > WORTH * (noise * n_outputs) ** 2))
+    return WORTH * (noise * n_outputs) ** 2
+
+
+def n_worth(energies: np.ndarray, clear: float) -> int:
+    """Directions to keep: of clear energy, or among those that hold the least share of it all.
+
+    Parameters
+    ----------
+    energies : ndarray
+        Mean square of public features along each, in descending order.
+    clear : float
+        See :func:`clear_energy`.
+    """
     held = np.cumsum(energies) / max(float(energies.sum()), 1e-300)
-    return max(clear, 1 + int(np.searchsorted(held, LEAST_ENERGY)))
+    least = 1 + int(np.searchsorted(held, LEAST_ENERGY))
+    return min(len(energies), max(int(np.sum(energies > clear)), least))
 
 
 def way_left(
-    energies: np.ndarray, n_public: int, n_outputs: int, n_samples: float, multiplier: float
+    energies: np.ndarray,
+    clear: float,
+    *,
+    n_public: int,
+    n_outputs: int,
+    n_samples: float,
+    multiplier: float,
 ) -> float:
     """Share of the usual way to go from weights that public rows were fitted to.
 
@@ -155,6 +179,8 @@ def way_left(
     ----------
     energies : ndarray
         Mean square of public features along each direction that is trained.
+    clear : float
+        See :func:`clear_energy`.
     n_public : int
         Labelled public rows.
     n_outputs : int
@@ -166,10 +192,11 @@ def way_left(
 
     Notes
     -----
-    A fit to m public rows errs by about p / m in loss, for the p weights that its penalty
-    leaves free, private training by about ``(p sigma / n)^2``: the shorter way by the ratio.
+    A fit to m public rows errs by about ``p / m`` in the loss, with p weights that matter;
+    private training errs by about ``(p sigma / n)^2``. The shorter the way, the larger the
+    second beside the first.
     """
-    free = n_outputs * float(np.sum(energies / (energies + 1 / (PUBLIC_FIT * n_public))))
+    free = n_outputs * float(np.sum(energies / (energies + clear)))
     return 1 / (1 + n_public * free * multiplier**2 / (4 * n_samples**2))
 
 

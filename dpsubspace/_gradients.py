@@ -309,9 +309,7 @@ class LinearSource:
         self.features = features
         self.y = y
         self._norms = features.norms()
-        self._public, self._products = public, None
-        if public is not None and 8 * features.n_samples * public.shape[0] <= _CACHE:
-            self._products = features.inner(slice(0, features.n_samples), public)
+        self._set_public(public)
         self._slack, self._batch_slack = features.slack, features.batch_slack
         if present is not None:
             xp = namespace(self._norms)
@@ -321,6 +319,29 @@ class LinearSource:
     def n_samples(self) -> int:
         """Number of records, public."""
         return self.features.n_samples
+
+    def products(self, rows: Array) -> Array | None:
+        """Inner products of the features of a chunk with those of public rows."""
+        if self._products is not None:
+            return self._products[rows, :]
+        return None if self._public is None else self.features.inner(rows, self._public)
+
+    def stable_step(self, alpha: float) -> float:
+        """Step size for exact gradients, from the rows: for fits that are not private."""
+        curvature = self.loss.curvature if self.loss.curvature < float("inf") else 1.0
+        return 1 / (curvature * float((self.features.norms() ** 2).mean()) + alpha)
+
+    def _set_public(self, public: Array | None) -> None:
+        features = self.features
+        self._public, self._products = public, None
+        if public is not None and 8 * features.n_samples * public.shape[0] <= _CACHE:
+            self._products = features.inner(slice(0, features.n_samples), public)
+
+    def beside(self, public: Array | None) -> LinearSource:
+        """The same records, with inner products with other features."""
+        other = copy.copy(self)
+        other._set_public(public)
+        return other
 
     def relabelled(self, y: Array) -> LinearSource:
         """The same rows with other targets; what is known of rows is shared."""
@@ -344,12 +365,7 @@ class LinearSource:
         slack = self._slack if isinstance(rows, slice) else self._batch_slack
         # A term itself is off by a few units of rounding, which few records do not hide.
         slack += (8 + residuals.shape[1]) * eps_of(residuals)
-        products = None
-        if self._products is not None:
-            products = self._products[rows, :]
-        elif self._public is not None:
-            products = self.features.inner(rows, self._public)
-        return OuterGradients(block, self._norms[rows], residuals, slack, products)
+        return OuterGradients(block, self._norms[rows], residuals, slack, self.products(rows))
 
 
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:

@@ -138,7 +138,9 @@ def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndar
     return _plain(X), y
 
 
-def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+def check_public_rows(
+    estimator: Any, X: Any, X_public: Any, *, stacklevel: int = 4
+) -> tuple[np.ndarray, ...]:
     """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
 
     Parameters
@@ -149,6 +151,8 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
         Private rows; only their number, width and dtype are looked at.
     X_public : None, array-like or tuple of array-like
         One set of public rows, or several.
+    stacklevel : int, default=4
+        Frame to warn from.
     """
     if X_public is None:
         return ()
@@ -169,7 +173,7 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
             "`X_public` is as long as `X`: cross-validation and bagging slice such an argument"
             " together with `X`. Pass a tuple, X_public=(X_public,), which is never sliced.",
             PublicDataWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
     return tuple(sets)
 
@@ -212,7 +216,7 @@ def check_public_values(
     values = []
     for name, targets in _public_targets(y_public, X_public, sets):
         try:
-            targets = check_array(targets, dtype=np.float64, ensure_2d=False, input_name=name)
+            targets = check_array(targets, dtype="float64", ensure_2d=False, input_name=name)
         except (TypeError, ValueError) as error:
             raise ValueError(f"`{name}`: {error}") from error
         targets = targets.reshape(len(targets), -1)
@@ -234,6 +238,10 @@ def _public_targets(
         raise ValueError("`y_public` was given without `X_public`: pass the rows that it labels.")
     several = isinstance(X_public, tuple)
     given = y_public if several else (y_public,)
+    if not several and isinstance(y_public, tuple):
+        raise ValueError(
+            "`y_public` is a tuple and `X_public` is not: pass both as tuples, one array a set."
+        )
     if not isinstance(given, tuple) or len(given) != len(sets):
         raise ValueError(
             f"`y_public` must be a tuple of {len(sets)} arrays, one for each set of `X_public`,"

@@ -21,7 +21,7 @@ from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
 from dpsubspace._compat import CallbackSupportMixin, start_progress
 from dpsubspace._features import Features
-from dpsubspace._gradients import GradientSource, LinearSource
+from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
 from dpsubspace._losses import Loss
 from dpsubspace._noise import NoiseSource, as_noise
@@ -51,7 +51,6 @@ __all__ = [
     "Releases",
     "Sizes",
     "Trained",
-    "stable_step",
 ]
 
 
@@ -65,12 +64,15 @@ class Sizes:
         Records, columns, columns of scores.
     n_public : int
         Public rows.
+    labelled : bool
+        Whether those have targets.
     """
 
     n_samples: int | None
     n_features: int | None = None
     n_outputs: int | None = None
     n_public: int = 0
+    labelled: bool = False
 
     def known(self, name: str, why: str) -> int:
         """Size called `name`, or ValueError that says why it is needed."""
@@ -164,7 +166,7 @@ class Problem:
     `n_outputs` the columns of scores.
     """
 
-    source: GradientSource
+    source: Any
     start: Array
     penalised: Array
     features: Features | None = None
@@ -207,6 +209,8 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     device: Any
     noise_multiplier: float | None
     random_state: int | np.random.RandomState | None
+
+    n_features_in_: int  # set by scikit-learn's validation
 
     def privacy_event(
         self,
@@ -331,8 +335,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         n_outputs = loss.n_outputs(n_targets)
         where = check_device(fixed.device)
         noise = as_noise(fixed.random_state)
-        n_public = 0 if public is None else len(public.X)
-        sizes = Sizes(n_samples, n_features, n_outputs, n_public)
+        sizes = Sizes(n_samples, n_features, n_outputs)
+        if public is not None:
+            labelled = public.targets is not None
+            sizes = replace(sizes, n_public=len(public.X), labelled=labelled)
         budget = fixed._budget(sizes)
         guarantee = fixed._target().guarantee(
             budget.event,
@@ -359,7 +365,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             step = fixed._step(problem, budget, clip_norm, noise.public())
             plan = fixed._plan(budget, sizes, bound, step, problem.way_left)
             if not budget.private and fixed.learning_rate == "auto" and features is not None:
-                plan = replace(plan, learning_rate=stable_step(loss, features, plan.alpha))
+                plan = replace(plan, learning_rate=problem.source.stable_step(plan.alpha))
             weights = train(
                 plan,
                 step,
@@ -456,6 +462,11 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
         rate, shares = self._sample_rate(sizes), self._before(sizes)
         rest = 1 - sum(share for share, _ in shares.values())
+        if rest <= 0:
+            given = " and ".join(f"`{name}_share`={share:g}" for name, (share, _) in shares.items())
+            raise ValueError(
+                f"{given} leave nothing of the budget for training: use less than 1 in all."
+            )
         if self.epsilon == math.inf:
             nothing = dict.fromkeys(shares, 0.0)
             return Budget(self._n_iter(sizes, 1.0, 0.0), 1.0, nothing, 0.0, non_private())
@@ -550,9 +561,3 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 def _size(bound: float) -> float:
     """Public size of a mapped row; rows that nothing bounds are taken to be of size 1."""
     return bound if bound < math.inf else 1.0
-
-
-def stable_step(loss: Loss, features: Features, alpha: float) -> float:
-    """Step size for exact gradients, from the data: for fits that are not private."""
-    curvature = loss.curvature if loss.curvature < math.inf else 1.0
-    return 1 / (curvature * float((features.norms() ** 2).mean()) + alpha)

@@ -39,6 +39,7 @@ __all__ = [
     "noisy_radius",
     "noisy_range",
     "noisy_ranges",
+    "noisy_shares",
     "noisy_spread",
     "rank_noise",
     "recentred_mean",
@@ -304,6 +305,46 @@ def recentred_mean(
 def _count(records: np.ndarray) -> BoundedSum:
     """Count the records that are True; one moves it by 1, replaced or null."""
     return BoundedSum(np.array([float(records.sum())]), norm_bound=1.0, replace_bound=1.0)
+
+
+def noisy_shares(
+    values: Array,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+) -> np.ndarray:
+    """Release the mean over records of some numbers in [0, 1] at once.
+
+    Parameters
+    ----------
+    values : array of shape (n, k)
+        Each in [0, 1]; what is outside is clipped, and NaN counts as 0.
+    noise_multiplier : float
+        Of the one release.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+
+    Notes
+    -----
+    Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
+    null, so their vector by at most sqrt(k). Event: ``gaussian(noise_multiplier)``.
+    """
+    xp = namespace(values)
+    values = xp.where(values > 0, xp.clip(values, max=1.0), xp.zeros_like(values))
+    if present is not None:
+        values = xp.where(present[:, None], values, xp.zeros_like(values))
+    # Numbers up to 1 in float64, added up one after another: see `sum_slack`.
+    n_samples = values.shape[0]
+    bound = math.sqrt(values.shape[1]) * (1 + n_samples**2 * EPS)
+    total = BoundedSum(to_numpy(xp.sum(values, axis=0)), norm_bound=bound, replace_bound=bound)
+    noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+    return to_numpy(noisy) / n_samples
 
 
 def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:

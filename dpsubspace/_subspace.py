@@ -14,11 +14,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product
 from dpsubspace._gradients import DenseGradients, OuterGradients, PerExampleGradients
 
-__all__ = ["AnchorSubspace", "FeatureSubspace", "Subspace", "anchor_subspace", "group_sizes"]
+__all__ = [
+    "AnchorSubspace",
+    "FeatureSubspace",
+    "Subspace",
+    "anchor_subspace",
+    "group_sizes",
+    "signed",
+]
 
 # Directions with less than this share of the top one's energy are rounding more than gradient.
 _FAINT = 1e-8
@@ -317,19 +325,51 @@ def _part(
         gram, error = own.inner(own)
         gram = _sound(gram)
         count = min(count, n_anchors)
-        weights = _exact(gram, count) if power is None else _power(gram, count, power, rng)
-    xp = namespace(gram)
-    scale = math.sqrt(float(xp.sum(xp.linalg.diagonal(gram))))
-    while True:
-        condition = scale * math.sqrt(float(xp.sum(weights * weights)))
-        rounding = 1.01 * (error + (sum(weights.shape) + 16) * EPS) * condition
-        off = weights @ gram @ weights.T
-        off = off - as_like(np.eye(weights.shape[0]), off)
-        hidden = math.sqrt(float(xp.sum(off * off))) + rounding * max(condition, 1.0)
-        margin = 1.01 * (hidden * (1 + rounding) ** 2 + 3 * rounding + 8 * EPS)
-        if margin <= _MARGIN or weights.shape[0] == 0:
-            return _Part(group, own, weights, rounding, margin)
+        if power is not None:
+            start = as_like(rng.standard_normal((n_anchors, count)), gram)
+            weights, check = _power(gram, start, power, error)
+            if check is not None:
+                return _Part(group, own, weights, check.rounding, check.margin)
+        else:
+            weights = _exact(gram, count)
+    check = _Check.of(gram, weights, error)
+    while check.margin > _MARGIN and weights.shape[0] > 0:
         weights = weights[: weights.shape[0] // 2, :]
+        check = _Check.of(gram, weights, error)
+    return _Part(group, own, weights, check.rounding, check.margin)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """How good directions are, see :func:`_part`."""
+
+    product: Array  # inner products of the directions, as computed
+    off: float  # how far that is from the identity, in Frobenius norm
+    condition: float
+    rounding: float
+    margin: float
+
+    @classmethod
+    def of(cls, gram: Array, weights: Array, error: float) -> _Check:
+        xp = namespace(gram)
+        energy = float(xp.sum(xp.linalg.diagonal(gram)))
+        condition = math.sqrt(energy) * math.sqrt(float(xp.sum(weights * weights)))
+        rounding = 1.01 * (error + (sum(weights.shape) + 16) * EPS) * condition
+        product = weights @ gram @ weights.T
+        difference = product - as_like(np.eye(weights.shape[0]), product)
+        off = math.sqrt(float(xp.sum(difference * difference)))
+        hidden = off + rounding * max(condition, 1.0)
+        margin = 1.01 * (hidden * (1 + rounding) ** 2 + 3 * rounding + 8 * EPS)
+        return cls(product, off, condition, rounding, margin)
+
+    @property
+    def good(self) -> bool:
+        """Whether rounding may hide more than is seen, and no direction can be faint.
+
+        The least energy of a direction over the largest is at least ``1 / condition^2``.
+        """
+        bounded = self.margin <= _MARGIN and self.condition**2 < 1 / _FAINT
+        return bounded and 2 * self.off <= self.margin
 
 
 def _sound(gram: Array) -> Array:
@@ -350,7 +390,8 @@ def _formed(anchors: PerExampleGradients, count: int) -> DenseGradients:
     rows = xp.where(sound[:, None], rows, xp.zeros_like(rows))
     values, vectors = xp.linalg.eigh(rows.T @ rows)
     n_clear = _n_clear(xp.flip(values)[:count])
-    return DenseGradients(xp.flip(vectors, axis=1)[:, :n_clear].T, tuple(anchors.shape[1:]))
+    directions = signed(xp.flip(vectors, axis=1)[:, :n_clear].T)
+    return DenseGradients(directions, tuple(anchors.shape[1:]))
 
 
 def _exact(gram: Array, count: int) -> Array:
@@ -360,20 +401,51 @@ def _exact(gram: Array, count: int) -> Array:
     return _normalised(xp.flip(values)[:count], xp.flip(vectors, axis=1)[:, :count])
 
 
-def _power(gram: Array, count: int, iterations: int, rng: np.random.Generator) -> Array:
-    """The same for the span of a random start after some power iterations."""
+def _power(gram: Array, start: Array, iterations: int, error: float) -> tuple[Array, _Check | None]:
+    """The same for the span of a random start (m, k) after some power iterations.
+
+    Cholesky factors make directions orthonormal at half the cost of a QR decomposition and
+    eigenvectors. Where they leave more to be seen than rounding may hide, eigenvectors
+    tell the faint directions, which may have to go: there is no check then.
+    """
     xp = namespace(gram)
-    start = as_like(rng.standard_normal((gram.shape[0], count)), gram)
-    for _ in range(iterations):
+    for _ in range(iterations - 1):
         start = xp.linalg.qr(gram @ start)[0]
+    start = gram @ start
+    # Of a size that keeps their products in range, whatever that of the anchors is.
+    size = float(xp.max(xp.abs(start))) * math.sqrt(float(xp.sum(xp.linalg.diagonal(gram))))
+    weights = start.T / max(size, 1e-300)
+    for _ in range(3):
+        check = _Check.of(gram, weights, error)
+        if check.good:
+            return weights, check
+        try:
+            weights = _solved(xp.linalg.cholesky(check.product), weights)
+        except (ValueError, RuntimeError):  # not positive definite, in NumPy and in torch
+            break
+    start = xp.linalg.qr(start)[0]
     values, vectors = xp.linalg.eigh(start.T @ gram @ start)
-    return _normalised(xp.flip(values), start @ xp.flip(vectors, axis=1))
+    return _normalised(xp.flip(values), start @ xp.flip(vectors, axis=1)), None
+
+
+def _solved(lower: Array, values: Array) -> Array:
+    """Values that a lower triangular matrix takes to `values`."""
+    if isinstance(lower, np.ndarray):
+        return solve_triangular(lower, values, lower=True, check_finite=False)
+    return namespace(lower).linalg.solve_triangular(lower, values, upper=False)
 
 
 def _normalised(values: Array, vectors: Array) -> Array:
     """Weights of unit length from values, largest first, and vectors in columns."""
     n_clear = _n_clear(values)
-    return (vectors[:, :n_clear] / namespace(values).sqrt(values[:n_clear])[None, :]).T
+    return signed((vectors[:, :n_clear] / namespace(values).sqrt(values[:n_clear])[None, :]).T)
+
+
+def signed(directions: Array) -> Array:
+    """Directions in rows, of which rounding no longer decides the sign (and so the noise)."""
+    xp = namespace(directions)
+    negative = xp.sum(directions**3, axis=1) < 0
+    return xp.where(negative[:, None], -directions, directions)
 
 
 def _n_clear(values: Array) -> int:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import VERSIONS, ScaledNoise
+from helpers import VERSIONS, InformedClassifier, ScaledNoise
 from sklearn.datasets import load_breast_cancer
 from sklearn.pipeline import make_pipeline
 
@@ -87,3 +87,42 @@ def test_what_cannot_be_audited_is_refused(model, match):
 def test_more_guesses_than_canaries_are_refused_before_the_fit():
     with pytest.raises(ValueError, match="n_guesses"):
         one_run_audit(DPSGDClassifier(), [[0.0]], [0], n_canaries=10, n_guesses=12)
+
+
+class WithCanaries(InformedClassifier):
+    """Its public rows span half of the canaries, which are the last 300 columns."""
+
+    def _fit(self, X, y, present=None, **public):
+        inside = 1e6 * np.eye(X.shape[1])[-300::2]
+        return super()._fit(X, y, present, X_public=np.vstack([X[:20], inside]))
+
+
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"directions": "features", "residual": True, "n_components": 160},
+        {"directions": "gradients", "n_components": 150, "n_iter": 20},
+        {"directions": "gradients", "n_components": 150, "n_iter": 20, "clipping": "joint"},
+    ],
+    ids=str,
+)
+def test_canaries_in_and_off_public_directions_do_not_refute_the_claim(monkeypatch, options):
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.min(axis=0)) / np.ptp(X, axis=0) / np.sqrt(X.shape[1])
+    options = {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "residual_norm": 0.125,
+        "embedding_share": 0.5,
+        **options,
+    }
+    model = WithCanaries(random_state=0, center=False, **options)
+    honest = one_run_audit(model, X, y, n_canaries=300, random_state=0)
+    assert not honest.refuted
+
+    monkeypatch.setattr(
+        _linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
+    )
+    broken = one_run_audit(model, X, y, n_canaries=300, random_state=0)
+    assert broken.refuted and broken.epsilon_lower_bound > 1.2

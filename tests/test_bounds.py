@@ -2,19 +2,34 @@
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, ESTIMATORS, PLAIN, RELATIONS, blobs, mapped, releases
+from helpers import (
+    CLASSIFIERS,
+    ESTIMATORS,
+    INFORMED,
+    PLAIN,
+    RELATIONS,
+    InformedClassifier,
+    InformedRegressor,
+    blobs,
+    mapped,
+    public_rows,
+    releases,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
+from sklearn.base import is_classifier
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource, OuterGradients, clipped_sum
+from dpsubspace._gradients import DenseGradients, LinearSource, OuterGradients, clipped_sum
 from dpsubspace._losses import LogLoss
 from dpsubspace._moments import bounded_row_sum, noisy_radius, noisy_range
 from dpsubspace._noise import SeededNoise
 from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._steps import GEPStep, _Parts
+from dpsubspace._subspace import FeatureSubspace, anchor_subspace
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
@@ -292,10 +307,10 @@ CASES += [(DPSGDFClassifier, ADAPTIVE | options) for options in SETTINGS + CLASS
 
 def replay(monkeypatch, Estimator, X, y, relation, kind, as_rows=np.asarray, **options):
     """Sums of a fit, and of a fit on a neighbour that is given the outputs of the first."""
-    if Estimator in CLASSIFIERS:
-        options = {"classes": [0, 1, 2], **options}
     options = {"epsilon": 2.0, "n_iter": 8, "random_state": 0, **options}
     model = Estimator(neighboring_relation=relation, **options)
+    if is_classifier(model):
+        model.set_params(classes=[0, 1, 2])
     other_X, other_y, present = neighbours(X, y, relation, kind)
     with releases(monkeypatch) as here:
         model._fit(as_rows(X), y)
@@ -303,9 +318,27 @@ def replay(monkeypatch, Estimator, X, y, relation, kind, as_rows=np.asarray, **o
         model._fit(as_rows(other_X), other_y, present=present)
     bounds = sum(options.get(name) is None for name in ("data_norm", "target_bounds"))
     means = 14 if options.get("preprocessing") == "adaptive" else 1
-    before = {DPSGDClassifier: 0, DPSGDFClassifier: means, DPSGDRegressor: bounds}[Estimator]
-    assert len(here) == len(there) == 8 + before
+    centred = int(options.get("center", True))
+    before = {
+        DPSGDClassifier: 0,
+        DPSGDFClassifier: means,
+        DPSGDRegressor: bounds,
+        InformedClassifier: centred,
+        InformedRegressor: bounds + centred,
+    }[Estimator]
+    assert len(here) == len(there) == options["n_iter"] * parts_of_a_step(model) + before
     return here, there
+
+
+def parts_of_a_step(model):
+    """Sums that each step releases."""
+    return 2 if isinstance(model, tuple(INFORMED)) and releases_residuals(model) else 1
+
+
+def releases_residuals(model):
+    """Whether residuals are released, in a sum of their own."""
+    residual = model.directions == "gradients" if model.residual == "auto" else model.residual
+    return residual and model.clipping == "separate"
 
 
 def assert_within_bounds(here, there, relation):
@@ -335,14 +368,20 @@ def test_every_release_of_a_fit_moves_within_its_bound(
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("Estimator", "options"),
-    [*((E, {}) for E in ESTIMATORS), (DPSGDFClassifier, ADAPTIVE)],
+    [
+        *((E, {}) for E in ESTIMATORS),
+        (DPSGDFClassifier, ADAPTIVE),
+        (InformedClassifier, {"n_components": 2, "residual": True}),
+        (InformedClassifier, {"directions": "gradients", "n_components": 6}),
+        (InformedRegressor, {"directions": "gradients", "n_components": 3, "clipping": "joint"}),
+    ],
     ids=str,
 )
 def test_bounds_hold_over_several_blocks(
     monkeypatch, Estimator, options, relation, dtype, as_rows, batch_size
 ):
     X, y = blobs(n=700)
-    if options:
+    if "preprocessing" in options:
         X += 100.0  # the radius is a hundredth of the rows: in float32 that takes float64
     options = {**options, "batch_size": batch_size, "microbatch_size": 256, "as_rows": as_rows}
     X = X.astype(dtype)
@@ -420,3 +459,233 @@ def test_short_rows_with_large_residuals_cannot_overflow(monkeypatch, rng):
     here, there = replay(monkeypatch, DPSGDRegressor, X, y, "zero_out", "", **options)
     assert all(np.isfinite(total.value).all() for total, *_ in (*here, *there))
     assert_within_bounds(here, there, "zero_out")
+
+
+# Public directions -------------------------------------------------------------------------
+
+FEATURES = {"directions": "features", "n_components": 2}
+GRADIENTS = {"directions": "gradients", "n_components": 4}
+INFORMED_SETTINGS = [
+    FEATURES,
+    FEATURES | {"residual": True},
+    FEATURES | {"residual": True, "clipping": "joint"},
+    GRADIENTS,
+    GRADIENTS | {"clipping": "joint", "embedding_share": 0.3, "fit_intercept": False},
+    GRADIENTS | {"residual": False},
+    GRADIENTS | {"groups": "outputs", "n_components": 9, "anchor_labels": "fixed"},
+    GRADIENTS | {"mirror": True, "init": "public", "anchor_labels": "public"},
+    GRADIENTS | {"power_iterations": None, "center": False, "microbatch_size": 128},
+    GRADIENTS | {"n_components": 60, "clip_norm": 0.01, "residual_norm": 3.0},
+]
+INFORMED_CASES = [(Estimator, o) for Estimator in INFORMED for o in INFORMED_SETTINGS]
+INFORMED_CASES += [(InformedClassifier, GRADIENTS | o) for o in CLASSIFIER_SETTINGS]
+INFORMED_CASES += [(InformedRegressor, GRADIENTS | o) for o in REGRESSOR_SETTINGS]
+OUTSIDE = np.array([0.0, 0.0, 0.0, 0.0, 3.0])  # orthogonal to all public rows
+HOSTILE = {
+    "huge": np.full(5, 1e300),
+    "tiny": np.full(5, 1e-300),
+    "public": public_rows(5)[0][7],
+    "orthogonal": OUTSIDE,
+    "nearly public": public_rows(5)[0][7] + 1e-9 * OUTSIDE,
+}
+
+
+@pytest.mark.parametrize("row", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("Estimator", "options"), INFORMED_CASES, ids=str)
+def test_every_release_on_public_directions_moves_within_its_bound(
+    monkeypatch, Estimator, options, relation, row
+):
+    """The first record is hostile, and is taken out or replaced by its opposite."""
+    X, y = blobs(n=40)
+    X[0] = row
+    here, there = replay(monkeypatch, Estimator, X, y, relation, "opposite", n_iter=2, **options)
+    assert all(np.isfinite(total.value).all() for total, *_ in (*here, *there))
+    assert_within_bounds(here, there, relation)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("options", [{}, {"clipping": "joint"}, {"residual": False}], ids=str)
+def test_rows_that_overflow_count_as_nothing(monkeypatch, options, dtype):
+    """Without a row map gradients themselves may leave the range of numbers."""
+    X, y = blobs(n=40)
+    X = X.astype(dtype)
+    X[0] = np.finfo(dtype).max
+    options = {"row_norm": None, "center": False, **GRADIENTS, **options}
+    replayed = replay(monkeypatch, InformedClassifier, X, y, "zero_out", "", n_iter=3, **options)
+    assert all(np.isfinite(total.value).all() for total, *_ in (*replayed[0], *replayed[1]))
+    assert_within_bounds(*replayed, "zero_out")
+
+
+def test_the_neighbour_test_would_notice_a_bound_on_parts_that_is_too_small(monkeypatch):
+    """One row along the public directions and one off them: both bounds are tight."""
+    options = {"center": False, "fit_intercept": False, "clip_norm": 0.1, "residual_norm": 0.1}
+    options |= FEATURES | {"residual": True, "n_iter": 2}
+    X, y = blobs(n=40)
+    tight = []
+    for row in (np.linalg.svd(public_rows(5)[0])[2][0], OUTSIDE):
+        X[0] = row
+        here, there = replay(monkeypatch, InformedClassifier, X, y, "zero_out", "", **options)
+        moved = [
+            move(one, other) / one.norm_bound
+            for (one, *_), (other, *_) in zip(here, there, strict=True)
+        ]
+        tight.append(np.array(moved) > 0.98)
+    np.testing.assert_array_equal(tight, [[True, False] * 2, [False, True] * 2])
+
+
+STEPS = [
+    {"clipping": "separate"},
+    {"clipping": "joint"},
+    {"residual": False},
+    {"clip_norm": 1e-3},
+    {"residual_norm": 40.0},
+]
+hostile = st.one_of(entries, st.sampled_from([np.nan, np.inf, -np.inf, 1e-200, 1e-9]))
+
+
+def parts(space, grads, **options):
+    """Sums of a step along given directions."""
+    options = {"clip_norm": 1.0, "residual_norm": 0.2, "n_samples": 4, **options}
+    step = GEPStep(subspace=lambda params, t: space, n_components=space.n_components, **options)
+    return step.sums(step.begin(None, 0), grads)
+
+
+def assert_parts_within_bounds(dtype, sums):
+    """`sums` gives those of some records, of which some are present."""
+    whole, without = sums([0, 1, 2, 3]), sums([0, 1, 2, 3], np.arange(4) < 3)
+    replaced = sums([0, 1, 2, 4])
+    for one, absent, other in zip(whole, without, replaced, strict=True):
+        assert np.isfinite(one.value).all()
+        slack = one.norm_bound * SLACK[dtype]
+        assert move(one, absent) <= one.norm_bound + slack
+        assert move(one, other) <= one.replace_bound + slack
+
+
+PUBLIC = np.random.default_rng(4).normal(size=(9, 3)) * [1.0, 1.0, 1e-6]
+LABELLED = np.random.default_rng(5).normal(size=(9, 2))
+
+
+def outer_space(kind, features):
+    """Directions of nine public rows of which the last column is faint, and what is kept of them.
+
+    Of their features or of their gradients, exact or by iteration, and formed where parameters
+    are fewer than rows.
+    """
+    rows = Features(PUBLIC, features.row_map).shifted(features.shift).at(slice(0, 9))
+    if kind == "features":
+        basis = np.linalg.svd(rows.formed(), full_matrices=False)[2][:2]
+        return FeatureSubspace(basis, 2), features.inner(slice(0, len(features.X)), basis)
+    m = 4 if kind == "implicit" else 9
+    formed = rows.formed()[:m]
+    block = type(rows)(rows.X[:m], rows.scale[:m], rows.bias, rows.shift)
+    norms = np.linalg.norm(formed, axis=1)
+    anchors = OuterGradients(block, norms, LABELLED[:m], 0.0, formed @ formed.T)
+    power = None if kind == "exact" else 1
+    space = anchor_subspace(anchors, (3,), power_iterations=power, rng=np.random.default_rng(0))
+    return space, features.inner(slice(0, len(features.X)), formed)
+
+
+@pytest.mark.parametrize("options", STEPS, ids=str)
+@pytest.mark.parametrize("kind", ["features", "implicit", "exact"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@given(
+    X=hnp.arrays(np.float64, (5, 3), elements=entries),
+    R=hnp.arrays(np.float64, (5, 2), elements=hostile),
+    copied=st.integers(0, 3),
+    mean=st.one_of(st.none(), hnp.arrays(np.float64, 3, elements=st.floats(-3, 3))),
+)
+@settings(max_examples=25, deadline=None)
+def test_parts_of_outer_products_move_within_their_bounds(dtype, kind, options, X, R, copied, mean):
+    with np.errstate(all="ignore"):
+        X, R = X.astype(dtype), R.astype(dtype)
+        X[~np.isfinite(X)] = 1.0
+        X[4 - copied :], R[4 - copied :] = PUBLIC[3], LABELLED[3]  # residuals that are rounding
+        row_map = PLAIN if mean is None else RowMap(norm="clip", data_norm=3.0)
+
+        def sums(rows, present=None):
+            features = Features(X[rows], row_map)
+            features = features.shifted(None if mean is None else Shift(mean, 0.3))
+            norms = features.norms()
+            if present is not None:
+                norms = np.where(present, norms, np.inf)
+            space, products = outer_space(kind, features)
+            block = features.at(slice(None))
+            grads = OuterGradients(block, norms, R[rows], features.slack + 1e-6, products)
+            return parts(space, grads, **options)
+
+        assert_parts_within_bounds(dtype, sums)
+
+
+@pytest.mark.parametrize("options", STEPS, ids=str)
+@pytest.mark.parametrize(
+    "groups", [((None,), (3,)), ((slice(0, 5), slice(5, 14)), (2, 3))], ids=str
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@given(
+    rows=hnp.arrays(np.float64, (5, 14), elements=hostile),
+    copied=st.integers(0, 3),
+    faint=st.sampled_from([1.0, 1e-4, 1e-8, 1e-12]),
+)
+@settings(max_examples=25, deadline=None)
+def test_parts_of_gradients_of_modules_move_within_their_bounds(
+    dtype, groups, options, rows, copied, faint
+):
+    public = np.random.default_rng(3).normal(size=(6, 14)) * np.geomspace(1, faint, 6)[:, None]
+    with np.errstate(all="ignore"):
+        rows = rows.astype(dtype)
+        rows[4 - copied :] = public[1]
+        anchors = DenseGradients(public.astype(dtype), (14,))
+        space = anchor_subspace(
+            anchors, groups[1], groups[0], power_iterations=1, rng=np.random.default_rng(0)
+        )
+
+        def sums(chosen, present=None):
+            return parts(space, DenseGradients(rows[chosen], (14,), present, 1e-12), **options)
+
+        assert_parts_within_bounds(dtype, sums)
+
+
+def exact_residuals(space, grads):
+    """Norms of embeddings and residuals in long doubles, from coordinates as computed."""
+    wide = np.longdouble
+    (part,), embedded = space.parts, space.embed(grads)
+    B = part.weights.astype(wide) @ part.anchors.formed().astype(wide)
+    E = embedded.rows.astype(wide)
+    R = grads.formed().astype(wide) - E @ B
+    return np.linalg.norm(E, axis=1), np.sqrt((R * R).sum(axis=1))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="long doubles are doubles here")
+@pytest.mark.parametrize("power", [None, 1])
+@pytest.mark.parametrize("faint", [1.0, 1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", ["outer", "dense"])
+def test_no_part_is_longer_than_it_is_taken_to_be(form, dtype, faint, power, rng):
+    """Energies of anchors span up to 1e-12, and gradients lie in their span but for little."""
+    n, m, d, c = 400, 12, 8, 5
+    scales = np.geomspace(1, faint, m)[:, None]
+    P, Q = rng.normal(size=(m, d)), rng.normal(size=(m, c)) * scales
+    which = rng.integers(0, m, n)
+    off = 10.0 ** rng.integers(-12, 1, size=(n, 1))
+    X = (P[which] + off * rng.normal(size=(n, d))).astype(dtype)
+    R = Q[which].astype(dtype)
+    public = outer(P, Q)
+    formed = public.features.formed()
+    features = Features(X, PLAIN, 1 << 16)
+    products = features.inner(slice(0, n), formed)
+    grads = OuterGradients(features.at(slice(0, n)), features.norms(), R, 1e-6, products)
+    anchors = OuterGradients(
+        public.features, public.feature_norms, public.residuals, 0.0, formed @ formed.T
+    )
+    if form == "dense":
+        grads, anchors = (DenseGradients(g.formed(), (d * c,)) for g in (grads, anchors))
+    space = anchor_subspace(anchors, (m,), power_iterations=power, rng=rng)
+    taken = _Parts.of(space, grads)
+    inside, outside = exact_residuals(space, grads)
+    assert (taken.lengths >= inside).all() and (taken.rests >= outside).all()
+    for bound in (1e-3, 0.1, 10.0):
+        clipped = outside * np.minimum(1, bound / taken.rests)
+        assert clipped.max() <= bound
+    far = outside > 0.1 * np.hypot(inside, outside)  # and not clipped for nothing
+    np.testing.assert_allclose(taken.rests[far], outside[far], rtol=2e-3)

@@ -7,12 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import CLASSIFIERS, ESTIMATORS, blobs, releases
-from sklearn.base import clone
+from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, public_rows, releases
+from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
@@ -21,21 +24,26 @@ from dpsubspace import (
     DPPCA,
     BoundedScaler,
     DPSGDFClassifier,
+    GEPClassifier,
+    GEPRegressor,
+    PublicDataWarning,
     TorchFeatures,
     _compat,
     _linear_model,
 )
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
+uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
 
 @quiet
+@uninformed
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 @parametrize_with_checks(
     [
-        *(Estimator() for Estimator in ESTIMATORS),
+        *(Estimator() for Estimator in [*ESTIMATORS, *GEP]),
         DPSGDFClassifier(preprocessing="auto"),
         BoundedScaler(),
         DPPCA(),
@@ -50,13 +58,15 @@ def test_every_estimator_is_tested():
     estimators = [e for e in public if inspect.isclass(e) and hasattr(e, "fit")]
     assert {e for e in estimators if hasattr(e, "get_params")} == {
         *ESTIMATORS,
+        *GEP,
         BoundedScaler,
         DPPCA,
         TorchFeatures,
     }
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@uninformed
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
 def test_cost_is_known_before_the_fit(Classifier):
     X, y = blobs(n=400)
     for options in ({}, {"delta": 1e-6, "epsilon": 0.7}, {"epsilon": float("inf")}):
@@ -67,14 +77,16 @@ def test_cost_is_known_before_the_fit(Classifier):
             assert model.fit(X, y).privacy_.event == event
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@uninformed
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
 def test_cost_names_the_size_that_it_lacks(Classifier):
     with pytest.raises(ValueError, match="n_samples"):
         Classifier().privacy_event()
     assert Classifier(delta=1e-5).privacy_event() == Classifier().privacy_event(n_samples=100)
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@uninformed
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
 def test_fit_leaves_parameters_alone_and_clones_are_unfitted(Classifier):
     X, y = blobs(n=400)
     model = Classifier(epsilon=5.0, random_state=0, class_weight={0: 2.0}, classes=[0, 1, 2])
@@ -85,7 +97,8 @@ def test_fit_leaves_parameters_alone_and_clones_are_unfitted(Classifier):
     assert not hasattr(copy, "privacy_") and repr(copy.get_params()) == before
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@uninformed
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
 def test_data_frames_and_feature_names(Classifier):
     X, y = blobs(n=400)
     frame = pd.DataFrame(X, columns=list("abcde"))
@@ -126,7 +139,8 @@ def test_read_only_rows_are_left_alone():
 
 
 @pytest.mark.skipif(not NEW, reason="scikit-learn has callbacks from 1.9")
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@uninformed
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
 def test_callbacks_see_every_step_and_no_data(Classifier):
     class Spy:
         def __init__(self):
@@ -188,7 +202,8 @@ def test_fits_run_without_callback_support(monkeypatch):
     finish()
 
 
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@uninformed
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
 def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
     """Parameters that are set after the budget is fixed do not reach the releases."""
     options = {"epsilon": 5.0, "n_iter": 7, "neighboring_relation": "replace_one"}
@@ -210,3 +225,136 @@ def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
     assert model.privacy_ == honest.privacy_
     np.testing.assert_equal(seen, expected)
     np.testing.assert_array_equal(model.coef_, honest.coef_)
+
+
+# Public rows through scikit-learn ----------------------------------------------------------
+
+INFORMED = [(GEPClassifier(epsilon=9.0, n_components=3), 0.8), (GEPRegressor(epsilon=9.0), 0.2)]
+P, Q = public_rows(5, m=50)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "routed"])
+def routing(request):
+    with sklearn.config_context(enable_metadata_routing=request.param):
+        yield request.param
+
+
+@pytest.fixture
+def public_fits(monkeypatch):
+    """Shapes of the public sets that fits get, and of their labels."""
+    seen = []
+
+    def recording(self, sets, targets):
+        seen.append(([rows.shape for rows in sets], None if targets is None else len(targets)))
+        return original(self, sets, targets)
+
+    original = GEPClassifier._public
+    for Estimator in GEP:
+        monkeypatch.setattr(Estimator, "_public", recording)
+    return seen
+
+
+@pytest.mark.parametrize(("model", "floor"), INFORMED, ids=str)
+def test_public_rows_reach_every_fold_whole(routing, public_fits, model, floor):
+    X, y = blobs(n=400)
+    params = {"X_public": (P,), "y_public": (Q,)}
+    options = {"cv": 3, "params": params, "return_estimator": True}
+    result = cross_validate(model.set_params(random_state=0), X, y, **options)
+    assert public_fits == [([(50, 5)], 50)] * 3
+    assert np.mean(result["test_score"]) > floor
+    assert all("50 rows of X_public" in str(e.privacy_) for e in result["estimator"])
+    grid = GridSearchCV(model, {"n_components": [0, 2]}, cv=2).fit(X, y, **params)
+    assert len(public_fits) == 3 + 2 * 2 + 1 and public_fits[-1] == ([(50, 5)], 50)
+    assert grid.best_estimator_.privacy_.epsilon == 9.0
+
+
+def test_several_public_sets_are_one(routing, public_fits):
+    X, y = blobs(n=200)
+    options = {"epsilon": 9.0, "random_state": 0}
+    sets = {"X_public": (P[:20], P[20:]), "y_public": (Q[:20], Q[20:])}
+    one = GEPClassifier(**options).fit(X, y, X_public=P, y_public=Q)
+    other = GEPClassifier(**options).fit(X, y, **sets)
+    assert public_fits[1] == ([(20, 5), (30, 5)], 50)
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+
+
+def test_rows_in_a_pipeline_without_routing_go_by_the_name_of_the_step(public_fits):
+    X, y = blobs(n=200)
+    pipeline = make_pipeline(Normalizer(), GEPClassifier(epsilon=9.0))
+    pipeline.fit(X, y, gepclassifier__X_public=(Normalizer().transform(P),))
+    assert public_fits == [([(50, 5)], None)]
+
+
+def test_a_pipeline_transforms_public_rows_with_routing(monkeypatch):
+    """scikit-learn's `transform_input`: what private rows go through, public ones do."""
+    X, y = blobs(n=200)
+    scaler, model = StandardScaler().fit(P), GEPClassifier(epsilon=9.0, random_state=0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(
+            FrozenEstimator(scaler), clone(model), transform_input=["X_public"]
+        ).fit(X, y, X_public=(P,))
+    by_hand = clone(model).fit(scaler.transform(X), y, X_public=(scaler.transform(P),))
+    np.testing.assert_allclose(pipeline[-1].coef_, by_hand.coef_, rtol=1e-12)
+    frozen = make_pipeline(FrozenEstimator(scaler), clone(model))
+    frozen.fit(X, y, gepclassifier__X_public=(scaler.transform(P),))
+    np.testing.assert_array_equal(frozen[-1].coef_, by_hand.coef_)
+
+
+@pytest.mark.parametrize("Meta", [OneVsRestClassifier, BaggingClassifier])
+def test_meta_estimators_hand_public_rows_on_with_routing(public_fits, Meta):
+    X, y = blobs(n=200)
+    meta = Meta(GEPClassifier(epsilon=9.0, delta=1e-5))
+    with sklearn.config_context(enable_metadata_routing=True):
+        meta.fit(X, y, X_public=(P,))
+    assert len(public_fits) >= 3 and all(fit == ([(50, 5)], None) for fit in public_fits)
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+def test_a_bare_array_as_long_as_the_private_rows_warns(routing, Estimator):
+    X, y = blobs(n=200)
+    rows = public_rows(5, m=200)[0]
+    with pytest.warns(PublicDataWarning, match=r"as long as `X`.*X_public=\(X_public,\)") as caught:
+        Estimator(epsilon=9.0).fit(X, y, X_public=rows)
+    assert {w.filename for w in caught} == {__file__}
+    Estimator(epsilon=9.0).fit(X, y, X_public=(rows,))  # never sliced: no warning
+    with pytest.warns(PublicDataWarning, match="as long as"):
+        cross_validate(Estimator(epsilon=9.0), X, y, cv=2, params={"X_public": rows})
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+def test_a_fit_without_public_rows_warns_where_it_was_called(Estimator):
+    with pytest.warns(PublicDataWarning, match=rf"{Estimator.__name__} got no public") as caught:
+        Estimator(epsilon=9.0).fit(*blobs(n=200))
+    assert {w.filename for w in caught} == {__file__}
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+def test_public_data_frames_must_have_the_columns_of_the_private_one(Estimator):
+    X, y = blobs(n=200)
+    frame, public = (pd.DataFrame(rows, columns=list("abcde")) for rows in (X, P))
+    model = Estimator(epsilon=9.0, random_state=0)
+    framed = clone(model).fit(frame, y, X_public=(public,), y_public=(pd.Series(Q),))
+    plain = clone(model).fit(X, y, X_public=(P,), y_public=(Q,))
+    np.testing.assert_allclose(framed.coef_, plain.coef_, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"X_public\[0\].*feature names"):
+        clone(model).fit(frame, y, X_public=(public[list("edcba")],))
+
+
+@uninformed
+@pytest.mark.parametrize("informed", [False, True])
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"directions": "gradients"}, {"center": False}, {"mean_share": 0.0}, {"batch_size": 100}],
+    ids=str,
+)
+@pytest.mark.parametrize("Estimator", GEP)
+def test_public_rows_change_no_cost(Estimator, options, relation, informed):
+    X, y = blobs(n=400)
+    options = {"n_iter": 9, "epsilon": 5.0, "neighboring_relation": relation, **options}
+    model = Estimator(**options)
+    n_outputs = 3 if is_classifier(model) else 1
+    event = model.privacy_event(n_samples=400, n_features=5, n_outputs=n_outputs)
+    model.fit(X, y, **({"X_public": (P,), "y_public": (Q,)} if informed else {}))
+    assert model.privacy_.event == event
+    assert (f"{len(P)} rows of X_public and of y_public" in model.privacy_.public) == informed

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, blobs
+from helpers import ESTIMATORS, INFORMED, blobs
 from scipy import sparse
 
 from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier
@@ -20,6 +20,16 @@ DEVICES = [
 SETTINGS = [{}, {"batch_size": 200}, {"microbatch_size": 128}, {"epsilon": float("inf")}]
 CASES = [(Estimator, options) for Estimator in ESTIMATORS for options in SETTINGS]
 CASES += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for options in SETTINGS]
+
+WAYS = [
+    {"n_components": 3},
+    {"n_components": 3, "residual": True, "clipping": "joint", "batch_size": 200},
+    {"directions": "gradients", "microbatch_size": 128},
+    {"directions": "gradients", "n_components": 6, "groups": "outputs", "power_iterations": None},
+    {"init": "zero", "mirror": True, "n_iter": 10},
+    {"residual": True, "n_components": 2, "epsilon": float("inf"), "n_iter": 30},
+]
+CASES += [(Estimator, options) for Estimator in INFORMED for options in WAYS]
 
 
 def fitted(Estimator, X, y, device, **options):

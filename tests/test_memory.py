@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, AdaptiveClassifier, blobs
+from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs
 from scipy import sparse
 
 
@@ -18,7 +18,7 @@ def peak(function):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
 def test_a_read_only_memory_map_is_read_and_not_copied(Estimator, tmp_path):
     n, d = 20_000, 200
     rng = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def test_a_read_only_memory_map_is_read_and_not_copied(Estimator, tmp_path):
     np.testing.assert_array_equal(mapped.predict(X[:50]).shape, (50,))
 
 
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
 def test_centred_sparse_rows_stay_sparse(Estimator):
     n, d = 3000, 20_000
     X = sparse.random(n, d, density=2e-4, random_state=0, format="csr")
@@ -53,7 +53,7 @@ def test_a_million_columns(Estimator):
 
 
 @pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array])
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
 def test_any_sparse_form_gives_the_dense_model(Estimator, form):
     X, y = blobs(n=400)
     X[X < 0] = 0

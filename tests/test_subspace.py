@@ -1,5 +1,8 @@
 """Gradient embeddings that are never formed, against gradients that are."""
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import PLAIN
@@ -10,7 +13,7 @@ from dpsubspace._gradients import LinearSource
 from dpsubspace._losses import LogLoss
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._steps import GEPStep
-from dpsubspace._subspace import anchor_subspace, group_sizes
+from dpsubspace._subspace import _Check, anchor_subspace, group_sizes
 
 D, C, N, M, K = 40, 10, 300, 120, 25
 
@@ -100,6 +103,37 @@ def test_a_power_iteration_is_that_of_the_paper():
     Q = np.linalg.qr(start.T)[0]
     B = directions(space, anchors)
     np.testing.assert_allclose(B.T @ B, Q @ Q.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+@pytest.mark.parametrize("spread", [0, 1, 3])
+def test_cholesky_factors_and_eigenvectors_give_the_same_directions(monkeypatch, spread, scale):
+    """Also where lengths of public gradients differ by up to 1e3, and all are long or short."""
+    _, anchors, _ = problem()
+    lengths = 10.0 ** np.linspace(0, -spread, M)[:, None]
+    anchors = replace(anchors, residuals=anchors.residuals * lengths * scale)
+    made = []
+
+    def space():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return anchor_subspace(anchors, (K,), power_iterations=1, rng=np.random.default_rng(0))
+
+    eigh = np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda a: made.append(1) or eigh(a))
+    by_cholesky = space()
+    assert not made
+    monkeypatch.setattr(_Check, "good", False)
+    by_eigenvectors = space()
+    one, other = (part.parts[0].weights for part in (by_cholesky, by_eigenvectors))
+    assert one.shape == other.shape == (K, M)
+    gram = anchors.inner(anchors)[0]
+    np.testing.assert_allclose(one @ gram @ one.T, np.eye(K), atol=1e-10)
+    np.testing.assert_allclose(
+        np.linalg.svd(one @ gram @ other.T, compute_uv=False), 1.0, atol=1e-10
+    )
+    assert by_cholesky.margin <= 2.1 * by_eigenvectors.margin
+    assert by_cholesky.rounding == pytest.approx(by_eigenvectors.rounding, rel=1e-6)
 
 
 def test_few_parameters_take_the_explicit_form_and_give_the_same():

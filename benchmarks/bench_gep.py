@@ -1,0 +1,535 @@
+"""What gradient embedding perturbation costs: against gradients that are formed, and DP-SGD.
+
+numbers   what a step releases, without noise, against an explicit float32 step in torch: the lifted
+          sum of embeddings, the sum of residuals, and the update, relative to the largest entry
+explicit  time of an implicit step against the explicit one, in turn in one process
+dpsgd     time of a step of GEP against one of DP-SGD on the same rows, in turn
+parts     where the time of a step goes, from a profile
+memory    anonymous memory of whole fits of 50,000 rows mapped from a file, each in a process of
+          its own; the explicit form has one gradient a row, in float32 or float64
+
+Sizes are those of the linear experiment of Yu et al. (2021): 1,000 or 50,000 rows of 4,096
+features, 500 public rows, 10 classes, so 40,960 parameters, and 200 directions after one power
+iteration, with new labels of public rows in every step. All implicit steps and those of DP-SGD
+are what `train` runs: the gather of a batch, the noise of the operating system and the update
+included; inner products with public rows are taken once a fit and are not.
+
+The explicit step is made to be fast: buffers of gradients are kept and written in place, its rows
+are gathered already, its random start is given to it and its noise is torch.randn. "Short"
+is one that forms no residuals: their norms by Pythagoras, their sum as a difference.
+
+A float32 step finds directions with an error that grows with the condition of the public
+gradients, so `numbers` also compares sums along directions that were found in float64.
+
+A floor for any implementation, in flops for b rows, m public rows, d features, c classes, p = dc
+parameters and k directions (additions and multiplications count one each):
+
+  gradients are formed    4mkp + 2pk^2 for directions, 4bkp for the two parts (2bkp short)
+  they are not            2m^2(c + k) + 2mk^2 for directions, 2bm(c + k) for embeddings
+  DP-SGD, and both        4bdc for scores and the sum of gradients
+
+At 1,000 rows that is 5.3e10 against 5.2e8, of which DP-SGD has 1.6e8. `floor` in the report
+is the quotient of the two; what it leaves is QR, Cholesky factors, the check that directions are
+orthonormal, four products with the public rows, and float64 instead of float32.
+
+usage: python benchmarks/bench_gep.py [numbers explicit dpsgd parts memory] [--threads 1]
+           [--scratch DIR] [--out benchmarks/results/gep_time.json]
+
+Medians on a machine that does other work vary: compare ratios, and look at the load.
+"""
+
+import argparse
+import cProfile
+import os
+import pstats
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from _report import printed, save
+from bench_linear import one_fit, seconds
+from threadpoolctl import threadpool_limits
+
+from dpsubspace._features import Features
+from dpsubspace._gradients import LinearSource, OuterGradients
+from dpsubspace._losses import LogLoss
+from dpsubspace._noise import SecureNoise
+from dpsubspace._scaling import RowMap
+from dpsubspace._steps import FlatStep, GEPStep
+from dpsubspace._subspace import AnchorSubspace, FeatureSubspace, _Part, anchor_subspace
+from dpsubspace._training import TrainingPlan, train
+
+CLIP, RESIDUAL_CLIP, MULTIPLIER = 0.3, 0.2, 5.0
+DECAYS = (0.25, 0.5)  # of the standard deviations of features
+LEAST_SPEEDUP, MOST_STEPS, MOST_MB, TOLERANCE = 20, 5, 2000, 1e-5
+
+# Rows ------------------------------------------------------------------------------------------
+
+
+def rows(seed, n, d, classes, out=None, decay=0.25):
+    """Rows of norm 1 about class means, with strong directions and weak ones."""
+    rng, means = np.random.default_rng(seed), np.random.default_rng(0).standard_normal((classes, d))
+    y = rng.integers(classes, size=n)
+    out = np.empty((n, d), dtype=np.float32) if out is None else out
+    scales = (np.arange(1, d + 1) ** -decay).astype(np.float32)
+    means = (0.3 * np.sqrt(np.mean(scales**2)) * means).astype(np.float32)
+    for start in range(0, n, 5_000):
+        part = out[start : start + 5_000]
+        part[:] = rng.standard_normal(part.shape, dtype=np.float32) * scales
+        part += means[y[start : start + 5_000]]
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return out, y
+
+
+class Setting:
+    """One set of private rows, the public rows and the weights that steps start from."""
+
+    def __init__(self, args, X, y, **like):
+        self.args, self.X, self.y = args, X, y
+        rng = np.random.default_rng(1)
+        self.params = rng.standard_normal((args.features, args.classes))
+        public, _ = rows(2, args.public, args.features, args.classes, **like)
+        features = Features(public.astype(np.float64), RowMap(norm=None))
+        formed = features.at(slice(0, args.public)).formed()
+        self.public = LinearSource(LogLoss(), features, None, public=formed)
+        private = Features(X, RowMap(norm="clip", data_norm=1.5))
+        self.plain = LinearSource(LogLoss(), private, y)
+        self.gradients = LinearSource(LogLoss(), private, y, public=formed)
+        q = max(1, args.components // args.classes)
+        basis = np.linalg.svd(formed, full_matrices=False)[2][:q]
+        self.features = LinearSource(LogLoss(), private, y, public=basis)
+        self.feature_space = FeatureSubspace(basis, args.classes)
+        self.rng = np.random.default_rng(3)
+
+    def labels(self):
+        """New labels of the public rows."""
+        return self.rng.integers(self.args.classes, size=self.args.public)
+
+    def subspace(self, params, t):
+        """Directions of gradients, as an estimator makes them in every step."""
+        anchors = self.public.relabelled(self.labels())
+        return anchor_subspace(
+            anchors.at(params, slice(0, self.args.public)),
+            [self.args.components],
+            power_iterations=1,
+            rng=self.rng,
+        )
+
+    def step(self, kind):
+        """One of KINDS, and the source of its gradients."""
+        if kind == "dpsgd":
+            return FlatStep(clip_norm=CLIP), self.plain
+        gradients = kind == "gradients"
+        step = GEPStep(
+            subspace=self.subspace if gradients else lambda params, t: self.feature_space,
+            clip_norm=CLIP,
+            residual_norm=RESIDUAL_CLIP,
+            n_samples=len(self.X),
+            n_components=self.args.components,
+        )
+        return step, self.gradients if gradients else self.features
+
+    def run(self, kind, batch_size=None, n_iter=5):
+        """Call that trains for `n_iter` steps."""
+        step, source = self.step(kind)
+        plan = TrainingPlan(
+            n_iter=n_iter,
+            noise_multiplier=MULTIPLIER,
+            sample_rate=1.0 if batch_size is None else batch_size / len(self.X),
+            learning_rate=1e-3,
+            momentum=0.9,
+            alpha=1e-6,
+            average=True,
+            neighboring_relation="zero_out",
+        )
+        penalised = np.ones((self.args.features, 1))
+        return lambda: train(plan, step, source, self.params, penalised, noise=SecureNoise())
+
+
+def few(args):
+    """As many rows as a batch has."""
+    return _setting(args, False)
+
+
+def many(args):
+    """All rows, mapped from a file."""
+    return _setting(args, True)
+
+
+_MADE = {}
+
+
+def _setting(args, mapped):
+    if mapped not in _MADE:
+        made = rows(4, args.batch, args.features, args.classes)
+        _MADE[mapped] = Setting(args, *(written_rows(args) if mapped else made))
+    return _MADE[mapped]
+
+
+def written_rows(args):
+    """Rows mapped from a file of `args.folder`, which is written where it is not there."""
+    file, labels = Path(args.folder) / "rows.npy", Path(args.folder) / "labels.npy"
+    if not file.exists():
+        shape = (args.rows, args.features)
+        out = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
+        np.save(labels, rows(5, args.rows, args.features, args.classes, out)[1])
+        out.flush()
+    return np.load(file, mmap_mode="r"), np.load(labels)
+
+
+# The explicit form -----------------------------------------------------------------------------
+
+
+class Explicit:
+    """GEP of Yu et al. (2021), Algorithms 1 and 2, on gradients that are formed.
+
+    Gradients are (class, feature) vectors here, which is the faster order to write them in.
+    """
+
+    def __init__(self, setting, dtype=torch.float32, short=False):
+        args, self.short = setting.args, short
+        as_torch = partial(torch.tensor, dtype=dtype)
+        self.X, self.y = as_torch(np.asarray(setting.X)), torch.tensor(setting.y)
+        self.public = as_torch(setting.public.features.X)
+        self.params = as_torch(setting.params)
+        p = args.features * args.classes
+        self.G = torch.empty((len(self.X), p), dtype=dtype)
+        self.R = None if short else torch.empty_like(self.G)
+        self.anchors = torch.empty((args.public, p), dtype=dtype)
+
+    def gradients(self, X, y, out):
+        """One row a record, (k, p)."""
+        R = torch.softmax(X @ self.params, dim=1)
+        R[torch.arange(len(y)), y] -= 1
+        k, d, c = len(X), X.shape[1], R.shape[1]
+        torch.mul(R[:, :, None], X[:, None, :], out=out.view(k, c, d))
+        return out
+
+    def start(self, labels, weights):
+        """Random start of the span that an implicit step starts from, (p, k)."""
+        anchors = self.gradients(self.public, torch.tensor(labels), self.anchors)
+        return anchors.T @ torch.tensor(weights, dtype=anchors.dtype)
+
+    def directions(self, labels, start):
+        """One power iteration: orthonormal rows (k, p)."""
+        anchors = self.gradients(self.public, labels, self.anchors)
+        return torch.linalg.qr(((anchors @ start).T @ anchors).T)[0].T
+
+    def sums(self, B):
+        """Clipped embeddings and residuals, added up."""
+        G = self.gradients(self.X, self.y, self.G)
+        E = G @ B.T
+        lengths = torch.linalg.vector_norm(E, dim=1)
+        if self.short:
+            squares = torch.linalg.vector_norm(G, dim=1) ** 2 - lengths**2
+            rests = squares.clamp(min=0).sqrt()
+            shrunk = RESIDUAL_CLIP / rests.clamp(min=RESIDUAL_CLIP)
+            residual = shrunk @ G - (shrunk @ E) @ B
+        else:
+            R = torch.addmm(G, E, B, alpha=-1, out=self.R)
+            rests = torch.linalg.vector_norm(R, dim=1)
+            residual = (RESIDUAL_CLIP / rests.clamp(min=RESIDUAL_CLIP)) @ R
+        return (CLIP / lengths.clamp(min=CLIP)) @ E, residual
+
+    def step(self, labels, start):
+        """Noisy gradient of the summed loss."""
+        B = self.directions(labels, start)
+        embedding, residual = self.sums(B)
+        embedding += MULTIPLIER * CLIP * torch.randn_like(embedding)
+        residual += MULTIPLIER * RESIDUAL_CLIP * torch.randn_like(residual)
+        return embedding @ B + residual
+
+
+PARTS_OF_A_STEP = ("embedding", "residual", "update")
+
+# Numbers ---------------------------------------------------------------------------------------
+
+
+def number_rows(args):
+    """Sums over the same rows at the same weights with the same labels and start."""
+    for decay in DECAYS:
+        like = {"decay": decay}
+        made = rows(4, args.batch, args.features, args.classes, **like)
+        yield from numbers(args, Setting(args, *made, **like), decay)
+
+
+def numbers(args, setting, decay):
+    labels, seed = setting.labels(), 6
+    anchors = setting.public.relabelled(labels).at(setting.params, slice(0, args.public))
+    step, source = setting.step("gradients")
+    state = anchor_subspace(
+        anchors, [args.components], power_iterations=1, rng=np.random.default_rng(seed)
+    )
+    chunks = [step.sums(state, source.at(setting.params, c)) for c in source.chunks(None)]
+    sums = [sum(part.value for part in parts) for parts in zip(*chunks, strict=True)]
+    ours = [state.lift(sums[0]), sums[1], step.combine(state, tuple(sums))]
+    about = lengths(state, source.at(setting.params, np.arange(args.batch)))
+    weights = np.random.default_rng(seed).standard_normal((args.public, args.components))
+    exact, single = Explicit(setting, torch.float64), Explicit(setting, torch.float32)
+    B, rough = (
+        explicit.directions(torch.tensor(labels), explicit.start(labels, weights))
+        for explicit in (exact, single)
+    )
+    for name, explicit, directions in (
+        ("float32", single, rough),
+        ("float32, directions by float64", single, B.to(torch.float32)),
+        ("float64", exact, B),
+    ):
+        embedding, residual = explicit.sums(directions)
+        lifted = embedding @ directions
+        theirs = (lifted, residual, lifted + residual)
+        found = {
+            part: relative(one, other.numpy().reshape(args.classes, args.features).T)
+            for part, one, other in zip(PARTS_OF_A_STEP, ours, theirs, strict=True)
+        }
+        yield {
+            "explicit": name,
+            "decay": decay,
+            **{part: float(f"{value:.2g}") for part, value in found.items()},
+            "limit": TOLERANCE,
+            "verdict": "pass" if max(found.values()) <= TOLERANCE else "miss",
+            **about,
+        }
+
+
+def lengths(state, grads):
+    """How many embeddings and residuals are clipped, and the shortest as shares of gradients."""
+    norms, inside = grads.norms(), np.sqrt(state.embed(grads).squares())
+    outside = np.sqrt(norms**2 - inside**2)
+    return {
+        "embeddings_clipped": round(float(np.mean(inside > CLIP)), 3),
+        "residuals_clipped": round(float(np.mean(outside > RESIDUAL_CLIP)), 3),
+        "least_embedding": round(float((inside / norms).min()), 3),
+        "least_residual": round(float((outside / norms).min()), 3),
+    }
+
+
+def relative(one, other):
+    return float(np.abs(one - other).max() / np.abs(other).max())
+
+
+# Time ------------------------------------------------------------------------------------------
+
+
+def in_turns(calls, repeats, steps):
+    """Milliseconds of a step by the clock and of the processor, (2, repeats, calls), in turn."""
+    times = [[both_times(call) for call in calls] for _ in range(repeats + 1)][1:]
+    return np.moveaxis(np.array(times), 2, 0) * 1e3 / np.array(steps)
+
+
+def both_times(call):
+    before = time.process_time()
+    return seconds(call), time.process_time() - before
+
+
+def flops(args, *, implicit=False, short=False):
+    """The floor of a step."""
+    b, m, d, c, k = args.batch, args.public, args.features, args.classes, args.components
+    if implicit:
+        return 2 * m * m * (c + k) + 2 * m * k * k + 2 * b * m * (c + k) + 4 * b * d * c
+    p = d * c
+    return 4 * m * k * p + 2 * p * k * k + (2 if short else 4) * b * k * p + 4 * b * d * c
+
+
+def ratios(over, under):
+    """Of times by the clock; and the median of those of the processor."""
+    clock, processor = over / under
+    return {
+        "ratio_median": round(float(np.median(clock)), 2),
+        "ratio_min": round(float(clock.min()), 2),
+        "ratio_max": round(float(clock.max()), 2),
+        "ratio_cpu": round(float(np.median(processor)), 2),
+    }
+
+
+def explicit_rows(args):
+    one = few(args)
+    implicit = {"full batch": one.run("gradients")}
+    if args.rows:
+        implicit[f"batch of {args.rows} rows"] = many(args).run("gradients", args.batch)
+    calls = [*implicit.values()]
+    for short in (False, True):
+        explicit = Explicit(one, short=short)
+        labels = one.labels()
+        start = explicit.start(labels, one.rng.standard_normal((args.public, args.components)))
+        calls.append(partial(explicit.step, torch.tensor(labels), start))
+    times = in_turns(calls, args.repeats, [5] * len(implicit) + [1, 1])
+    for column, name in enumerate(implicit):
+        for extra, explicit in ((0, "as published"), (1, "short")):
+            ours, theirs = times[:, :, column], times[:, :, len(implicit) + extra]
+            row = {
+                "rows": args.batch,
+                "implicit": name,
+                "explicit": explicit,
+                "threads": args.threads,
+                "explicit_ms": round(float(np.median(theirs[0])), 1),
+                "implicit_ms": round(float(np.median(ours[0])), 1),
+                "floor": round(flops(args, short=bool(extra)) / flops(args, implicit=True)),
+                **ratios(theirs, ours),
+                "load": round(os.getloadavg()[0], 1),
+            }
+            if not extra:
+                met = row["ratio_median"] >= LEAST_SPEEDUP
+                row |= {"least": LEAST_SPEEDUP, "verdict": "pass" if met else "miss"}
+            yield row
+
+
+KINDS = ("dpsgd", "gradients", "features")
+
+
+def dpsgd_rows(args):
+    cases = [(few, None, 5)]
+    if args.rows:
+        cases += [(many, args.batch, 5), (many, None, 1)]
+    for make, batch_size, n_iter in cases:
+        setting = make(args)
+        calls = [setting.run(kind, batch_size, n_iter) for kind in KINDS]
+        times = in_turns(calls, args.repeats, [n_iter] * len(KINDS))
+        for column, kind in enumerate(KINDS[1:], 1):
+            row = {
+                "directions": kind,
+                "rows": len(setting.X),
+                "batch": batch_size or "full",
+                "threads": args.threads,
+                "dpsgd_ms": round(float(np.median(times[0, :, 0])), 1),
+                "gep_ms": round(float(np.median(times[0, :, column])), 1),
+                **ratios(times[:, :, column], times[:, :, 0]),
+                "load": round(os.getloadavg()[0], 1),
+            }
+            met = row["ratio_median"] <= MOST_STEPS
+            yield {**row, "most": MOST_STEPS, "verdict": "pass" if met else "miss"}
+
+
+# Parts -----------------------------------------------------------------------------------------
+
+PARTS = {  # but for calls from each other
+    SecureNoise.poisson_sample: "draw of the batch",
+    SecureNoise.gaussian: "noise",
+    Setting.subspace: "directions",
+    LinearSource.at: "rows and losses",
+    OuterGradients.weighted_sum: "sum of gradients",
+    AnchorSubspace.embed: "embeddings",
+    FeatureSubspace.embed: "embeddings",
+    AnchorSubspace.lift: "lifts",
+    FeatureSubspace.lift: "lifts",
+    AnchorSubspace.coordinates: "coordinates of the residual",
+    FeatureSubspace.coordinates: "coordinates of the residual",
+}
+
+
+def part_rows(args):
+    cases = [(few, None)]
+    if args.rows:
+        cases += [(many, args.batch), (many, None)]
+    for make, batch_size in cases:
+        setting = make(args)
+        for kind in KINDS:
+            call = setting.run(kind, batch_size, n_iter := 5)
+            call()
+            profile = cProfile.Profile()
+            profile.runcall(call)
+            found = parts(profile, n_iter)
+            yield {"step": kind, "rows": len(setting.X), "batch": batch_size or "full"} | found
+
+
+def parts(profile, n_iter):
+    """Milliseconds of a step by part."""
+    stats = pstats.Stats(profile)
+    names = {key(function): name for function, name in PARTS.items()}
+    inside = {key(Setting.subspace), key(_Part.lift)}  # these call some of the others
+    found = dict.fromkeys(PARTS.values(), 0.0)
+    for function, (*_, callers) in stats.stats.items():
+        if function in names:
+            times = [times[3] for caller, times in callers.items() if caller not in inside]
+            found[names[function]] += sum(times)
+    found["all else"] = stats.total_tt - sum(found.values())
+    found["sum"] = stats.total_tt
+    return {part: round(time * 1e3 / n_iter, 1) for part, time in found.items()}
+
+
+def key(function):
+    """What a profile calls a function."""
+    code = function.__code__
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+# Memory ----------------------------------------------------------------------------------------
+
+
+def memory_rows(args):
+    written_rows(args)
+    job = {"file": str(Path(args.folder) / "rows.npy"), "classes": args.classes}
+    job |= {"public": args.public, "n_iter": 3, "noise_multiplier": MULTIPLIER, "clip_norm": CLIP}
+    for method, directions, components in (
+        ("DPSGDClassifier", None, None),
+        ("GEPClassifier", "gradients", args.components),
+        ("GEPClassifier", "features", args.components // args.classes),
+    ):
+        for batch_size in (None, args.batch):
+            setting = {"directions": directions, "n_components": components}
+            found = one_fit(args, method=method, batch_size=batch_size, **setting, **job)
+            row = {
+                "method": method,
+                "directions": directions,
+                "rows": args.rows,
+                "batch": batch_size or "full",
+                "file_mb": round(args.rows * args.features * 4 / 1e6),
+                "start_mb": round(found["start_mb"]),
+                "peak_mb": round(found["peak_mb"]),
+                "cpu_s": round(found["cpu_s"], 1),
+            }
+            if directions is not None:
+                params = args.features * args.classes
+                used = batch_size or args.rows
+                row |= {
+                    f"explicit_{name}_mb": round(used * params * size / 1e6)
+                    for name, size in (("float32", 4), ("float64", 8))
+                }
+                met = found["peak_mb"] < MOST_MB
+                row |= {"limit_mb": MOST_MB, "verdict": "pass" if met else "miss"}
+            yield row
+
+
+SECTIONS = {
+    "numbers": number_rows,
+    "explicit": explicit_rows,
+    "dpsgd": dpsgd_rows,
+    "parts": part_rows,
+    "memory": memory_rows,
+}
+
+
+def main():
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--batch", type=int, default=1_000)
+    parser.add_argument("--features", type=int, default=4_096)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--public", type=int, default=500, help="public rows")
+    parser.add_argument("--components", type=int, default=200, help="directions")
+    parser.add_argument("--repeats", type=int, default=15, help="rounds")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--scratch", type=Path, help="folder for a file of 819 MB")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    args.sections = args.sections or list(SECTIONS)
+    if unknown := set(args.sections) - set(SECTIONS):
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    load = [os.getloadavg()]
+    torch.set_num_threads(args.threads)
+    folder = tempfile.TemporaryDirectory(dir=args.scratch)
+    with folder as args.folder, threadpool_limits(limits=args.threads):
+        results = {name: printed(SECTIONS[name](args)) for name in args.sections}
+    load.append(os.getloadavg())
+    del args.scratch, args.folder  # places on one machine
+    machine = {"cores": os.cpu_count(), "load_before": load[0], "load_after": load[1]}
+    save(args, results, "scipy", "torch", machine=machine)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""What public rows say of a linear model: directions, and weights to start from.
+
+Nothing here sees a private row. What it finds is checked against them, for a small share of
+the budget, where it is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize
+
+from dpsubspace import _auto
+from dpsubspace._array import Array, namespace, to_numpy
+from dpsubspace._features import Features
+from dpsubspace._gradients import GradientSource, LinearSource
+from dpsubspace._losses import Loss
+from dpsubspace._subspace import signed
+
+__all__ = [
+    "Directions",
+    "Labelled",
+    "mean_gradient",
+    "missed",
+    "principal_directions",
+    "rightly",
+]
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Orthonormal directions (q, width) of features and the public energy along each.
+
+    `outside` is what public rows let expect of any direction off their span.
+    """
+
+    vectors: Array
+    energies: np.ndarray
+    outside: float
+
+    def first(self, count: int) -> Directions:
+        """Those with most energy."""
+        return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
+
+    @property
+    def are_all(self) -> bool:
+        """Whether nothing is left outside."""
+        return self.vectors.shape[0] == self.vectors.shape[1]
+
+
+def principal_directions(rows: Features, features: Features) -> Directions:
+    """Principal directions of public rows.
+
+    Parameters
+    ----------
+    rows : Features
+        Public rows, bounded but not shifted.
+    features : Features
+        The private ones. Where they are shifted, public rows are by their own mean: from
+        another they would first of all be apart by the difference of the two.
+
+    Notes
+    -----
+    Fewer rows than columns know nothing of most directions. What one row has outside of the
+    others' span tells how much there is (leave one out, in closed form by the inverse of
+    the Gram matrix): directions are taken to have no less than that, spread evenly.
+    """
+    formed = rows.at(slice(0, rows.n_samples)).formed()
+    xp = namespace(formed)
+    if features.shift is not None:
+        formed = formed - xp.mean(formed, axis=0)[None, :]
+        if features.shift.constant is not None:
+            constant = xp.full_like(formed[:, :1], features.shift.constant)
+            formed = xp.concat([formed, constant], axis=1)
+    m, width = formed.shape
+    values, vectors = xp.linalg.svd(formed, full_matrices=False)[1:]
+    energies, vectors = to_numpy(values) ** 2 / m, signed(vectors)
+    clear = energies > 1e-10 * max(float(energies[0]), 1e-300)
+    energies, vectors = energies[clear], vectors[: int(clear.sum()), :]
+    outside = 0.0
+    if m < width and len(energies) == m:
+        gram = to_numpy(formed @ formed.T)
+        outside = float(np.mean(1 / np.diag(np.linalg.inv(gram)))) / (width - m + 1)
+    return Directions(vectors, np.maximum(energies, outside), outside)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled public rows, to fit a linear model to without privacy.
+
+    Parameters
+    ----------
+    loss : Loss
+        Loss of the scores.
+    formed : ndarray of shape (m, width)
+        Features.
+    targets : ndarray of shape (m,) or (m, c)
+        Targets as the loss takes them.
+    n_outputs : int
+        Columns of scores.
+    """
+
+    loss: Loss
+    formed: np.ndarray
+    targets: np.ndarray
+    n_outputs: int
+
+    def fitted(self) -> np.ndarray:
+        """Weights (width, c) of least loss, lightly penalised."""
+        left, values, right = np.linalg.svd(self.formed, full_matrices=False)
+        return right.T @ self._minimum(left * values, self.targets)
+
+    def held_out(self, is_right: Callable[[Array, Array], Array], n_folds: int = 5) -> float:
+        """Share of the rows that fits to the others get right."""
+        left, values, _ = np.linalg.svd(self.formed, full_matrices=False)
+        rows, fold, hits = left * values, np.arange(len(left)) % n_folds, 0.0
+        for out in (fold == i for i in range(n_folds)):
+            if 0 < out.sum() < len(out):
+                weights = self._minimum(rows[~out], self.targets[~out])
+                hits += float(np.sum(is_right(rows[out] @ weights, self.targets[out])))
+        return hits / len(rows)
+
+    def _minimum(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Weights of least penalised loss, close enough."""
+        alpha, shape = 1 / (_auto.PUBLIC_FIT * len(rows)), (rows.shape[1], self.n_outputs)
+
+        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            weights = flat.reshape(shape)
+            scores = rows @ weights
+            value = np.mean(self.loss.value(targets, scores)) + alpha / 2 * (flat @ flat)
+            gradient = rows.T @ self.loss.residual(targets, scores) / len(rows) + alpha * weights
+            return float(value), gradient.ravel()
+
+        options = {"maxiter": 200}
+        start = np.zeros(math.prod(shape))
+        found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        return found.x.reshape(shape)
+
+
+def missed(source: LinearSource) -> Array:
+    """Energy of each record of `source` off the directions it was given, (n,).
+
+    In units of the bound on rows; shifted ones may have more than 1.
+    """
+    features, xp = source.features, namespace(source.features.lengths)
+    whole, parts = features.distances() / features.bound, []
+    for rows in features.chunks():
+        products = source.products(rows)
+        assert products is not None, "a source that knows the directions"
+        inside = products / features.bound
+        parts.append(whole[rows] ** 2 - xp.vecdot(inside, inside))
+    return xp.concat(parts)
+
+
+def rightly(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
+    """1.0 for each record of `source` that `weights` get right, else 0.0, (n,)."""
+    xp = namespace(source.features.lengths)
+    parts = [
+        right(source.features.at(rows).scores(weights), source.y[rows])
+        for rows in source.features.chunks()
+    ]
+    return xp.astype(xp.concat(parts), xp.float64)
+
+
+def mean_gradient(public: GradientSource, params: Array) -> Array:
+    """Mean gradient of labelled public rows."""
+    total = None
+    for rows in public.chunks(None):
+        grads = public.at(params, rows)
+        norms = grads.norms()
+        xp = namespace(norms)
+        weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
+        part = grads.weighted_sum(weights)
+        total = part if total is None else total + part
+    assert total is not None, "public rows"
+    return total / public.n_samples
