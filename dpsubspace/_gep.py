@@ -513,8 +513,10 @@ class _GradientEmbedding(LinearModel):
         return super()._row_bound() if self.module is None else math.inf
 
     def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
-        length = super()._travel(sizes, multiplier, step)
-        return length if self.module is None else _auto.MODULE_WALK * length
+        length, loss = super()._travel(sizes, multiplier, step), self._losses[self.loss]
+        if self.module is None:
+            return length
+        return _auto.MODULE_WALK * loss.size / loss.walk * length
 
     def _largest(self) -> float:
         largest = super()._largest()
