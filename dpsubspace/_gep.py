@@ -522,8 +522,10 @@ class _GradientEmbedding(LinearModel):
         return super()._row_bound() if self.module is None else math.inf
 
     def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
-        length = super()._travel(sizes, multiplier, step)
-        return length if self.module is None else _auto.MODULE_WALK * length
+        length, loss = super()._travel(sizes, multiplier, step), self._losses[self.loss]
+        if self.module is None:
+            return length
+        return _auto.MODULE_WALK * loss.size / loss.walk * length
 
     def _largest(self) -> float:
         largest = super()._largest()
@@ -574,6 +576,11 @@ class _GradientEmbedding(LinearModel):
             )
         if self.directions == "features":
             raise ValueError("directions='features' is for linear models: use 'gradients'.")
+        if self.epsilon == math.inf and self.learning_rate == "auto":
+            raise ValueError(
+                "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf has"
+                " none: set `learning_rate`, for example 0.05."
+            )
         if self.init == "public":
             raise ValueError(
                 "init='public' is for linear models. A module starts from its own parameters:"
