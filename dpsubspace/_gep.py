@@ -100,7 +100,7 @@ class _GradientEmbedding(LinearModel):
                 PublicDataWarning,
                 stacklevel=5,
             )
-        elif self.n_components != "auto" and self.n_components > len(public.X):
+        elif self.n_components != "auto" and int(self.n_components) > len(public.X):
             warnings.warn(
                 f"`n_components`={self.n_components} is more than the {len(public.X)} public rows,"
                 " which span no more directions than they are: fewer are used. Pass more rows.",
@@ -410,9 +410,8 @@ class _GradientEmbedding(LinearModel):
         if public is None:
             return source, None
         rows = public.X.astype(X.dtype)
-        return source, ModuleSource(
-            self.module, loss, rows, targets[:1].repeat(len(rows), 0), **options
-        )
+        nothing = np.zeros((len(rows), *targets.shape[1:]), targets.dtype)  # set or drawn later
+        return source, ModuleSource(self.module, loss, rows, nothing, **options)
 
     def _step(self, problem: Problem, budget: Budget, clip_norm: float, rng: Any) -> Step:
         step: Step = FlatStep(clip_norm=clip_norm)
@@ -459,9 +458,11 @@ class _GradientEmbedding(LinearModel):
 
         def drawn() -> Any:
             targets = self._drawn(rng, n_public, problem.n_outputs)
-            return source.relabelled(targets if self.module else _moved(targets, problem.start))
+            return source.relabelled(
+                targets if self.module is not None else _moved(targets, problem.start)
+            )
 
-        once = source if self.anchor_labels == "public" else drawn()
+        once = drawn() if self.anchor_labels == "fixed" else source
 
         def at(params: Array, t: int) -> Subspace:
             anchors = drawn() if self.anchor_labels == "redrawn" else once
@@ -576,11 +577,6 @@ class _GradientEmbedding(LinearModel):
             )
         if self.directions == "features":
             raise ValueError("directions='features' is for linear models: use 'gradients'.")
-        if self.epsilon == math.inf and self.learning_rate == "auto":
-            raise ValueError(
-                "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf has"
-                " none: set `learning_rate`, for example 0.05."
-            )
         if self.init == "public":
             raise ValueError(
                 "init='public' is for linear models. A module starts from its own parameters:"
@@ -637,10 +633,11 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
     clipping : {"separate", "joint"}, default="separate"
         Bound embedding and residual each on its own, or both by one factor.
     residual_norm : float or "auto", default="auto"
-        Bound on the residual of one gradient. "auto" is a fifth of the clip norm.
+        Bound on the residual of one gradient. "auto" is a fifth of the clip norm, and half of it
+        for modules.
     embedding_share : float or "auto", default="auto"
         Share in (0, 1) of a step's budget (of mu^2) for the embedding, where the two are
-        clipped separately. "auto" is 0.8.
+        clipped separately. "auto" is 0.8, and 0.5 for modules.
     anchor_labels : {"redrawn", "fixed", "public"}, default="redrawn"
         Labels of the public rows for directions of gradients: random ones, drawn at
         every step or once, or `y_public`.
@@ -769,8 +766,8 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
     ``init="auto"`` ask for it, with `checks_share` up to two means of numbers in [0, 1], of
     sensitivity sqrt(2) together as sums: how much of a row is off the directions, and whether
     the public fit is right about it (more often than half-way from chance to what it gets right
-    of held-out public rows, or it is not used); then at every step the sum of clipped embeddings and that of
-    clipped residuals, of L2 sensitivity C and R (``"zero_out"``) or twice that
+    of held-out public rows, or it is not used); then at every step the sum of clipped embeddings
+    and that of clipped residuals, of L2 sensitivity C and R (``"zero_out"``) or twice that
     (``"replace_one"``), with C = `clip_norm` and R = `residual_norm`; or with joint clipping both
     as one vector in units of their bounds. Event: the two sums of a step are *one* Gaussian
     mechanism, inside the sampling where `batch_size` is set, so that a step costs what one
@@ -1003,10 +1000,11 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
     clipping : {"separate", "joint"}, default="separate"
         Bound embedding and residual each on its own, or both by one factor.
     residual_norm : float or "auto", default="auto"
-        Bound on the residual of one gradient. "auto" is a fifth of the clip norm.
+        Bound on the residual of one gradient. "auto" is a fifth of the clip norm, and half of it
+        for modules.
     embedding_share : float or "auto", default="auto"
         Share in (0, 1) of a step's budget (of mu^2) for the embedding, where the two are
-        clipped separately. "auto" is 0.8.
+        clipped separately. "auto" is 0.8, and 0.5 for modules.
     anchor_labels : {"redrawn", "fixed", "public"}, default="redrawn"
         Targets of the public rows for directions of gradients: random ones, drawn at
         every step or once, or `y_public`.

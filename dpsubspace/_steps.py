@@ -18,9 +18,6 @@ from dpsubspace._subspace import Embedded, Subspace
 
 __all__ = ["FlatStep", "GEPStep", "MirrorStep"]
 
-# Least length of an embedding that is reported, over that of its gradient.
-_EMBEDDING_FLOOR = 0.05
-
 
 @dataclass(frozen=True, kw_only=True)
 class FlatStep:
@@ -68,7 +65,7 @@ class GEPStep:
     clip_norm : float
         Bound on an embedding, of all groups together.
     residual_norm : float
-        Bound on a residual; at most `clip_norm`.
+        Bound on a residual.
     clipping : {"separate", "joint"}
         Each part is clipped to its own bound; or both by one factor, so that
         ``|E|^2 / clip_norm^2 + |g - B'E|^2 / residual_norm^2 <= 1``.
@@ -129,7 +126,7 @@ class GEPStep:
         embedding = _bounded(
             parts.embedded.weighted_sum(weights),
             self.clip_norm,
-            grads.slack() + self._regrouped(state) / _EMBEDDING_FLOOR,
+            (grads.slack() + self._regrouped(state)) / _embedding_floor(grads),
         )
         if not self.residual:
             return (embedding,)
@@ -200,7 +197,7 @@ class _Parts:
         rests = xp.sqrt(xp.clip(norms**2 - squares, min=0.0) + space.margin * norms**2)
         return cls(
             embedded,
-            xp.maximum(lengths, _EMBEDDING_FLOOR * norms),
+            xp.maximum(lengths, _embedding_floor(grads) * norms),
             xp.maximum(rests * (1 + 8 * EPS), _residual_floor(grads) * norms),
             xp.astype(counts, xp.float64),
         )
@@ -210,8 +207,16 @@ class _Parts:
         return grads.weighted_sum(weights) - space.lift(self.embedded.weighted_sum(weights))
 
 
+def _embedding_floor(grads: PerExampleGradients) -> float:
+    """Least length of an embedding that is reported, over that of its gradient.
+
+    So that what rounding does to whole gradients adds no more than about a hundredth.
+    """
+    return min(0.25, max(0.05, 100 * grads.slack()))
+
+
 def _residual_floor(grads: PerExampleGradients) -> float:
-    """The same for a residual: so that its rounding adds no more than about a hundredth."""
+    """The same for a residual."""
     return min(0.25, max(0.01, 100 * grads.slack()))
 
 

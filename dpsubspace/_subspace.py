@@ -345,7 +345,7 @@ def _part(
             return _Part(group, own, weights, check.rounding, check.margin, sound)
     check = _Check.of(gram, weights, error)
     while not check.margin <= _MARGIN and weights.shape[0] > 0:
-        weights = weights[: weights.shape[0] // 2, :]
+        weights = weights[: weights.shape[0] * 3 // 4, :]
         check = _Check.of(gram, weights, error)
     return _Part(group, own, weights, check.rounding, check.margin, sound)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, public_rows, releases
+from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, multipliers, public_rows, releases
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
@@ -354,7 +354,11 @@ def test_public_rows_change_no_cost(Estimator, options, relation, informed):
     options = {"n_iter": 9, "epsilon": 5.0, "neighboring_relation": relation, **options}
     model = Estimator(**options)
     n_outputs = 3 if is_classifier(model) else 1
-    event = model.privacy_event(n_samples=400, n_features=5, n_outputs=n_outputs)
+    sizes = {"n_samples": 400, "n_features": 5, "n_outputs": n_outputs}
+    event = model.privacy_event(**sizes, n_public=len(P) * informed, labelled=informed)
     model.fit(X, y, **({"X_public": (P,), "y_public": (Q,)} if informed else {}))
     assert model.privacy_.event == event
+    if not model.batch_size:  # the same budget in any event
+        costs = (sum(m**-2 for m in multipliers(e)) for e in (event, model.privacy_event(**sizes)))
+        assert next(costs) == pytest.approx(next(costs))
     assert (f"{len(P)} rows of X_public and of y_public" in model.privacy_.public) == informed

@@ -385,9 +385,9 @@ def test_a_fit_that_fails_before_its_first_release_costs_nothing():
 
 
 def break_third_step(monkeypatch):
-    from dpsubspace import _training
+    from dpsubspace import _steps
 
-    calls, clipped_sum = [], _training.clipped_sum
+    calls, clipped_sum = [], _steps.clipped_sum
 
     def failing(*args, **kwargs):
         calls.append(1)
@@ -395,7 +395,7 @@ def break_third_step(monkeypatch):
             raise MemoryError("third step")
         return clipped_sum(*args, **kwargs)
 
-    monkeypatch.setattr(_training, "clipped_sum", failing)
+    monkeypatch.setattr(_steps, "clipped_sum", failing)
 
 
 def test_a_fit_that_fails_after_a_release_costs_everything(monkeypatch):
