@@ -33,9 +33,24 @@ grid. What was found:
   public rows like the private ones), so that equal shares and half the clip norm for
   residuals are better than what linear models take, by 1 to 2 points.
 
+* Public rows (six sets with public rows of the same and of other origin, 50 to 2,000 of them): the
+  mean is worth a twentieth of the budget when public rows have one too. Unequal noise, more where
+  public rows have energy, does not help by itself: in the scores, noise of a direction counts
+  with its energy, and equal noise is best. Leaving out directions whose gradient does not outdo
+  its noise does help, at epsilon 0.5 and below, most where they come from the same source; all
+  of the space has to be taken where public rows tell of nothing (the floor on energy off
+  their span, and a count of what they miss). Longer or shorter descents than the number of
+  trained weights asks for lose. A start from labelled rows outweighs all else at epsilon 0.5
+  and below if what is left to go is shortened, and is a disaster for labels of another
+  meaning, which one count tells.
+* Modules (networks of 400 to 33,000 weights): the same rule for the length of the descent, shorter
+  and with a smaller largest step; equal shares for embedding and residual.
+
 Tried and dropped: preconditioning by a private second moment (DP-FC; between 0.6 points
 worse and better everywhere, at the price of a release), objective perturbation (1 to 4 points
-worse even with its constants chosen on the test set), Adam (within half a point, worse at
+worse even with its constants chosen on the test set), clipping around the gradient of labelled
+public rows (as good as starting from them), two levels of noise by joint clipping, a filter of the
+noisy gradient by public energies, shrinking weights block by block; Adam (within half a point, worse at
 epsilon 0.3), step sizes that decay.
 """
 
