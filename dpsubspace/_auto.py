@@ -50,8 +50,8 @@ Tried and dropped: preconditioning by a private second moment (DP-FC; between 0.
 worse and better everywhere, at the price of a release), objective perturbation (1 to 4 points
 worse even with its constants chosen on the test set), clipping around the gradient of labelled
 public rows (as good as starting from them), two levels of noise by joint clipping, a filter of the
-noisy gradient by public energies, shrinking weights block by block; Adam (within half a point, worse at
-epsilon 0.3), step sizes that decay.
+noisy gradient by public energies, shrinking weights block by block; Adam (within half a point,
+worse at epsilon 0.3), step sizes that decay.
 """
 
 from __future__ import annotations
