@@ -22,7 +22,7 @@ from dpsubspace._inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._linear_model import Bounded, LinearModel, Releases, Trained
+from dpsubspace._linear_model import Bounded, LinearModel, PublicRows, Releases, Trained
 from dpsubspace._losses import CLASSIFIER_LOSSES
 from dpsubspace._scaling import ROW_NORMS, RowMap
 
@@ -248,7 +248,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):
     def _row_bound(self) -> float:
         return self._row_map().bound
 
-    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
+    def _bound(
+        self, X: Array, targets: Array, releases: Releases, public: PublicRows | None
+    ) -> Bounded:
         return Bounded(self._row_map(), targets)
 
     def _scores(self, X: Any) -> np.ndarray:

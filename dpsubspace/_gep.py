@@ -20,7 +20,15 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
-from dpsubspace._array import Array, as_like, check_device, device, namespace, to_numpy
+from dpsubspace._array import (
+    Array,
+    as_like,
+    check_device,
+    device,
+    namespace,
+    row_norms,
+    to_numpy,
+)
 from dpsubspace._classifier import LinearClassifier
 from dpsubspace._compat import with_callbacks
 from dpsubspace._features import Features
@@ -310,7 +318,15 @@ class _GradientEmbedding(LinearModel):
             )
         vectors = None if directions is None else directions.vectors
         return Problem(
-            knowing, start, linear.penalised, features, anchors, vectors, way_left, n_outputs
+            knowing,
+            start,
+            linear.penalised,
+            features,
+            anchors,
+            vectors,
+            way_left,
+            n_outputs,
+            "zero" if start is linear.start else "public",
         )
 
     def _kept(self, principal: Directions, clear: float) -> Directions | None:
@@ -381,7 +397,9 @@ class _GradientEmbedding(LinearModel):
             anchors = anchors.relabelled(self._public_targets(public.targets, bounded))
         start = private.start()
         penalised = namespace(start).ones_like(start)
-        return Problem(private, start, penalised, public=anchors, n_outputs=n_outputs)
+        return Problem(
+            private, start, penalised, public=anchors, n_outputs=n_outputs, init="module"
+        )
 
     def _source(
         self,
@@ -448,13 +466,7 @@ class _GradientEmbedding(LinearModel):
         if problem.public is None:
             return _nothing, 0
         source, n_public = problem.public, problem.public.n_samples
-        groups, sizes = self._groups(problem)
-        wanted = _auto.ANCHOR_DIRECTIONS
-        if self.n_components != "auto":
-            wanted = int(self.n_components)
-        elif self.module is not None:
-            wanted = n_public // 2
-        counts = group_sizes(wanted, sizes, n_public) if wanted else [0]
+        groups, counts = self._counts(problem)
 
         def drawn() -> Any:
             targets = self._drawn(rng, n_public, problem.n_outputs)
@@ -475,6 +487,16 @@ class _GradientEmbedding(LinearModel):
             )
 
         return at, sum(counts)
+
+    def _counts(self, problem: Problem) -> tuple[list[Any], list[int]]:
+        """Groups of parameters and the number of directions of gradients of each."""
+        groups, sizes = self._groups(problem)
+        wanted, n_public = _auto.ANCHOR_DIRECTIONS, problem.public.n_samples
+        if self.n_components != "auto":
+            wanted = int(self.n_components)
+        elif self.module is not None:
+            wanted = n_public // 2
+        return groups, group_sizes(wanted, sizes, n_public) if wanted else [0]
 
     def _groups(self, problem: Problem) -> tuple[list[Any], list[int]]:
         """Index of the last axis of the parameters for each group, and its number of them."""
@@ -505,6 +527,16 @@ class _GradientEmbedding(LinearModel):
             return float(self.residual_norm)
         ratio = _auto.RESIDUAL_RATIO if self.module is None else _auto.MODULE_RATIO
         return ratio * clip_norm
+
+    def _say(self, trained: Trained) -> None:
+        """Store what "auto" stood for: released or public numbers decided it."""
+        problem = trained.problem
+        self.init_ = problem.init
+        self.n_components_ = None
+        if problem.directions is not None:
+            self.n_components_ = int(problem.directions.shape[0])
+        elif self._kind == "gradients" and problem.public is not None:
+            self.n_components_ = sum(self._counts(problem)[1]) or None
 
     def _module_scores(self, X: Any) -> np.ndarray:
         """Scores of rows by the trained module."""
@@ -540,10 +572,13 @@ class _GradientEmbedding(LinearModel):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice("directions", self.directions, DIRECTIONS)
-        if self.n_components != "auto":
-            check_integer("n_components", self.n_components, low=0)
-        if self.residual != "auto":
-            check_bool("residual", self.residual)
+        for name, check in (("n_components", _check_count), ("residual", check_bool)):
+            value = getattr(self, name)
+            try:
+                if not (isinstance(value, str) and value == "auto"):
+                    check(name, value)
+            except ValueError as error:
+                raise ValueError(f"{error} Or use 'auto'.") from None
         check_choice("clipping", self.clipping, CLIPPING)
         check_auto("residual_norm", self.residual_norm, low=1e-10, high=1e50)
         check_auto("embedding_share", self.embedding_share, low=0, high=1)
@@ -565,9 +600,10 @@ class _GradientEmbedding(LinearModel):
 
     def _check_module(self) -> None:
         """ValueError where a parameter does not go with a module."""
-        if not hasattr(self.module, "named_parameters"):
+        if isinstance(self.module, type) or not hasattr(self.module, "named_parameters"):
             raise ValueError(
-                f"`module` must be a torch.nn.Module or None, got {type(self.module).__name__}."
+                "`module` must be a torch.nn.Module (an instance, not its class) or None, got"
+                f" {type(self.module).__name__}."
             )
         parameter_groups(self.module, self.groups)  # raises what it has to
         if self.epsilon == math.inf and self.learning_rate == "auto":
@@ -582,6 +618,10 @@ class _GradientEmbedding(LinearModel):
                 "init='public' is for linear models. A module starts from its own parameters:"
                 " train it on public rows first, then pass it."
             )
+
+
+def _check_count(name: str, value: Any) -> int:
+    return check_integer(name, value, low=0)
 
 
 def _nothing(params: Array, t: int) -> Subspace:
@@ -631,7 +671,9 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         Whether what lies off the directions is released as well, with its own bound. False
         is B-GEP. "auto" is True for directions of gradients.
     clipping : {"separate", "joint"}, default="separate"
-        Bound embedding and residual each on its own, or both by one factor.
+        Bound embedding and residual each on its own, or both by one factor. This and the
+        next four parameters are of no effect where there is no residual or no directions of
+        gradients, as by default for linear models.
     residual_norm : float or "auto", default="auto"
         Bound on the residual of one gradient. "auto" is a fifth of the clip norm, and half of it
         for modules.
@@ -739,6 +781,11 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         Mean that mapped rows were shifted by, of released and public values.
     module_ : torch.nn.Module
         The trained copy of `module`, on the CPU.
+    n_components_ : int or None
+        Number of directions that gradients were embedded on (for "gradients" at most); None where
+        all of the space was trained.
+    init_ : {"zero", "public", "module"}
+        Where training started.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
@@ -942,10 +989,11 @@ class GEPClassifier(_GradientEmbedding, LinearClassifier):
         return float(np.bincount(to_numpy(targets)).max() / len(targets))
 
     def _keep(self, trained: Trained, offset: np.ndarray) -> None:
+        self._say(trained)
         if self.module is None:
             return super()._keep(trained, offset)
         self.offset_ = offset
-        self.module_ = trained.source.loaded(trained.weights)
+        self.module_ = trained.problem.source.loaded(trained.weights)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -998,7 +1046,9 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         Whether what lies off the directions is released as well, with its own bound. False
         is B-GEP. "auto" is True for directions of gradients.
     clipping : {"separate", "joint"}, default="separate"
-        Bound embedding and residual each on its own, or both by one factor.
+        Bound embedding and residual each on its own, or both by one factor. This and the
+        next four parameters are of no effect where there is no residual or no directions of
+        gradients, as by default for linear models.
     residual_norm : float or "auto", default="auto"
         Bound on the residual of one gradient. "auto" is a fifth of the clip norm, and half of it
         for modules.
@@ -1048,11 +1098,13 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         Weight of the squared norm of the weights, halved, beside the mean loss. The intercept is
         not penalised.
     data_norm : float or None, default=None
-        Public bound on row norms; longer rows are shrunk to it in ``fit``. None releases one:
-        see `bounds_share`. A module needs none.
+        Public bound on row norms; longer rows are shrunk to it in ``fit``. None takes the
+        largest norm of the public rows, or without any releases one: see `bounds_share`. A
+        module needs none.
     target_bounds : tuple (low, high) or None, default=None
         Public range of the targets: two numbers, or two arrays of shape (n_targets,).
-        Targets outside are clipped to it in ``fit``. None releases one.
+        Targets outside are clipped to it in ``fit``. None takes that of `y_public`, a tenth wider
+        on either side, or without any releases one.
     bounds_share : float or "auto", default="auto"
         Share in (0, 1) of the budget (of mu^2) for the bounds that are not given. "auto" is 0.1.
     n_iter : int or "auto", default="auto"
@@ -1104,6 +1156,11 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         Mean that scaled rows were shifted by, of released and public values.
     module_ : torch.nn.Module
         The trained copy of `module`, on the CPU.
+    n_components_ : int or None
+        Number of directions that gradients were embedded on (for "gradients" at most); None where
+        all of the space was trained.
+    init_ : {"zero", "public", "module"}
+        Where training started.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
@@ -1265,19 +1322,31 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
     def _drawn(self, rng: np.random.Generator, n_public: int, n_outputs: int) -> np.ndarray:
         return rng.uniform(-1, 1, size=(n_public, n_outputs))
 
-    def _view(self) -> GEPRegressor:
-        """What bounds are bought for: a module needs none on rows."""
-        if self.module is None or self.data_norm is not None:
-            return self
+    def _with_bounds(self, data_norm: float | None, target_bounds: Any) -> GEPRegressor:
+        """Copy with bounds that are public, where none are given."""
         other = copy.copy(self)
-        other.data_norm = 1.0
+        if self.data_norm is None:  # rows of a module need none
+            other.data_norm = data_norm if self.module is None else 1.0
+        if self.target_bounds is None:
+            other.target_bounds = target_bounds
         return other
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:
-        return super(GEPRegressor, self._view())._before(sizes)
+        public = 1.0 if sizes.n_public else None, (-1.0, 1.0) if sizes.labelled else None
+        return super(GEPRegressor, self._with_bounds(*public))._before(sizes)
 
-    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
-        return super(GEPRegressor, self._view())._bound(X, targets, releases)
+    def _bound(
+        self, X: Array, targets: Array, releases: Releases, public: PublicRows | None
+    ) -> Bounded:
+        data_norm = target_bounds = None
+        if public is not None:
+            data_norm = max(float(row_norms(public.X).max()), 1e-49)
+            if public.targets is not None:
+                low, high = public.targets.min(axis=0), public.targets.max(axis=0)
+                margin = 0.1 * (high - low) + 1e-9 * (1 + np.abs(high))
+                target_bounds = low - margin, high + margin
+        known = self._with_bounds(data_norm, target_bounds)
+        return super(GEPRegressor, known)._bound(X, targets, releases, public)
 
     def _right(self, targets: Any) -> Callable[[Array, Array], Array]:
         mean = to_numpy(targets).mean(axis=0)
@@ -1292,10 +1361,11 @@ class GEPRegressor(_GradientEmbedding, LinearRegressor):
         return 0.5
 
     def _keep(self, trained: Trained, *, single: bool) -> None:
+        self._say(trained)
         if self.module is None:
             return super()._keep(trained, single=single)
         self._single = single
-        self.module_ = trained.source.loaded(trained.weights)
+        self.module_ = trained.problem.source.loaded(trained.weights)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets of rows.

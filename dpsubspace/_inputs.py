@@ -165,7 +165,8 @@ def check_public_rows(
             sets.append(check_array(dense, dtype=X.dtype, input_name=name))
             validate_data(estimator, dense, reset=False, skip_check_array=True)
         except (TypeError, ValueError) as error:  # public rows: the message may quote them
-            raise ValueError(f"`{name}`: {error}") from error
+            hint = " Labels go in `y_public`." if several and np.ndim(dense) == 1 else ""
+            raise ValueError(f"`{name}`: {error}{hint}") from error
     if not sets:
         raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
     if (len(sets) if several else len(sets[0])) == X.shape[0]:
@@ -249,6 +250,11 @@ def _public_targets(
         )
     for i, (targets, rows) in enumerate(zip(given, sets, strict=True)):
         name = f"y_public[{i}]" if several else "y_public"
+        if targets is None:
+            raise ValueError(
+                f"`{name}` is None: all public sets have labels or none has. Leave the set out, or"
+                " pass y_public=None."
+            )
         targets = np.asarray(targets)
         if len(targets) != len(rows):
             raise ValueError(f"`{name}` has {len(targets)} targets for {len(rows)} public rows.")

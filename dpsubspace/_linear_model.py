@@ -163,7 +163,7 @@ class Problem:
     `features` are those of a linear model. `public` gives gradients of public rows at the same
     parameters, and `directions` are those of their features, where gradients are embedded on
     them. `way_left` is how long training should be from this start, beside one from zero;
-    `n_outputs` the columns of scores.
+    `n_outputs` the columns of scores; `init` says what start that is.
     """
 
     source: Any
@@ -174,6 +174,7 @@ class Problem:
     directions: Array | None = None
     way_left: float = 1.0
     n_outputs: int = 0
+    init: str = "zero"
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class Trained:
     bounded: Bounded
     plan: TrainingPlan
     clip_norm: float
-    source: Any  # what gave the gradients
+    problem: Problem
 
 
 class LinearModel(CallbackSupportMixin, PrivateEstimator):
@@ -264,7 +265,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Public bound on the norm of a mapped row; inf where nothing bounds rows."""
         raise NotImplementedError
 
-    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
+    def _bound(
+        self, X: Array, targets: Array, releases: Releases, public: PublicRows | None
+    ) -> Bounded:
         """Bound rows and targets, by public or released numbers."""
         raise NotImplementedError
 
@@ -359,7 +362,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
             releases = Releases(budget, noise, guarantee.neighboring_relation, present)
-            bounded = fixed._bound(X, targets, releases)
+            bounded = fixed._bound(X, targets, releases, public)
             problem = fixed._problem(X, bounded, n_outputs, releases, public, source)
             features = problem.features
             step = fixed._step(problem, budget, clip_norm, noise.public())
@@ -377,11 +380,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             )
         finish()
         if features is None:
-            return Trained(weights, None, math.inf, bounded, plan, clip_norm, problem.source)
+            return Trained(weights, None, math.inf, bounded, plan, clip_norm, problem)
         weights = features.unscaled(to_numpy(weights))
-        return Trained(
-            weights, features.shift, features.radius, bounded, plan, clip_norm, problem.source
-        )
+        return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm, problem)
 
     # Parameters and what follows from them --------------------------------------------------
 

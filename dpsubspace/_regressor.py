@@ -23,7 +23,15 @@ from dpsubspace._inputs import (
     check_rows,
     check_rows_and_targets,
 )
-from dpsubspace._linear_model import Bounded, Budget, LinearModel, Releases, Sizes, Trained
+from dpsubspace._linear_model import (
+    Bounded,
+    Budget,
+    LinearModel,
+    PublicRows,
+    Releases,
+    Sizes,
+    Trained,
+)
 from dpsubspace._losses import REGRESSOR_LOSSES
 from dpsubspace._moments import count_above_noise, noisy_range
 from dpsubspace._privacy import PrivacyGuarantee
@@ -187,7 +195,9 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
     def _row_bound(self) -> float:
         return math.hypot(1.0, self.intercept_scaling if self.fit_intercept else 0.0)
 
-    def _bound(self, X: Array, targets: Array, releases: Releases) -> Bounded:
+    def _bound(
+        self, X: Array, targets: Array, releases: Releases, public: PublicRows | None
+    ) -> Bounded:
         """Bounds from public knowledge or noisy counts, and what is scaled by them."""
         values = to_numpy(targets)
         data_norm, bounds = self.data_norm, self.target_bounds
