@@ -71,6 +71,10 @@ class PerExampleGradients(Protocol):
         """How far rounding can move the sum over all records, in units of a term."""
         ...
 
+    def wide_slack(self) -> float:
+        """The same for sums of what is computed of them in float64, in units of a gradient."""
+        ...
+
     def inner(self, anchors: Any) -> tuple[Array, float]:
         """Inner products with the gradients of public rows, (k, m), in float64.
 
@@ -130,6 +134,8 @@ class OuterGradients:
         Slack of a sum of such gradients over all records, or over a batch.
     products : array of shape (k, m), optional
         Inner products of the features with those of public rows, in float64.
+    wide_rounding : float
+        As `rounding`, for sums in float64.
     """
 
     features: FeatureBlock
@@ -137,6 +143,7 @@ class OuterGradients:
     residuals: Array
     rounding: float
     products: Array | None = None
+    wide_rounding: float = 0.0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -169,6 +176,10 @@ class OuterGradients:
     def slack(self) -> float:
         """Return that of the features."""
         return self.rounding
+
+    def wide_slack(self) -> float:
+        """Return that of the features where they are used in float64."""
+        return self.wide_rounding
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
         """``<phi_i, phi_j> <r_i, r_j>`` with other outer products, and no gradient is formed."""
@@ -251,6 +262,10 @@ class DenseGradients:
 
     def slack(self) -> float:
         """Return what the source says."""
+        return self.rounding
+
+    def wide_slack(self) -> float:
+        """Return the same: rows are added up in float64."""
         return self.rounding
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
@@ -366,7 +381,9 @@ class LinearSource:
         slack = self._slack if isinstance(rows, slice) else self._batch_slack
         # A term itself is off by a few units of rounding, which few records do not hide.
         slack += (8 + residuals.shape[1]) * eps_of(residuals)
-        return OuterGradients(block, self._norms[rows], residuals, slack, self.products(rows))
+        return OuterGradients(
+            block, self._norms[rows], residuals, slack, self.products(rows), self._batch_slack
+        )
 
 
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:

@@ -18,6 +18,9 @@ from dpsubspace._subspace import Embedded, Subspace
 
 __all__ = ["FlatStep", "GEPStep", "MirrorStep"]
 
+# Least length of an embedding that is reported, over that of its gradient.
+_EMBEDDING_FLOOR = 0.05
+
 
 @dataclass(frozen=True, kw_only=True)
 class FlatStep:
@@ -126,7 +129,7 @@ class GEPStep:
         embedding = _bounded(
             parts.embedded.weighted_sum(weights),
             self.clip_norm,
-            (grads.slack() + self._regrouped(state)) / _embedding_floor(grads),
+            (grads.wide_slack() + self._regrouped(state)) / _EMBEDDING_FLOOR,
         )
         if not self.residual:
             return (embedding,)
@@ -197,7 +200,7 @@ class _Parts:
         rests = xp.sqrt(xp.clip(norms**2 - squares, min=0.0) + space.margin * norms**2)
         return cls(
             embedded,
-            xp.maximum(lengths, _embedding_floor(grads) * norms),
+            xp.maximum(lengths, _EMBEDDING_FLOOR * norms),
             xp.maximum(rests * (1 + 8 * EPS), _residual_floor(grads) * norms),
             xp.astype(counts, xp.float64),
         )
@@ -207,16 +210,8 @@ class _Parts:
         return grads.weighted_sum(weights) - space.lift(self.embedded.weighted_sum(weights))
 
 
-def _embedding_floor(grads: PerExampleGradients) -> float:
-    """Least length of an embedding that is reported, over that of its gradient.
-
-    So that what rounding does to whole gradients adds no more than about a hundredth.
-    """
-    return min(0.25, max(0.05, 100 * grads.slack()))
-
-
 def _residual_floor(grads: PerExampleGradients) -> float:
-    """The same for a residual."""
+    """The same for a residual: so that its rounding adds no more than about a hundredth."""
     return min(0.25, max(0.01, 100 * grads.slack()))
 
 

@@ -91,6 +91,8 @@ def test_without_public_rows_it_is_dpsgd_bit_for_bit(Estimator, Twin, options, s
 def test_no_components_are_dpsgd_bit_for_bit(Estimator, Twin, options, directions):
     X, y = blobs(n=400)
     settings = {"epsilon": 5.0, "random_state": 0}
+    if Twin is DPSGDRegressor:  # bounds would be those of public rows
+        settings |= {"data_norm": 8.0, "target_bounds": (0, 2)}
     options = {"n_components": 0, "directions": directions, **options, **settings}
     model, twin = Estimator(**options).fit(X, y, X_public=P), Twin(**settings).fit(X, y)
     np.testing.assert_array_equal(model.coef_, twin.coef_)
@@ -368,6 +370,26 @@ def test_checks_move_within_their_bound(values, other):
         assert np.linalg.norm(here - neighbour) <= math.sqrt(2) * (1 + 1e-12)
 
 
+@noisy
+def test_bounds_of_a_regressor_come_from_public_rows():
+    X, y = blobs(n=400)
+    model = GEPRegressor(random_state=0).fit(X, y, X_public=P, y_public=Q)
+    assert model.data_norm_ == pytest.approx(np.linalg.norm(P, axis=1).max())
+    np.testing.assert_allclose(model.target_bounds_, [[-0.2], [2.2]], atol=1e-6)
+    assert len(multipliers(model.privacy_.event)) == 2 + 100  # a mean and the checks
+    unlabelled = GEPRegressor(random_state=0).fit(X, y, X_public=P)
+    assert len(multipliers(unlabelled.privacy_.event)) == 3 + 100  # and the targets' range
+
+
+@noisy
+def test_what_auto_stood_for_is_said():
+    X, y = blobs(n=400)
+    model = GEPClassifier(epsilon=0.1, random_state=0).fit(X, y, X_public=P, y_public=Q)
+    assert model.init_ == "public" and 0 < model.n_components_ < 6
+    model = GEPClassifier(epsilon=50.0, random_state=0).fit(X, y, X_public=P)
+    assert model.init_ == "zero" and (model.n_components_ is None or model.n_components_ >= 4)
+
+
 class Constant:
     """A step of which the outcome is known."""
 
@@ -476,7 +498,7 @@ BAD_OPTIONS = [
     ({"groups": "layers"}, "`groups` of a linear model are None or 'outputs'.*'layers'"),
     ({"groups": 3}, "`groups` of a linear model are None or 'outputs'.*3"),
     ({"input_shape": (5,)}, "`input_shape` is for a `module`"),
-    ({"module": 3}, "`module` must be a torch.nn.Module or None, got int"),
+    ({"module": 3}, "`module` must be a torch.nn.Module .* or None, got int"),
 ]
 
 
@@ -533,7 +555,8 @@ def test_combinations_that_cannot_be_private_are_refused():
     for shares in ((0.5, 0.5), (0.9, 0.9)):
         options = dict(zip(("bounds_share", "mean_share"), shares, strict=True))
         match = f"`bounds_share`={shares[0]} and `mean_share`={shares[1]}.*leave nothing"
-        assert_refused(GEPRegressor, options, LABELLED, match)
+        with pytest.warns(PublicDataWarning):  # with public rows no bounds are bought
+            assert_refused(GEPRegressor, options, {}, match)
 
 
 @pytest.mark.parametrize("directions", ["features", "gradients"])

@@ -19,7 +19,7 @@ LAYERS = [
     {"_modules", "_subspace", "_training", "_moments", "_private"},
     {"_steps"},
     {"_linear_model", "_public", "_spectral"},
-    {"_classifier", "_regressor"},
+    {"_classifier", "_embedding", "_regressor"},
     {"_gep", "_linear", "_regression", "_pca", "_scaler", "_statistics", "_audit", "_display"},
     {"__init__"},
 ]

@@ -41,7 +41,8 @@ def test_centred_sparse_rows_stay_sparse(Estimator):
     X = sparse.random(n, d, density=2e-4, random_state=0, format="csr")
     y = np.arange(n) % 2
     model = Estimator(epsilon=1e3, n_iter=3)
-    assert peak(lambda: model.fit(X, y)) < n * d  # an eighth of the dense rows
+    # An eighth of the dense rows; public ones, a few, are dense.
+    assert peak(lambda: model.fit(X, y)) < n * d * (2 if Estimator in INFORMED else 1)
 
 
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

@@ -8,7 +8,7 @@ import pytest
 from helpers import PLAIN, blobs
 from test_gradients import targets, total
 
-from dpsubspace import _modules
+from dpsubspace import _gradients, _modules
 from dpsubspace._features import Features
 from dpsubspace._gradients import DenseGradients, LinearSource, clipped_sum
 from dpsubspace._losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss, Squared
@@ -325,7 +325,7 @@ def test_spreads_find_what_depends_on_the_place_or_changes():
 @pytest.mark.parametrize("as_rows", [np.asarray, torch.tensor])
 @np.errstate(all="ignore")  # as in training
 def test_dense_gradients(as_rows, dtype, monkeypatch, rng):
-    monkeypatch.setattr(_modules, "_WIDE", 64)
+    monkeypatch.setattr(_gradients, "_WIDE", 64)
     rows = rng.normal(size=(300, 7)).astype(dtype)
     rows[3], rows[5, 2], rows[6, 1] = 0, np.nan, np.inf
     counted = np.arange(300) != 8
