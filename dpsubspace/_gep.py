@@ -213,7 +213,10 @@ class GEPClassifier(GradientEmbedding, LinearClassifier):
 
     No gradient of a linear model is ever formed: inner products of rows with public
     rows are computed once, those of gradients follow from them. A module's gradients are formed
-    chunk by chunk.
+    chunk by chunk, each from its own row (``torch.func``), with dropout off. That a record's
+    gradient depends on no other is by construction, but for a ``torch.autograd.Function`` with
+    a vmap rule of its own, which is taken to keep records apart. Full batches of many rows
+    are slow to train modules on: set `batch_size`.
 
     Without public rows this is :class:`DPSGDFClassifier` (:class:`DPSGDClassifier` with
     ``center=False``), or DP-SGD for a module, and ``fit`` warns.

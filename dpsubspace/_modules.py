@@ -2,7 +2,8 @@
 
 Design note. Gradients are taken by ``torch.func.vmap`` of the gradient of one record, and
 so are the scores they start from: inside, a module only ever sees a batch of one, so that
-no layer can carry anything from one record to another. That is by construction; the
+no layer can carry anything from one record to another. That is by construction (a
+``torch.autograd.Function`` with a vmap rule of its own is taken to keep records apart); the
 try-outs on random rows below are for prediction, which uses batches, and for messages that
 name a remedy. A loss enters by its residual alone, the derivative by the scores, which is
 multiplied into the module's Jacobian: any loss of :mod:`dpsubspace._losses` works.
