@@ -59,7 +59,8 @@ class _Informed:
     def _fit(self, X, y, present=None, *, X_public=None, y_public=None):
         if X_public is None:
             X_public, y_public = public_rows(X.shape[1])
-            y_public = y_public if self.init == "public" or self.mirror else None
+            labelled = self.init == "public" or self.mirror or self.anchor_labels == "public"
+            y_public = y_public if labelled else None
         return super()._fit(X, y, present, X_public=X_public, y_public=y_public)
 
 
