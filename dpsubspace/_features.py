@@ -158,22 +158,14 @@ class Features:
         """Inner products of a chunk with other features (m, width): (k, m), in float64."""
         xp = namespace(self.factors)
         step = max(1, _WIDE // max(self.width, others.shape[0]))
-        if isinstance(rows, slice):
-            parts = [
-                slice(rows.start + p.start, rows.start + p.stop)
-                for p in slices(rows.stop - rows.start, step)
-            ]
-        else:
-            parts = [rows[part] for part in slices(len(rows), step)]
-        if len(parts) == 1:
-            return self._block(parts[0], xp.float64).scores(others.T)
-        n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        products = xp.empty((n_rows, others.shape[0]), dtype=xp.float64, device=device(others))
-        start = 0
-        for part in parts:
-            values = self._block(part, xp.float64).scores(others.T)
-            products[start : start + len(values), :] = values
-            start += len(values)
+        start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+        products = xp.empty(
+            (stop - start, others.shape[0]), dtype=xp.float64, device=device(others)
+        )
+        for part in slices(stop - start, step):
+            some = slice(start + part.start, start + part.stop)
+            block = self._block(some if isinstance(rows, slice) else rows[some], xp.float64)
+            products[part, :] = block.scores(others.T)
         return products
 
     def _block(self, rows: Array, dtype: Array) -> FeatureBlock:

@@ -25,7 +25,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._features import FeatureBlock, Features
 from dpsubspace._losses import Loss
-from dpsubspace._noise import BoundedSum
+from dpsubspace._noise import BoundedSum, vector_sum
 
 __all__ = [
     "DenseGradients",
@@ -34,6 +34,7 @@ __all__ = [
     "OuterGradients",
     "PerExampleGradients",
     "clipped_sum",
+    "shrink_factors",
 ]
 
 
@@ -422,11 +423,14 @@ def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     """
     norms = grads.norms()
     xp = namespace(norms)
-    factor = xp.ones_like(norms)
-    if clip_norm < float("inf"):
-        factor = clip_norm / xp.clip(norms, min=clip_norm)
+    factor = shrink_factors(norms, clip_norm)
     factor = xp.where(xp.isfinite(norms), factor, xp.zeros_like(factor))
-    total, slack = grads.weighted_sum(factor), grads.slack()
-    return BoundedSum(
-        total, norm_bound=clip_norm * (1 + slack), replace_bound=clip_norm * (2 + slack)
-    )
+    return vector_sum(grads.weighted_sum(factor), clip_norm, grads.slack())
+
+
+def shrink_factors(norms: Array, bound: float) -> Array:
+    """Factors that bring vectors of given norms to `bound` where they are longer."""
+    xp = namespace(norms)
+    if bound == float("inf"):
+        return xp.ones_like(norms)
+    return bound / xp.clip(norms, min=bound)

@@ -25,7 +25,7 @@ from dpsubspace._array import (
     to_numpy,
 )
 from dpsubspace._features import Features
-from dpsubspace._noise import BoundedSum, NoiseSource, release
+from dpsubspace._noise import BoundedSum, NoiseSource, release, vector_sum
 from dpsubspace._scaling import Shift
 
 __all__ = [
@@ -102,11 +102,7 @@ def bounded_row_sum(
     slack = features.slack
     if features.only_formed:
         slack = sum_slack(features.n_samples, EPS, features.chunk)
-    return BoundedSum(
-        total.value,
-        norm_bound=norm_bound * (1 + slack),
-        replace_bound=norm_bound * (2 + slack),
-    )
+    return vector_sum(total.value, norm_bound, slack)
 
 
 def noisy_mean(
@@ -339,10 +335,9 @@ def noisy_shares(
     values = xp.where(values > 0, xp.clip(values, max=1.0), xp.zeros_like(values))
     if present is not None:
         values = xp.where(present[:, None], values, xp.zeros_like(values))
-    # Numbers up to 1 in float64, added up one after another: see `sum_slack`.
-    n_samples = values.shape[0]
-    bound = math.sqrt(values.shape[1]) * (1 + n_samples**2 * EPS)
-    total = BoundedSum(to_numpy(xp.sum(values, axis=0)), norm_bound=bound, replace_bound=bound)
+    n_samples = values.shape[0]  # all of them in one chunk
+    bound = math.sqrt(values.shape[1]) * (1 + sum_slack(n_samples, EPS, n_samples))
+    total = BoundedSum(to_numpy(column_sums(values)), norm_bound=bound, replace_bound=bound)
     noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
     return to_numpy(noisy) / n_samples
 

@@ -39,6 +39,7 @@ __all__ = [
     "release",
     "release_direction",
     "release_laplace",
+    "vector_sum",
 ]
 
 NEIGHBORING_RELATIONS = ("zero_out", "replace_one")
@@ -222,6 +223,15 @@ class BoundedSum:
 
 class BoundedL1Sum(BoundedSum):
     """A sum whose bounds hold in L1 norm, and so in L2 norm, which is never larger."""
+
+
+def vector_sum(value: Array, norm_bound: float, slack: float) -> BoundedSum:
+    """Sum of vectors over records, each of norm at most `norm_bound`.
+
+    A null record moves it by that, a replaced one by twice that (triangle inequality), and
+    rounding by `slack` more, in units of the bound.
+    """
+    return BoundedSum(value, norm_bound * (1 + slack), norm_bound * (2 + slack))
 
 
 def gram_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedSum:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import optimize
@@ -110,18 +111,23 @@ class Labelled:
 
     def fitted(self) -> np.ndarray:
         """Weights (width, c) of least loss, lightly penalised."""
-        left, values, right = np.linalg.svd(self.formed, full_matrices=False)
-        return right.T @ self._minimum(left * values, self.targets)
+        rows, directions = self._turned
+        return directions.T @ self._minimum(rows, self.targets)
 
     def held_out(self, is_right: Callable[[Array, Array], Array], n_folds: int = 5) -> float:
         """Share of the rows that fits to the others get right."""
-        left, values, _ = np.linalg.svd(self.formed, full_matrices=False)
-        rows, fold, hits = left * values, np.arange(len(left)) % n_folds, 0.0
+        rows, fold, hits = self._turned[0], np.arange(len(self.formed)) % n_folds, 0.0
         for out in (fold == i for i in range(n_folds)):
             if 0 < out.sum() < len(out):
                 weights = self._minimum(rows[~out], self.targets[~out])
                 hits += float(np.sum(is_right(rows[out] @ weights, self.targets[out])))
         return hits / len(rows)
+
+    @cached_property
+    def _turned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Features in coordinates on their own directions, and these: no more than rows."""
+        left, values, directions = np.linalg.svd(self.formed, full_matrices=False)
+        return left * values, directions
 
     def _minimum(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Weights of least penalised loss, close enough."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsubspace._array import EPS, Array, namespace
-from dpsubspace._gradients import PerExampleGradients, clipped_sum
-from dpsubspace._noise import BoundedSum
+from dpsubspace._gradients import PerExampleGradients, clipped_sum, shrink_factors
+from dpsubspace._noise import BoundedSum, vector_sum
 from dpsubspace._subspace import Embedded, Subspace
 
 __all__ = ["FlatStep", "GEPStep", "MirrorStep"]
@@ -125,17 +125,17 @@ class GEPStep:
         parts = _Parts.of(state, grads)
         if self.residual and self.clipping == "joint":
             return (self._joint(state, grads, parts),)
-        weights = _shrink(self.clip_norm, parts.lengths) * parts.counts
-        embedding = _bounded(
+        weights = shrink_factors(parts.lengths, self.clip_norm) * parts.counts
+        embedding = vector_sum(
             parts.embedded.weighted_sum(weights),
             self.clip_norm,
             (grads.wide_slack() + self._regrouped(state)) / _EMBEDDING_FLOOR,
         )
         if not self.residual:
             return (embedding,)
-        weights = _shrink(self.residual_norm, parts.rests) * parts.counts
+        weights = shrink_factors(parts.rests, self.residual_norm) * parts.counts
         residual = parts.residual_sum(state, grads, weights)
-        return embedding, _bounded(residual, self.residual_norm, self._slack(state, grads))
+        return embedding, vector_sum(residual, self.residual_norm, self._slack(state, grads))
 
     def combine(self, state: Subspace, noisy: tuple[Array, ...]) -> Array:
         """Lift the embedding; add the residual without the noise it has along the directions."""
@@ -163,11 +163,11 @@ class GEPStep:
         """Embedding and residual in units of their bounds, clipped by one factor."""
         xp = namespace(parts.lengths)
         joint = xp.hypot(parts.lengths / self.clip_norm, parts.rests / self.residual_norm)
-        weights = _shrink(1.0, joint) * parts.counts
+        weights = shrink_factors(joint, 1.0) * parts.counts
         inside = parts.embedded.weighted_sum(weights) / self.clip_norm
         outside = parts.residual_sum(state, grads, weights) / self.residual_norm
         value = xp.concat([inside, xp.reshape(outside, (-1,))])
-        return _bounded(value, 1.0, self._slack(state, grads))
+        return vector_sum(value, 1.0, self._slack(state, grads))
 
     def _regrouped(self, state: Subspace) -> float:
         """What rounding of all coordinates can do to a sum of them, in units of a gradient.
@@ -213,19 +213,6 @@ class _Parts:
 def _residual_floor(grads: PerExampleGradients) -> float:
     """The same for a residual: so that its rounding adds no more than about a hundredth."""
     return min(0.25, max(0.01, 100 * grads.slack()))
-
-
-def _shrink(bound: float, lengths: Array) -> Array:
-    """Factors that bring vectors of given lengths to `bound` where they are longer."""
-    xp = namespace(lengths)
-    if bound == math.inf:
-        return xp.ones_like(lengths)
-    return bound / xp.clip(lengths, min=bound)
-
-
-def _bounded(value: Array, bound: float, slack: float) -> BoundedSum:
-    """A sum of vectors of norm at most `bound`, with the rounding of the sum."""
-    return BoundedSum(value, norm_bound=bound * (1 + slack), replace_bound=bound * (2 + slack))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,10 +118,14 @@ class FeatureSubspace:
     @property
     def margin(self) -> float:
         """Rounding of coordinates, and how far the basis is from orthonormal."""
+        return 1.01 * (self._off + 4 * self.rounding)
+
+    @cached_property
+    def _off(self) -> float:  # every chunk asks, and the product is as large as those of a chunk
+        """Distance of the basis from an orthonormal one."""
         off = self.basis @ self.basis.T
         off = off - as_like(np.eye(off.shape[0]), off)
-        hidden = math.sqrt(float(namespace(off).sum(off * off)))
-        return 1.01 * (hidden + 4 * self.rounding)
+        return math.sqrt(float(namespace(off).sum(off * off)))
 
     @property
     def rounding(self) -> float:
