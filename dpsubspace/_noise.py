@@ -30,7 +30,7 @@ from typing import Protocol, Self
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import Array, Total, as_like, namespace, to_numpy
+from dpsubspace._array import Array, Total, as_like, to_numpy
 from dpsubspace._bingham import sample_bingham
 
 __all__ = [
@@ -438,6 +438,8 @@ class BoundedSum:
     def on_lattice(self, step: float) -> Self:
         """Return the sum in units of `step`, rounded to integers, with bounds in these units.
 
+        In NumPy, wherever the sum is, since that is where noise is drawn.
+
         Notes
         -----
         Proof of the bounds: rounding moves each of the p entries by at most half a step in
@@ -446,11 +448,9 @@ class BoundedSum:
         :func:`check_lattice` keeps from occurring, are cut to that: this brings no
         two numbers further apart.
         """
-        value = self.value
-        xp = namespace(value)
-        steps = xp.astype(value, xp.float64, copy=False) / step
-        whole = xp.clip(xp.round(steps), min=-_LARGEST, max=_LARGEST)
-        moved = self._rounding(math.prod(value.shape))
+        whole = np.rint(to_numpy(self.value) / np.float64(step))
+        whole = np.minimum(np.maximum(whole, -_LARGEST), _LARGEST)
+        moved = self._rounding(whole.size)
         return type(self)(whole, self.norm_bound / step + moved, self.replace_bound / step + moved)
 
     @staticmethod
@@ -632,7 +632,7 @@ def release(
     step = lattice_step(noise_multiplier * total.unit(neighboring_relation, sampled=sampled))
     raw = total.on_lattice(step)
     scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled)
-    noisy = raw.value + as_like(noise.gaussian(raw.value.shape, scale), raw.value)
+    noisy = raw.value + noise.gaussian(raw.value.shape, scale)
     return as_like(noisy * step, total.value)
 
 
@@ -689,7 +689,7 @@ def release_laplace(
 
     step = lattice_step(scale_of(total))
     raw = total.on_lattice(step)
-    noisy = raw.value + as_like(noise.laplace(raw.value.shape, scale_of(raw)), raw.value)
+    noisy = raw.value + noise.laplace(raw.value.shape, scale_of(raw))
     return as_like(noisy * step, total.value)
 
 
