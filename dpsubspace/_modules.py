@@ -538,7 +538,7 @@ class _RowByRow:
                 handle.remove()
         return count
 
-    def check(self, watch: Callable[[torch.Tensor], None] = id, seed: int = 0) -> None:
+    def check(self, watch: Callable[[torch.Tensor], None], seed: int) -> None:
         """ValueError unless gradients of random rows are those of autograd, one at a time."""
         rows, weights = _random(3, self.shape, seed), self._perturbed()
         batch = self.batch(rows, len(rows))

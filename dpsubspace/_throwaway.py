@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import io
 import re
 import sys
 import zlib
@@ -23,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,9 @@ __all__ = ["Trial", "emptied", "public_copy", "throwaway", "versions"]
 
 # Most objects that are looked at: a module that reaches more is looked at in part.
 _MOST = 200_000
+
+# Arrays beyond this size are compared by some of their rows: they may lie on disk.
+_BYTES = 1 << 28
 
 # What stands in these is not followed: they hold no rows, or very many objects.
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "scipy", "sklearn", "dpsubspace"}
@@ -50,15 +55,24 @@ def public_copy(module: torch.nn.Module) -> torch.nn.Module:
     """Copy of a module that shares nothing with it; ValueError where there can be none."""
     import torch
 
+    # What an earlier training left in attributes has no copies with its history.
+    left = {id(t): t.detach().clone() for layer in module.modules() for t in _with_history(layer)}
     try:
         with torch.no_grad():  # scripted modules would copy how their weights came about
-            return copy.deepcopy(module)
+            return copy.deepcopy(module, left)
     except Exception as error:
         raise ValueError(
-            f"`module` cannot be copied: {error} Take out what has no copies (locks, generators,"
-            " open files), and what an earlier call with gradients left in its attributes: call"
-            " it once more under torch.no_grad()."
+            f"`module` cannot be copied: {error} Take out what has no copies: locks, generators,"
+            " open files, lists of tensors that an earlier training left."
         ) from error
+
+
+def _with_history(layer: torch.nn.Module) -> list[torch.Tensor]:
+    """Attributes of a layer that remember how they were computed."""
+    import torch
+
+    values = [value for value in vars(layer).values() if isinstance(value, torch.Tensor)]
+    return [value for value in values if value.grad_fn is not None]
 
 
 def throwaway(module: torch.nn.Module) -> torch.nn.Module:
@@ -136,7 +150,7 @@ class Trial:
             yield trace.watch
         before, self._state = self._state, _state(self.module)
         changed = (p for p in {**self._state, **before} if before.get(p) != self._state.get(p))
-        found = {path: self._state.get(path, before.get(path)) for path in changed}
+        found = {path: self._state.get(path) or before[path] for path in changed}
         self._place = next(iter(found), self._place)
         suspect = [p for p, leaf in found.items() if not self._first or leaf[0] == "value"]
         self._first = False
@@ -221,14 +235,15 @@ def _state(module: Any) -> dict[str, tuple[str, Any]]:
     found: dict[str, tuple[str, Any]] = {}
     seen: dict[int, Any] = {}  # the objects too: others must not get their ids
     queue = deque([("module", module)])
-    while queue and len(seen) < _MOST:
+    while queue and len(seen) + len(found) < _MOST:
         path, value = queue.popleft()
-        leaf = _leaf(value)
-        if leaf is not None:
-            found[path] = leaf
-        if (leaf is None or leaf[0] == "tensor") and id(value) not in seen:
-            seen[id(value)] = value
-            queue.extend(_parts(path, value))
+        with suppress(Exception):  # odd objects may not want to be looked at
+            leaf = _leaf(value)
+            if leaf is not None:
+                found[path] = leaf
+            if (leaf is None or leaf[0] == "tensor") and id(value) not in seen:
+                seen[id(value)] = value
+                queue.extend(islice(_parts(path, value), _MOST))
     return found
 
 
@@ -249,11 +264,14 @@ def _leaf(value: Any) -> tuple[str, Any] | None:
         return "tensor", _digest(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         kind = "count" if value.dtype.kind in "biu" else "value"
-        return kind, (value.shape, zlib.crc32(np.ascontiguousarray(value).view(np.uint8)))
+        if value.ndim:  # all rows, but of huge arrays
+            value = value[:: 1 + value.nbytes // _BYTES]
+        described = value.shape, value.dtype.str
+        return kind, (*described, zlib.crc32(np.ascontiguousarray(value).tobytes()))
     if isinstance(value, bytearray | memoryview):
         return "value", bytes(value)
-    if not isinstance(value, type) and callable(getattr(type(value), "getvalue", None)):
-        return "value", value.getvalue()  # files in memory
+    if isinstance(value, io.BytesIO | io.StringIO):
+        return "value", value.getvalue()
     return None
 
 

@@ -4,8 +4,9 @@ Design note. In front of a private estimator a step costs no privacy if it takes
 from the rows but what it does to each of them alone. A network in evaluation mode mostly
 works like that, and not always: batch normalisation without running statistics mixes the
 rows of a batch. So ``fit`` looks at the module and tries it on random rows, never on the
-rows that it is given, and refuses what mixes. Torch is imported inside functions: the
-package works without it.
+rows that it is given, and refuses what mixes. Nor may anything of the rows stay in a model
+that is saved: the module that is kept is never called, its copies are (see
+:mod:`dpsubspace._throwaway`). Torch is imported inside functions: the package works without it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     Attributes
     ----------
     module_ : torch.nn.Module
-        Copy of `module` in evaluation mode and without gradients.
+        Copy of `module` in evaluation mode and without gradients. ``transform`` leaves it as
+        it is.
     n_features_in_ : int
         Number of features of a row.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -80,6 +82,16 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     dropout that stays on and dynamic quantisation; it is a test and not a proof, and cannot
     find a module that was made to pass it. The random entries lie in [0, 1] or around zero,
     up to a few hundred: a module that takes less (indices of an embedding) must clamp them.
+
+    Nothing of the rows is kept. Many modules store something of each call in their
+    attributes or buffers. So each call of ``transform`` runs a new copy of the module, which
+    shares the memory of the parameters and is thrown away. Where a copy does not help,
+    ``fit`` refuses the module and names the place: what it stores in a global, an attribute
+    of a class, a cache of a function, a variable of a hook or a parameter. This is looked
+    for on the random rows. It does not find what a module stores on some rows only,
+    numbers (not tensors) in places that no name in its code leads to, what it prints, logs or
+    writes to a file, and what compiled extensions keep. A ``transform`` that writes
+    to a parameter after all overwrites that parameter with NaN and raises an error.
 
     Layers in training mode need no attention: the copy leaves it, with dropout off and
     batch normalisation by its running statistics. Rows enter in the dtype of the module's
@@ -136,8 +148,9 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ImportError
             If torch is not installed.
         ValueError
-            If a parameter is out of its range, or the module mixes rows, is random or
-            cannot map rows of this width.
+            If a parameter is out of its range, or the module mixes rows, is random, keeps
+            something of them where it would outlive a call, cannot be copied or cannot map
+            rows of this width.
         """
         torch = _torch()
         check_integer("batch_size", self.batch_size, low=1)
@@ -178,7 +191,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             If the rows cannot be used.
         RuntimeError
             If the module fails on them. The message does not quote its own, which may
-            hold entries of the rows.
+            hold entries of the rows. Or if it changes its parameters.
         """
         check_is_fitted(self, "module_")
         X = self._rows(X, reset=False)
@@ -273,14 +286,15 @@ def _mapped(
     module: torch.nn.Module,
     rows: np.ndarray,
     device: str,
-    watch: Callable[[torch.Tensor], None] = id,  # any function without effect
+    watch: Callable[[torch.Tensor], None] | None = None,
 ) -> np.ndarray:
     """Output of `module` for one batch, flattened to one float32 row a row."""
     torch = _torch()
     with torch.inference_mode():
         # `tensor` copies: from_numpy warns of arrays that are read-only.
         batch = torch.tensor(np.ascontiguousarray(rows), dtype=_dtype(module), device=device)
-        watch(batch)
+        if watch is not None:
+            watch(batch)
         out = module(batch)
         if not isinstance(out, torch.Tensor) or out.is_complex():
             kind = str(out.dtype) if isinstance(out, torch.Tensor) else type(out).__name__
