@@ -3,10 +3,13 @@
 Design note. Gradients are taken by ``torch.func.vmap`` of the gradient of one record, and
 so are the scores they start from: inside, a module only ever sees a batch of one, so that
 no layer can carry anything from one record to another. That is by construction (a
-``torch.autograd.Function`` with a vmap rule of its own is taken to keep records apart); the
+``torch.autograd.Function`` with a vmap rule of its own is taken to keep records apart, and
+modules that use what they stored of an earlier call are found by the try-outs); the
 try-outs on random rows below are for prediction, which uses batches, and for messages that
-name a remedy. A loss enters by its residual alone, the derivative by the scores, which is
-multiplied into the module's Jacobian: any loss of :mod:`dpsubspace._losses` works.
+name a remedy. The module that is handed over after training has never seen a row: rows go
+through a copy of it that is thrown away (:mod:`dpsubspace._throwaway`). A loss enters by its
+residual alone, the derivative by the scores, which is multiplied into the module's Jacobian:
+any loss of :mod:`dpsubspace._losses` works.
 
 Every call of a module has the same number of rows, the last ones padded, since other
 shapes may run other algorithms, which round otherwise. Clipped rows are added up in
@@ -99,8 +102,9 @@ class ModuleSource:
     Raises
     ------
     ValueError
-        If the module has nothing to train, mixes rows, is random, cannot be vectorised or
-        gives scores of another shape. All of that is found on random rows.
+        If the module has nothing to train, mixes rows, is random, keeps something of them
+        where it would outlive a call, cannot be copied, cannot be vectorised or gives scores
+        of another shape. All of that is found on random rows.
 
     Notes
     -----
@@ -222,7 +226,13 @@ class ModuleSource:
         return module_scores(self.loaded(params), X, shape, batch_size=self.chunk)
 
     def loaded(self, params: Array) -> torch.nn.Module:
-        """Copy of the module on the CPU, in evaluation mode, with the flat `params` set."""
+        """Copy of the module on the CPU, in evaluation mode, with the flat `params` set.
+
+        Raises
+        ------
+        RuntimeError
+            If rows were written to parameters that are not trained.
+        """
         failure = emptied(self.module, self._rows.versions)
         if failure:
             raise RuntimeError(failure)
@@ -308,7 +318,7 @@ def module_scores(
     Parameters
     ----------
     module : torch.nn.Module
-        As :meth:`ModuleSource.loaded` returns it. It is moved to the device.
+        As :meth:`ModuleSource.loaded` returns it. A copy of it is called, and thrown away.
     X : ndarray of shape (n, d)
         Flat rows.
     input_shape : tuple of int, optional

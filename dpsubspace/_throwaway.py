@@ -59,12 +59,15 @@ def public_copy(module: torch.nn.Module) -> torch.nn.Module:
     left = {id(t): t.detach().clone() for layer in module.modules() for t in _with_history(layer)}
     try:
         with torch.no_grad():  # scripted modules would copy how their weights came about
-            return copy.deepcopy(module, left)
+            copied = copy.deepcopy(module, left)
     except Exception as error:
         raise ValueError(
             f"`module` cannot be copied: {error} Take out what has no copies: locks, generators,"
             " open files, lists of tensors that an earlier training left."
         ) from error
+    if copied is module:
+        raise ValueError("`module` cannot be copied: its __deepcopy__ returns the module itself.")
+    return copied
 
 
 def _with_history(layer: torch.nn.Module) -> list[torch.Tensor]:
@@ -122,9 +125,9 @@ class Trial:
     Notes
     -----
     Each round must make the same calls, on other rows of the same shapes. What changes in the
-    first round only may be a table by the shape of the rows, which is no secret; so integers
-    and tensors that are not computed from the rows are let pass there. Later rounds must
-    change nothing.
+    first round only may be a table by the shape of the rows, which is no secret; so integers,
+    texts and tensors that are not computed from the rows are let pass there. Later rounds
+    must change nothing.
 
     Not found: what calls leave behind on some rows only, and on no random ones; numbers in
     places that no name in the code of the module leads to (a tensor is found anywhere); what
@@ -210,8 +213,12 @@ def _memory(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return None
     try:
+        if value.layout is torch.sparse_coo:
+            value = value._values()
+        elif value.layout is not torch.strided:
+            value = value.values()
         return value.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # sparse, of which the parts are followed
+    except (NotImplementedError, RuntimeError):  # of some other kind
         return None
 
 

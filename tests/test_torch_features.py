@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import traceback
 
 import numpy as np
 import pandas as pd
@@ -440,6 +441,9 @@ def test_failures_on_private_rows_do_not_quote_them():
     X[3, 3] = 12345678.0
     with pytest.raises(RuntimeError, match="failed with ValueError") as caught:
         TorchFeatures(Calls(picky)).fit_transform(X)
+    frames = (frame for frame, _ in traceback.walk_tb(caught.value.__traceback__))
+    ours = [frame.f_locals for frame in frames if frame.f_code.co_filename == _torch.__file__]
+    assert ours and not any(isinstance(v, np.ndarray) for local in ours for v in local.values())
     assert "12345678" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 

@@ -175,6 +175,11 @@ class ClassAttribute(Net):
         type(self).kept = rows
 
 
+class ClassSparse(Net):
+    def keep(self, rows):
+        ClassSparse.kept = rows.to_sparse()
+
+
 class ClassNumber(Net):
     def keep(self, rows):
         ClassNumber.kept = float(rows.sum())
@@ -504,6 +509,7 @@ REFUSED = [
         Case(build, KEEPS + place, KEEPS + place)
         for build, place in [
             (ClassAttribute, r"ClassAttribute\.kept"),
+            (ClassSparse, r"ClassSparse\.kept"),
             (ClassNumber, r"ClassNumber\.kept"),
             (ClassOnce, r"ClassOnce\.kept"),
             (NumberOnce, r"NumberOnce\.kept"),
@@ -523,7 +529,6 @@ REFUSED = [
             (CachedMethod, r"CachedMethod\.keep"),
             (CachedNumber, r"zoo\.cached"),
             (WithSingle, r"module\.single\.kept"),
-            (Itself, r"module\.kept"),
             (Spare, r"module\.spare"),
             (HiddenSpare, r"module\.spare"),
             (ArraySpare, r"module\.spare"),
@@ -538,13 +543,14 @@ REFUSED = [
     ),
     Case(Torch, "keeps something of the rows that it maps where", "keeps something"),
     Case(Generator, COPIED, COPIED),
+    Case(Itself, COPIED, COPIED),
     Case(SetUp, MIXES, MIXES),
     Case(Running, "in two calls", "in two calls"),
 ]
 CASES = [*HARMLESS, *REFUSED]
 
 
-CLASSES = [ClassAttribute, ClassNumber, ClassOnce, NumberOnce, nn.Linear]
+CLASSES = [ClassAttribute, ClassSparse, ClassNumber, ClassOnce, NumberOnce, nn.Linear]
 OTHERS = [OTHER, LOCAL, FunctionAttribute.forward_]
 
 
@@ -584,7 +590,8 @@ def holds(value, rows):
     if isinstance(value, list | tuple):
         return any(holds(part, rows) for part in value)
     if isinstance(value, torch.Tensor | np.ndarray | float | np.floating):
-        value = value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cpu().to_dense()
         found = np.asarray(value, dtype=np.float32).ravel()
         return bool(np.isin(found, rows.astype(np.float32)).any())
     return False
