@@ -24,7 +24,7 @@ from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
 from dpsubspace._losses import Loss
-from dpsubspace._noise import NoiseSource, as_noise
+from dpsubspace._noise import NoiseSource, as_noise, check_lattice
 from dpsubspace._privacy import (
     PrivacyGuarantee,
     composed,
@@ -343,6 +343,8 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             labelled = public.targets is not None
             sizes = replace(sizes, n_public=len(public.X), labelled=labelled)
         budget = fixed._budget(sizes)
+        if budget.private:
+            check_lattice(n_samples, min(budget.step, *budget.before.values(), math.inf))
         guarantee = fixed._target().guarantee(
             budget.event,
             noise=noise,

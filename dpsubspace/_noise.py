@@ -7,8 +7,15 @@ the package makes anything noisy.
 
 Design note. Seeded and secure noise are two classes and not a flag, because the
 guarantee reports which was used (`secure`) and must not be able to guess wrongly.
-Noise is drawn in float64 by NumPy and then moved to the array library of the sum, so
-that every library gives the same numbers for the same seed.
+
+Design note. Real noise hides a real sum, and floating-point numbers are not real: the last
+bits of a float say at which magnitude it was rounded, so that ``sum + noise`` in plain
+arithmetic can have values that only one of two neighbouring sums can produce (Mironov, 2012;
+Haney et al., 2022). Sum and noise are therefore whole multiples of one public *step*, a power
+of 2 that follows from the noise scale alone (:func:`lattice_step`). They are added as
+integers, exactly, and what comes out is such a multiple whatever the records are. Rounding
+a sum to the lattice moves it; how far is part of the bound that is charged
+(:meth:`BoundedSum.on_lattice`).
 """
 
 from __future__ import annotations
@@ -16,13 +23,14 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import Array, Total, as_like, to_numpy
+from dpsubspace._array import Array, Total, as_like, namespace, to_numpy
 from dpsubspace._bingham import sample_bingham
 
 __all__ = [
@@ -34,8 +42,12 @@ __all__ = [
     "SecureNoise",
     "SeededNoise",
     "as_noise",
+    "check_lattice",
     "energy_sum",
     "gram_sum",
+    "lattice_laplace",
+    "lattice_normals",
+    "lattice_step",
     "release",
     "release_direction",
     "release_laplace",
@@ -43,6 +55,17 @@ __all__ = [
 ]
 
 NEIGHBORING_RELATIONS = ("zero_out", "replace_one")
+
+
+# A lattice has at least this many steps in one scale of the noise, and less than twice as many.
+_STEPS = 2.0**24
+
+# Multiples of a step up to this size are added to noise of any likely size without rounding.
+_LARGEST = 2.0**52
+
+# Cells of the noise whose probability is found first, in one scale of it. Of a cell, 99 % or
+# more of all places are kept; so many rounds leave none, but with a probability of 1e-300.
+_CELLS, _MOST_ROUNDS = 2.0**8, 300
 
 
 class NoiseSource(Protocol):
@@ -53,8 +76,16 @@ class NoiseSource(Protocol):
         """Whether the noise is unpredictable: reported in the guarantee."""
         ...
 
-    def gaussian(self, shape: tuple[int, ...], scale: float, like: Array) -> Array:
-        """Independent N(0, scale^2) entries, as an array like `like`."""
+    def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        """Independent N(0, scale^2) entries rounded down to integers, in float64."""
+        ...
+
+    def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        """Independent integers k with probability in proportion to exp(-|k| / scale), float64."""
+        ...
+
+    def normals(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Independent standard normals, in float64."""
         ...
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -78,29 +109,33 @@ class NoiseSource(Protocol):
 class SecureNoise:
     """Noise from the operating system's cryptographic generator.
 
-    It holds no state, so there is nothing that a fork or a pickle could repeat. Each
-    draw is the sum of two independent draws over sqrt(2): the low bits of a single
-    inverse-CDF draw are too regular to hide those of the sum they are added to.
+    It holds no state, so there is nothing that a fork or a pickle could repeat.
     """
 
     secure = True
 
-    def gaussian(self, shape: tuple[int, ...], scale: float, like: Array) -> Array:
-        """Independent N(0, scale^2) entries, as an array like `like`."""
-        pair = _system_normals((2, *shape))
-        return as_like((pair[0] + pair[1]) * (scale / math.sqrt(2)), like)
+    def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        """Independent N(0, scale^2) entries rounded down to integers, in float64."""
+        return lattice_normals(_system_bits, shape, scale)
+
+    def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        """Independent integers k with probability in proportion to exp(-|k| / scale), float64."""
+        return lattice_laplace(_system_bits, shape, scale)
+
+    def normals(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Independent standard normals, in float64."""
+        return _half_normals(_system_bits, shape) * _signs(_system_bits(shape))
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
-        return _as_uniform(os.urandom(8 * math.prod(shape)), shape)
+        return _as_uniform(_system_bits(shape))
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
         """Sorted indices of a batch that each of `n` records enters with probability `rate`.
 
         What is in a batch must stay as unknown as the noise, so it comes from the same bits.
         """
-        bits = np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
-        return np.flatnonzero((bits >> np.uint64(11)) * 2.0**-53 < rate)
+        return np.flatnonzero((_system_bits((n,)) >> np.uint64(11)) * 2.0**-53 < rate)
 
     def child(self, name: str) -> SecureNoise:
         """Return itself: draws of a stateless source are independent already."""
@@ -109,22 +144,6 @@ class SecureNoise:
     def public(self) -> np.random.Generator:
         """Randomness that hides nothing and may be known."""
         return np.random.default_rng()
-
-
-def _system_normals(shape: tuple[int, ...]) -> np.ndarray:
-    """Standard normals by inverse CDF of operating-system bits, symmetric about 0."""
-    bits = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.uint64).reshape(shape)
-    # A lower-tail probability in (0, 1/2) with 52 bits, exactly representable, and a
-    # sign: both tails reach as far (8.2 standard deviations) and no value is inf.
-    tail = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
-    sign = 1.0 - 2.0 * (bits & np.uint64(1)).astype(np.float64)
-    return sign * ndtri(tail)
-
-
-def _as_uniform(random_bytes: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniforms from 8 bytes each: odd multiples of 2^-53, symmetric about 1/2."""
-    bits = np.frombuffer(random_bytes, dtype=np.uint64).reshape(shape)
-    return ((bits >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
 
 
 class SeededNoise:
@@ -141,27 +160,55 @@ class SeededNoise:
     def __init__(self, *entropy: int):
         self._entropy = entropy
         self._rng = np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(entropy)))
+        self._names: set[str] = set()
 
-    def gaussian(self, shape: tuple[int, ...], scale: float, like: Array) -> Array:
-        """Independent N(0, scale^2) entries, as an array like `like`."""
-        return as_like(self._rng.standard_normal(shape) * scale, like)
+    def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        """Independent N(0, scale^2) entries rounded down to integers, in float64.
+
+        NumPy's own normals, which are fast: whoever knows the seed needs no low bits.
+        """
+        return np.floor(self._rng.standard_normal(shape) * scale) + 0.0
+
+    def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        """Independent integers k with probability in proportion to exp(-|k| / scale), float64."""
+        return lattice_laplace(self._bits, shape, scale)
+
+    def normals(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Independent standard normals, in float64."""
+        return self._rng.standard_normal(shape)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
-        return _as_uniform(self._rng.bytes(8 * math.prod(shape)), shape)
+        return _as_uniform(self._bits(shape))
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
         """Sorted indices of a batch that each of `n` records enters with probability `rate`."""
         return np.flatnonzero(self._rng.random(n) < rate)
 
     def child(self, name: str) -> SeededNoise:
-        """Independent stream called `name`, the same whenever it is asked for."""
-        word = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-        return SeededNoise(*self._entropy, word)
+        """Independent stream called `name`, once.
+
+        Raises
+        ------
+        RuntimeError
+            If this source has given a stream of that name before. Both would draw the same
+            noise, and the difference of what they are added to would have none.
+        """
+        if name in self._names:
+            raise RuntimeError(f"two streams of noise of one fit must not share the name {name!r}.")
+        self._names.add(name)
+        return self._stream(name)
 
     def public(self) -> np.random.Generator:
         """Randomness that hides nothing and may be known."""
-        return self.child("public")._rng
+        return self._stream("public")._rng
+
+    def _stream(self, name: str) -> SeededNoise:
+        word = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+        return SeededNoise(*self._entropy, word)
+
+    def _bits(self, shape: tuple[int, ...]) -> np.ndarray:
+        return np.frombuffer(self._rng.bytes(8 * math.prod(shape)), np.uint64).reshape(shape)
 
 
 def as_noise(random_state: int | np.random.RandomState | None) -> NoiseSource:
@@ -178,6 +225,173 @@ def as_noise(random_state: int | np.random.RandomState | None) -> NoiseSource:
         "`random_state` must be None (secure noise), an int or a numpy RandomState (reproducible),"
         f" got {type(random_state).__name__}."
     )
+
+
+# Draws of integers from random bits ---------------------------------------------------------
+
+_Bits = Callable[[tuple[int, ...]], np.ndarray]  # 64 random bits an entry, uint64
+
+
+def _system_bits(shape: tuple[int, ...]) -> np.ndarray:
+    return np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64).reshape(shape)
+
+
+def _as_uniform(bits: np.ndarray) -> np.ndarray:
+    """Uniforms from 64 bits each: odd multiples of 2^-53, symmetric about 1/2."""
+    return ((bits >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
+
+
+def _signs(bits: np.ndarray) -> np.ndarray:
+    return 1.0 - 2.0 * (bits & np.uint64(1)).astype(np.float64)
+
+
+def _octaves(bits: _Bits, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros before the first one in endless random bits: j with probability 2^-(j + 1)."""
+    found = np.full(shape, -1)
+    for zeros in range(0, 1000, 53):  # beyond, ndtri of the probability would be infinite
+        missing = found < 0
+        words = (bits((int(missing.sum()),)) >> np.uint64(11)).astype(np.float64)
+        found[missing] = np.where(words > 0, zeros + 53 - np.frexp(words)[1], -1)
+        if (found >= 0).all():  # nearly always after the first round
+            return found
+    raise _broken()
+
+
+def _mantissas(bits: np.ndarray) -> np.ndarray:
+    """Uniforms on (1/2, 1) from the top 51 of 64 bits each, exact in float64."""
+    odd = (bits >> np.uint64(13) << np.uint64(1)) | np.uint64(1)
+    return (odd | np.uint64(1 << 52)) * 2.0**-53
+
+
+def _half_normals(bits: _Bits, shape: tuple[int, ...]) -> np.ndarray:
+    """Sizes of standard normals by inverse CDF, with as many digits far out as near 0."""
+    below = np.ldexp(_mantissas(bits(shape)), -1 - _octaves(bits, shape))
+    return -ndtri(below)
+
+
+def _exponentials(bits: _Bits, shape: tuple[int, ...]) -> np.ndarray:
+    """Standard exponentials, with as many digits far out as near 0 and without an end."""
+    return _octaves(bits, shape) * math.log(2) - np.log(_mantissas(bits(shape)))
+
+
+def _within_cells(
+    bits: _Bits,
+    cells: np.ndarray,
+    width: int,
+    kept: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """One of the `width` integers of each cell, by rejection from the uniform distribution.
+
+    ``kept(cells, places)`` is the probability of each place in proportion to the likeliest of
+    its cell, near 1 for all, so that a second round is for few.
+    """
+    places = np.zeros(cells.shape)
+    left = np.ones(cells.shape, dtype=bool)
+    for _ in range(_MOST_ROUNDS):
+        words = bits((int(left.sum()),))
+        tried = (words % np.uint64(width)).astype(np.float64)
+        some = np.zeros(cells.shape, dtype=bool)
+        some[left] = (words >> np.uint64(16)) * 2.0**-48 < kept(cells[left], tried)
+        places[some] = tried[some[left]]
+        left &= ~some
+        if not left.any():
+            return cells * width + places
+    raise _broken()
+
+
+def _broken() -> RuntimeError:
+    return RuntimeError(
+        "the source of randomness is broken: it gave bits that do not occur. Nothing was released."
+    )
+
+
+def _cell_width(scale: float) -> int:
+    """Integers in a cell: a power of 2, at most 2^16, so that 16 bits choose one."""
+    if not 2.0**9 <= scale < 2.0**26:
+        raise ValueError(f"noise on a lattice needs 512 to 2^26 steps in a scale, got {scale}.")
+    return 2 ** min(16, math.floor(math.log2(scale / _CELLS)))
+
+
+def lattice_normals(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.ndarray:
+    """Draw integers that are distributed as normal variables rounded down.
+
+    Parameters
+    ----------
+    bits : callable
+        Gives arrays of 64 random bits an entry.
+    shape : tuple of int
+        Shape of the draw.
+    scale : float
+        Standard deviation of the normal variables, in [2^9, 2^26).
+
+    Returns
+    -------
+    ndarray of float64
+        Whole numbers, never -0.
+
+    Notes
+    -----
+    Probabilities are right up to a factor: no integer is missing and none is too
+    frequent. A cell of about scale / 256 integers is found by inverse CDF from 51 random bits
+    below the leading one, of which at least 2^40 fall into each cell, however far out. Their
+    discreteness and the rounding of ``ndtri`` (a few units in the last place of the
+    probability, which the tests measure) change a cell's probability by a factor of
+    ``1 +- 1e-12``. The place within the cell is drawn from the density at the middle of each
+    unit interval, which is the integral over it up to ``1 / (12 scale^2)`` of it for all that
+    is within 10 scales, compared with 48 random bits: a factor of ``1 +- 1e-14``. Where noise
+    is shifted by less than a cell, the factors of most cells cancel. For p entries and a
+    multiplier s, the log density of all entries together is therefore off, between neighbours,
+    by about ``1e-12 sqrt(p) 2^8 / s``: below 1e-6 for a million entries. The tail ends where
+    float64 does, at 37 scales, beyond which there is a probability of 1e-300.
+    """
+    width = _cell_width(scale)
+    sizes = np.floor(_half_normals(bits, shape) * (scale / width))
+    # |x| in [c w, (c + 1) w), seen from 0: integers below 0 are those above it, mirrored.
+    two = 2 * scale**2
+
+    def kept(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return np.exp(-places * (places + 2 * cells * width + 1) / two)
+
+    whole = _within_cells(bits, sizes, width, kept)
+    # Rounded down: x in [k, k + 1) or, mirrored, in (-k - 1, -k].
+    return np.where(bits(shape) & np.uint64(1), whole, -1 - whole)
+
+
+def lattice_laplace(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.ndarray:
+    """Draw integers k with probability in proportion to ``exp(-|k| / scale)``.
+
+    Parameters
+    ----------
+    bits : callable
+        Gives arrays of 64 random bits an entry.
+    shape : tuple of int
+        Shape of the draw.
+    scale : float
+        In [2^9, 2^26).
+
+    Returns
+    -------
+    ndarray of float64
+        Whole numbers, never -0.
+
+    Notes
+    -----
+    The difference of two geometric variables, each a cell of about scale / 256 integers and a
+    place in it, as in :func:`lattice_normals`. The probability of k has the same
+    factor of ``1 +- 1e-12``, at most squared, and there is no end: an exponential variable
+    beyond 36 scales is that, and another one.
+    """
+    width = _cell_width(scale)
+
+    def kept(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return np.exp(-places / scale)
+
+    cells = np.floor(_exponentials(bits, (2, *shape)) * (scale / width))
+    pair = _within_cells(bits, cells, width, kept)
+    return pair[0] - pair[1]
+
+
+# Bounded sums -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -220,9 +434,70 @@ class BoundedSum:
         half = self.replace_bound / 2
         return max(self.norm_bound, half) if sampled else half
 
+    def on_lattice(self, step: float) -> Self:
+        """Return the sum in units of `step`, rounded to integers, with bounds in these units.
+
+        Notes
+        -----
+        Proof of the bounds: rounding moves each of the p entries by at most half a step in
+        either of two neighbouring sums, so their distance grows by at most one step an entry,
+        ``sqrt(p)`` steps in L2 norm. Entries beyond 2^52 steps, which
+        :func:`check_lattice` keeps from occurring, are cut to that: this brings no
+        two numbers further apart.
+        """
+        value = self.value
+        xp = namespace(value)
+        steps = xp.astype(value, xp.float64, copy=False) / step
+        whole = xp.clip(xp.round(steps), min=-_LARGEST, max=_LARGEST)
+        moved = self._rounding(math.prod(value.shape))
+        return type(self)(whole, self.norm_bound / step + moved, self.replace_bound / step + moved)
+
+    @staticmethod
+    def _rounding(n_entries: int) -> float:
+        """Most that rounding to integers adds to the distance of two sums."""
+        return math.sqrt(n_entries)
+
 
 class BoundedL1Sum(BoundedSum):
     """A sum whose bounds hold in L1 norm, and so in L2 norm, which is never larger."""
+
+    @staticmethod
+    def _rounding(n_entries: int) -> float:
+        """Most that rounding to integers adds to the distance of two sums, in L1 norm."""
+        return float(n_entries)
+
+
+def lattice_step(scale: float) -> float:
+    """Distance of what can be released with noise of `scale`: a power of 2, about 2^-24 of it.
+
+    Raises
+    ------
+    ValueError
+        If `scale` is not positive, or out of the range in which that is a number.
+    """
+    if not (0 < scale < math.inf):
+        raise ValueError(f"the noise scale must be positive and finite, got {scale}.")
+    step = math.ldexp(1.0, math.frexp(scale)[1] - 1) / _STEPS
+    if not step > 0:
+        raise ValueError(f"the noise scale must be at least 1e-300, got {scale}.")
+    return step
+
+
+def check_lattice(n_samples: int, noise_multiplier: float) -> None:
+    """ValueError where sums over so many records would not fit on the lattice of their noise.
+
+    Notes
+    -----
+    An entry of a sum is at most n times the bound on what a record brings, and a step is more
+    than 2^-26 of the multiplier times that bound in both relations: the sum has less than
+    ``n 2^26 / noise_multiplier`` steps, which must not be more than 2^52.
+    """
+    if 0 < noise_multiplier < n_samples * 2.0**-26:
+        raise ValueError(
+            f"{n_samples} rows need a noise multiplier of at least {n_samples * 2.0**-26:.2g}, got"
+            f" {noise_multiplier:.2g}: beside larger sums such noise is lost in rounding. Use a"
+            " smaller `epsilon`, or epsilon=inf for a model that is not private."
+        )
 
 
 def vector_sum(value: Array, norm_bound: float, slack: float) -> BoundedSum:
@@ -332,7 +607,8 @@ def release(
     Returns
     -------
     array
-        ``total.value + N(0, (noise_multiplier * unit)^2)``, safe to publish.
+        ``total.value + N(0, (noise_multiplier * unit)^2)`` in whole multiples of a public
+        step, safe to publish.
 
     Notes
     -----
@@ -343,13 +619,20 @@ def release(
     Under replace_one that event stands for a record whose contributions in the two data sets
     are opposite and as long as they can be, which is the worst case (Lebeda, Regehr,
     Kamath, Steinke, 2024); hence the larger unit there.
+
+    Floating point: the sum is rounded to a lattice, with bounds that count it, and the noise
+    is a normal variable rounded down to the same lattice. With k an integer vector,
+    ``k + floor(z) = floor(k + z)``: the output is that of a Gaussian mechanism on the rounded
+    sum, rounded down, which is postprocessing. Integers below 2^53 are added exactly, so that
+    low bits tell nothing. What remains is that of :func:`lattice_normals`.
     """
     if noise_multiplier == 0:
         return total.value
-    scale = noise_multiplier * total.unit(neighboring_relation, sampled=sampled)
-    if not (0 < scale < math.inf):
-        raise ValueError(f"the noise scale must be positive and finite, got {scale}.")
-    return total.value + noise.gaussian(total.value.shape, scale, total.value)
+    step = lattice_step(noise_multiplier * total.unit(neighboring_relation, sampled=sampled))
+    raw = total.on_lattice(step)
+    scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled)
+    noisy = raw.value + as_like(noise.gaussian(raw.value.shape, scale), raw.value)
+    return as_like(noisy * step, total.value)
 
 
 def release_laplace(
@@ -388,19 +671,25 @@ def release_laplace(
     first is larger. So all of the move is worst in one entry, whatever further entries do
     to a, and the more the worse by the same argument.
 
-    Every entry is the difference of two exponentials, that is of two independent draws: the
-    low bits of a single one are too regular to hide those of the sum (Holohan, Braghin, 2021).
-    Uniforms of 53 bits reach 36 scales: what lies beyond has a probability of 1e-16.
+    Floating point: sum and noise are whole multiples of a public step, as in :func:`release`,
+    with integers for noise whose probabilities fall by ``e^(1 / scale)`` from one to the next
+    (the discrete Laplace distribution of Ghosh, Roughgarden, Sundararajan, 2012). They hide a
+    shift of d steps in L1 norm with ``epsilon = d / scale`` and no delta: there is no end of
+    the tail. The factors of :func:`lattice_laplace` cost 1e-11 of epsilon an entry, which are
+    set apart here.
     """
     _check_epsilon(epsilon)
     if epsilon == math.inf:
         return total.value
-    bound = {"zero_out": total.norm_bound, "replace_one": total.replace_bound}[neighboring_relation]
-    scale = bound / epsilon
-    if not (0 < scale < math.inf):
-        raise ValueError(f"the noise scale must be positive and finite, got {scale}.")
-    pair = np.log(noise.uniform((2, *total.value.shape)))
-    return total.value + as_like((pair[0] - pair[1]) * scale, total.value)
+
+    def scale_of(some: BoundedL1Sum) -> float:
+        bounds = {"zero_out": some.norm_bound, "replace_one": some.replace_bound}
+        return bounds[neighboring_relation] / (epsilon - 1e-11 * math.prod(some.value.shape))
+
+    step = lattice_step(scale_of(total))
+    raw = total.on_lattice(step)
+    noisy = raw.value + as_like(noise.laplace(raw.value.shape, scale_of(raw)), raw.value)
+    return as_like(noisy * step, total.value)
 
 
 def release_direction(
@@ -456,7 +745,10 @@ def release_direction(
     A sum with rounding may be asymmetric; its symmetric part has the same scores and moves
     no further. What follows the sum is taken to be in real numbers, although `eigh` is off
     by about ``p |S|`` units of rounding; and the number of proposals, which depends on S, shows in
-    the time that a draw takes, if only in batches of a constant size.
+    the time that a draw takes, if only in batches of a constant size. The direction is rounded to
+    multiples of 2^-26, which takes away the bits that hold most of that rounding. What remains is
+    that a direction's probability is off by a factor as near to 1 as rounding is to 0: there
+    is no proof that it costs nothing, as there is for sums.
     """
     _check_epsilon(epsilon)
     matrix = to_numpy(total.value).astype(np.float64)
@@ -469,12 +761,9 @@ def release_direction(
     }[neighboring_relation]
     if not spread < math.inf:
         raise ValueError("a sum without bounds cannot be released.")
-    like = np.empty(0)
-    return sample_bingham(
-        matrix * (epsilon / spread),
-        normals=lambda shape: noise.gaussian(shape, 1.0, like),
-        uniforms=noise.uniform,
-    )
+    direction = sample_bingham(matrix * (epsilon / spread), noise.normals, noise.uniform)
+    rounded = np.rint(direction * 2.0**26) + 0.0  # no -0
+    return rounded / np.linalg.norm(rounded)
 
 
 def _check_epsilon(epsilon: float) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sklearn.base import BaseEstimator
 
 from dpsubspace._inputs import check_auto, check_choice, check_integer, check_real
-from dpsubspace._noise import NEIGHBORING_RELATIONS, NoiseSource
+from dpsubspace._noise import NEIGHBORING_RELATIONS, NoiseSource, check_lattice
 from dpsubspace._privacy import (
     PrivacyGuarantee,
     bounded_range,
@@ -185,6 +185,11 @@ class Split:
             whole exactly) and number of the releases called so. Shares add up to 1.
         n_samples : int or None
             Number of records, where delta depends on it.
+
+        Raises
+        ------
+        ValueError
+            If there are too many records for so little noise.
         """
         if not target.private and parts:
             return cls(dict.fromkeys(parts, 0.0), non_private())
@@ -201,6 +206,8 @@ class Split:
         if not parts:
             return cls({}, composed([]))
         whole = target.calibrated(event, n_samples)
+        if n_samples is not None:
+            check_lattice(n_samples, min(multipliers(whole).values()))
         return cls(multipliers(whole), event(whole))
 
 
@@ -241,6 +248,8 @@ def pure_split(
         delta=target.delta_at(n_samples),
         neighboring_relation=target.neighboring_relation,
     )
+    if n_samples is not None:
+        check_lattice(n_samples, 1 / (whole * sums))
     return Split({"direction": whole * share / count, "spectrum": whole * sums}, event(whole))
 
 

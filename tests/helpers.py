@@ -153,12 +153,17 @@ class ScaledNoise:
     def __init__(self, source, factor):
         self.source, self.factor = source, factor
 
-    def gaussian(self, shape, scale, like):
-        return self.source.gaussian(shape, scale * self.factor, like)
+    def gaussian(self, shape, scale):
+        return self.source.gaussian(shape, scale * self.factor)
+
+    def laplace(self, shape, scale):
+        return self.source.laplace(shape, scale * self.factor)
+
+    def normals(self, shape):
+        return self.source.normals(shape) * self.factor
 
     def uniform(self, shape):
-        # A power scales the exponential -log U, and with it Laplace noise.
-        return self.source.uniform(shape) ** self.factor
+        return self.source.uniform(shape)
 
     def poisson_sample(self, n, rate):
         return self.source.poisson_sample(n, rate)
