@@ -595,12 +595,10 @@ def audit_rows(args):
     for name, run in (CASES | (MODULES if args.modules else {})).items():
         if args.only not in name:
             continue
-        for where, form in [("usual", form) for form in FORMS] + [(w, "float64") for w in TABLES]:
-            if (form == "sparse" and any(word in name for word in DENSE)) or (
-                where == "usual" and form == "float64"
-            ):
-                continue
-            form = "float32" if where == "700 rows" else form
+        forms = [form for form in FORMS if form != "sparse" or not any(w in name for w in DENSE)]
+        places = [("usual", form) for form in forms] + [("700 rows", "float32")]
+        places += [(where, "float64") for where in ("zeros", "all rows equal", "far apart")]
+        for where, form in places:
             for relation in _noise.NEIGHBORING_RELATIONS:
                 yield audit(name, run, relation, form, where)
 
@@ -629,8 +627,8 @@ def half_bound(value, norm_bound, slack):
     return _noise.vector_sum(value, norm_bound / 2, slack)
 
 
-def half_noise(self, shape, scale, like):
-    return as_like(self._rng.standard_normal(shape) * scale / 2, like)
+def half_noise(self, shape, scale, *rest):
+    return gaussian(self, shape, scale / 2, *rest)
 
 
 def remembered(self, X, *rest):
@@ -650,7 +648,7 @@ def undercharged(step, before, n_iter, rate):
 
 
 train_model, train_loop = _linear_model.LinearModel._train, _linear_model.train
-budget_of = _linear_model.Budget.of
+budget_of, gaussian = _linear_model.Budget.of, _noise.SeededNoise.gaussian
 PLANTED = {
     "gradients are not clipped": (_gradients, "shrink_factors", unclipped),
     "a bound is half of what it should be": (_gradients, "vector_sum", half_bound),
