@@ -279,7 +279,9 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> 
     """scikit-learn's validation, with our words where its own quote an entry or mislead."""
     dtypes = [np.float64, np.float32]
     try:
-        return validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
+        # Its sum of all entries may overflow both ways: NumPy would warn, and so tell of a row.
+        with np.errstate(all="ignore"):
+            return validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
     except ValueError as error:
         message = str(error)
     except TypeError as error:

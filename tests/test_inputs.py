@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import CLASSIFIERS, blobs
+from scipy import sparse
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
 
@@ -249,6 +250,18 @@ def test_overflow_on_one_row_is_silent(dtype):
     X = blobs(n=400)[0].astype(dtype)
     X[0] = np.finfo(dtype).max
     DPSGDClassifier(epsilon=5.0, row_norm=None).fit(X, blobs(n=400)[1])
+
+
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_a_row_of_largest_numbers_of_both_signs_is_not_told_of(dtype, form):
+    """Checks add up all entries: two halves overflow to inf and -inf, of which NumPy warns."""
+    X, y = blobs(n=400, d=4)
+    X = X.astype(dtype)
+    X[0] = np.finfo(dtype).max * np.array([1.0, 1.0, -1.0, -1.0])
+    model = DPSGDClassifier(epsilon=5.0).fit(form(X), y)
+    model.predict(form(X))
 
 
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
