@@ -220,8 +220,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         assumed += [] if public is None else [public.statement]
         trained = self._train(X, codes, len(classes), tuple(assumed), present, public)
         self.classes_ = classes
-        self.n_iter_ = trained.plan.n_iter
-        self.learning_rate_ = trained.plan.learning_rate
+        self.n_iter_ = trained.n_iter
+        self.learning_rate_ = trained.learning_rate
         self.clip_norm_ = trained.clip_norm
         offset = np.diff(log_weights) if len(classes) == 2 else log_weights
         self._keep(trained, offset)  # last: now it can predict

@@ -448,6 +448,16 @@ class GradientEmbedding(LinearModel):
             )
         return step
 
+    def _has_objective(self, problem: Problem) -> bool:
+        if self.module is not None or self.mirror:
+            return False
+        # Gradients on directions of their own at every step are those of no one function.
+        embedded = self._kind == "gradients" and problem.public is not None
+        return not embedded or self._has_residual() or self.n_components == 0
+
+    def _span(self, problem: Problem) -> Array | None:
+        return None if self._has_residual() else problem.directions
+
     def _subspace(
         self, problem: Problem, rng: np.random.Generator
     ) -> tuple[Callable[[Array, int], Subspace], int]:

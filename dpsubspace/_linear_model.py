@@ -11,11 +11,12 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
@@ -35,6 +36,7 @@ from dpsubspace._privacy import (
 )
 from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._solver import TOLERANCE, minimise
 from dpsubspace._steps import FlatStep
 from dpsubspace._training import Step, TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
@@ -179,13 +181,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of a fit, released or public: weights on mapped rows and how they came about."""
+    """Result of a fit, released or public: weights on mapped rows and how they came about.
+
+    The learning rate is None where a solver took its place.
+    """
 
     weights: np.ndarray
     shift: Shift | None
     radius: float
     bounded: Bounded
-    plan: TrainingPlan
+    n_iter: int
+    learning_rate: float | None
     clip_norm: float
     problem: Problem
 
@@ -367,22 +373,60 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             features = problem.features
             step = fixed._step(problem, budget, clip_norm, noise.public())
             plan = fixed._plan(budget, sizes, bound, step, problem.way_left)
-            if not budget.private and fixed.learning_rate == "auto" and features is not None:
-                plan = replace(plan, learning_rate=problem.source.stable_step(plan.alpha))
-            weights = train(
-                plan,
-                step,
-                problem.source,
-                problem.start,
-                problem.penalised,
-                noise=noise,
-                after_step=after_step,
-            )
+            n_iter, learning_rate = plan.n_iter, plan.learning_rate
+            if not budget.private and fixed._has_objective(problem):
+                weights, n_iter = fixed._minimised(problem, plan, after_step)
+                learning_rate = None
+            else:
+                if not budget.private and fixed.learning_rate == "auto" and features is not None:
+                    learning_rate = problem.source.stable_step(plan.alpha)
+                    plan = replace(plan, learning_rate=learning_rate)
+                weights = train(
+                    plan,
+                    step,
+                    problem.source,
+                    problem.start,
+                    problem.penalised,
+                    noise=noise,
+                    after_step=after_step,
+                )
         finish()
-        if features is None:
-            return Trained(weights, None, math.inf, bounded, plan, clip_norm, problem)
-        weights = features.unscaled(to_numpy(weights))
-        return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm, problem)
+        shift, radius = None, math.inf
+        if features is not None:
+            weights = features.unscaled(to_numpy(weights))
+            shift, radius = features.shift, features.radius
+        return Trained(weights, shift, radius, bounded, n_iter, learning_rate, clip_norm, problem)
+
+    def _has_objective(self, problem: Problem) -> bool:
+        """Whether training without privacy minimises one function, which can be solved."""
+        return True
+
+    def _span(self, problem: Problem) -> Array | None:
+        """Directions that weights leave their start along; None for all."""
+        return None
+
+    def _minimised(
+        self, problem: Problem, plan: TrainingPlan, after_step: Callable[[], bool]
+    ) -> tuple[Array, int]:
+        """Weights of least penalised loss and the iterations they took, without privacy."""
+        found = minimise(
+            problem.source,
+            problem.start,
+            problem.penalised,
+            alpha=plan.alpha,
+            max_iter=plan.n_iter,
+            span=self._span(problem),
+            after_step=after_step,
+        )
+        if not found.converged:
+            warnings.warn(
+                f"L-BFGS ended after {found.n_iter} of at most {plan.n_iter} iterations without"
+                f" converging: the largest entry of the gradient is {found.slope:.2g} and should be"
+                f" {TOLERANCE:g}. Increase `n_iter` or `alpha`, or scale the columns alike.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        return found.weights, found.n_iter
 
     # Parameters and what follows from them --------------------------------------------------
 

@@ -169,8 +169,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         assumed += [] if public is None else [public.statement]
         trained = self._train(X, targets, targets.shape[1], tuple(assumed), present, public)
         self.target_bounds_ = trained.bounded.target_bounds
-        self.n_iter_ = trained.plan.n_iter
-        self.learning_rate_ = trained.plan.learning_rate
+        self.n_iter_ = trained.n_iter
+        self.learning_rate_ = trained.learning_rate
         self.clip_norm_ = trained.clip_norm
         self._keep(trained, single=y.ndim == 1)  # last: now it can predict
         return self
