@@ -284,7 +284,9 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> 
         message = str(error)
     except TypeError as error:
         message = str(error)
-        known = ("NA is ambiguous", "promoted", "Cannot cast")
+        known = ["NA is ambiguous", "promoted", "Cannot cast"]
+        # Of an array it names no entry, and scikit-learn's checks ask for it as it is.
+        known += ["float() argument"] if hasattr(X, "columns") else []
         if not any(word in message for word in known):
             raise
     # Raised out here, so that no chained exception carries the entry either.
@@ -319,14 +321,17 @@ def _without_values(X: Any, message: str) -> str:
         )
     if message.startswith("Input X contains"):
         return (
-            f"{message.splitlines()[0]} Fill gaps with a constant that is known in advance, or"
-            " drop the rows or columns. An imputer fitted on these rows would not be private."
+            f"{message.splitlines()[0]} Fill missing values with a constant that is known in"
+            " advance, or drop the rows or columns. An imputer fitted on these rows would not be"
+            " private."
         )
     if message.startswith("Input y contains NaN") or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
-    if any(word in message for word in ("convert", "promoted", "Cannot cast")):
-        dtypes = getattr(X, "dtypes", None)
-        bad = [] if dtypes is None else [str(n) for n, t in dtypes.items() if not _numeric(t)]
+    no_number = ["convert", "promoted", "Cannot cast"]
+    no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
+    if any(word in message for word in no_number):
+        columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+        bad = [str(name) for name, dtype in columns if not _numeric(dtype)]
         return (
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
             f"{', '.join(bad[:10])}. Drop them, or encode them with a transformer that was fitted"
@@ -336,7 +341,9 @@ def _without_values(X: Any, message: str) -> str:
 
 
 def _numeric(dtype: Any) -> bool:
-    """Whether a data-frame column of `dtype` holds numbers."""
+    """Whether a column of a data frame of pandas or Polars holds numbers, by its dtype."""
+    if hasattr(dtype, "is_numeric"):  # of Polars
+        return dtype.is_numeric() or str(dtype) == "Boolean"
     return getattr(dtype, "kind", "O") in "biuf"
 
 
@@ -355,7 +362,10 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         try:
             check_classification_targets(y)
         except TypeError:
-            raise ValueError("`y` mixes labels of types that cannot be ordered.") from None
+            raise ValueError(
+                "`y` has missing labels, or labels of types that cannot be ordered: drop those"
+                " rows, or give all of them a label of one type."
+            ) from None
         labels, codes = np.unique(y, return_inverse=True)
         if len(labels) < 2:
             raise ValueError(
