@@ -26,6 +26,7 @@ from dpsubspace._array import (
     namespace,
     to_numpy,
 )
+from dpsubspace._compat import nameless
 from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_rows
@@ -140,6 +141,7 @@ class GradientEmbedding(LinearModel):
             return _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
         return super()._scale()
 
+    @nameless
     def privacy_event(
         self,
         n_samples: int | None = None,

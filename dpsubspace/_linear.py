@@ -15,6 +15,7 @@ import numpy as np
 
 from dpsubspace import _auto
 from dpsubspace._classifier import LinearClassifier
+from dpsubspace._compat import with_callbacks
 from dpsubspace._features import Features
 from dpsubspace._inputs import check_auto, check_choice
 from dpsubspace._linear_model import Budget, PublicRows, Releases, Sizes
@@ -166,6 +167,31 @@ class DPSGDClassifier(LinearClassifier):
     >>> model.score(X_test, y_test) > 0.87
     True
     """
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any):
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+        y : array-like of shape (n_samples,)
+            Private labels.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y)
 
 
 class DPSGDFClassifier(LinearClassifier):
@@ -402,6 +428,31 @@ class DPSGDFClassifier(LinearClassifier):
         )
         self.preprocessing = preprocessing
         self.mean_share = mean_share
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any):
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+        y : array-like of shape (n_samples,)
+            Private labels.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -20,10 +20,17 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
-from dpsubspace._compat import CallbackSupportMixin, start_progress
+from dpsubspace._compat import CallbackSupportMixin, nameless, start_progress
 from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
-from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
+from dpsubspace._inputs import (
+    check_auto,
+    check_bool,
+    check_choice,
+    check_integer,
+    check_real,
+    shown,
+)
 from dpsubspace._losses import Loss
 from dpsubspace._noise import NoiseSource, as_noise
 from dpsubspace._privacy import (
@@ -219,6 +226,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 
     n_features_in_: int  # set by scikit-learn's validation
 
+    @nameless
     def privacy_event(
         self,
         n_samples: int | None = None,
@@ -434,8 +442,8 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Raise ValueError for any parameter out of its range, before data are touched."""
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError(
-                "set either `epsilon` or `noise_multiplier` and leave the other None, got"
-                f" epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r}."
+                "set either `epsilon` or `noise_multiplier` and leave the other None, got epsilon="
+                f"{shown(self.epsilon)} and noise_multiplier={shown(self.noise_multiplier)}."
             )
         if self.epsilon is None:
             check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dpsubspace._compat import with_callbacks
 from dpsubspace._regressor import LinearRegressor
 
 __all__ = ["DPSGDRegressor"]
@@ -145,3 +148,28 @@ class DPSGDRegressor(LinearRegressor):
     >>> model.fit(X, y).score(X, y) > 0.7
     True
     """
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any):
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Private targets.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y)

@@ -6,9 +6,18 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import CLASSIFIERS, blobs
+from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs
 
-from dpsubspace import DPPCA, BoundedScaler, DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    PrivacyWarning,
+)
+from dpsubspace._inputs import shown
 
 SECRET = "seven-four-one"  # a private value that must never turn up in a message
 
@@ -318,3 +327,50 @@ def test_extreme_settings_give_a_finite_model(Classifier, epsilon, options):
     X, y = blobs(n=400)
     model = Classifier(epsilon=epsilon, random_state=0, **options).fit(X, y)
     assert np.isfinite(model.coef_).all() and np.isfinite(model.predict_proba(X)).all()
+
+
+# Words of messages --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP, BoundedScaler, DPPCA])
+def test_errors_of_python_name_no_class_that_users_do_not_know(Estimator):
+    X, y = blobs()
+    name = Estimator.__name__
+    with pytest.raises(TypeError, match=rf"^{name}\.fit\(\) got an unexp.*'sample_weight'"):
+        Estimator().fit(X, y, sample_weight=y)
+    for method in ("predict", "decision_function", "predict_proba", "privacy_event"):
+        if hasattr(Estimator, method):
+            with pytest.raises(TypeError, match=rf"^({name}\.)?{method}\(\) got an unexp"):
+                getattr(Estimator(), method)(rows=X)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.uint8(7), "7"),
+        ((np.float64(1), np.array([0.0, 2.0])), "(1.0, [0.0, 2.0])"),
+        ({np.int64(1): np.float32(0.5)}, "{1: 0.5}"),
+        (np.arange(1000), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...]"),
+        (np.array("cuda"), "'cuda'"),
+        (math.nan, "nan"),
+    ],
+)
+def test_values_in_messages_are_as_a_person_writes_them(value, expected):
+    assert shown(value) == expected
+
+
+def test_messages_have_no_types_of_numpy_in_them():
+    X, y = blobs(n_classes=2)
+    y = y.astype(np.uint8)
+    fits = {
+        "`epsilon`.*got -1.0": lambda: DPSGDClassifier(epsilon=np.float64(-1)).fit(X, y),
+        "has the label 7,": lambda: DPSGDClassifier(class_weight={np.uint8(7): 1.0}).fit(X, y),
+        r"got \(1.0, 0.0\)": lambda: DPSGDRegressor(target_bounds=(*np.eye(2)[0],)).fit(X, y),
+        r"\[6, 7\]: the classes are \[0, 1\]": lambda: GEPClassifier().fit(
+            X, y, X_public=(X,), y_public=(y + np.uint8(6),)
+        ),
+    }
+    for match, fit in fits.items():
+        with pytest.raises(ValueError, match=match) as caught:
+            fit()
+        assert "np." not in str(caught.value)
