@@ -10,7 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._array import Array
-from dpsubspace._compat import with_callbacks
+from dpsubspace._compat import nameless
 from dpsubspace._features import FeatureBlock
 from dpsubspace._inputs import (
     check_choice,
@@ -21,6 +21,7 @@ from dpsubspace._inputs import (
     check_rows,
     check_rows_and_labels,
     log_class_weights,
+    shown,
 )
 from dpsubspace._linear_model import Bounded, LinearModel, PublicRows, Releases, Trained
 from dpsubspace._losses import CLASSIFIER_LOSSES
@@ -93,31 +94,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 
     # Public surface -------------------------------------------------------------------------
 
-    @with_callbacks
-    def fit(self, X: Any, y: Any):
-        """Fit the model to private rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
-            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
-        y : array-like of shape (n_samples,)
-            Private labels.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of its range or the data cannot be used; nothing has
-            been released then and no privacy spent.
-        """
-        return self._fit(X, y)
-
+    @nameless
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of rows.
 
@@ -134,6 +111,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    @nameless
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class of rows.
 
@@ -152,6 +130,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         return self.classes_[best.astype(np.intp)]
 
     @available_if(_has_probabilities)
+    @nameless
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of the class probabilities of rows.
 
@@ -169,6 +148,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             return np.log(self.predict_proba(X))
 
     @available_if(_has_probabilities)
+    @nameless
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows.
 
@@ -220,8 +200,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         assumed += [] if public is None else [public.statement]
         trained = self._train(X, codes, len(classes), tuple(assumed), present, public)
         self.classes_ = classes
-        self.n_iter_ = trained.plan.n_iter
-        self.learning_rate_ = trained.plan.learning_rate
+        self.n_iter_ = trained.n_iter
+        self.learning_rate_ = trained.learning_rate
         self.clip_norm_ = trained.clip_norm
         offset = np.diff(log_weights) if len(classes) == 2 else log_weights
         self._keep(trained, offset)  # last: now it can predict
@@ -274,7 +254,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             check_real("data_norm", self.data_norm, low=1e-50, high=1e50, hint=hint)
         elif self.data_norm is not None:
             raise ValueError(
-                f"`data_norm`={self.data_norm!r} bounds rows with row_norm='clip' only, got"
+                f"`data_norm`={shown(self.data_norm)} bounds rows with row_norm='clip' only, got"
                 f" row_norm={self.row_norm!r}. Leave it None, or set row_norm='clip'."
             )
         if self.class_weight is not None and not self._losses[self.loss].probabilistic:

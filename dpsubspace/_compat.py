@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CallbackSupportMixin", "start_progress", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "nameless", "start_progress", "with_callbacks"]
 
 try:
     from sklearn.callback import (
@@ -26,6 +26,12 @@ except ImportError:  # scikit-learn < 1.9: fits run without callbacks
             return method(*args, **kwargs)
 
         return called
+
+
+def nameless(method):
+    """`method` of a base class that users do not know: Python's errors leave its class out."""
+    method.__qualname__ = method.__name__
+    return method
 
 
 def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Callable[[], None]]:

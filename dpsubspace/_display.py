@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
+from scipy import optimize
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import check_scoring
 
 from dpsubspace._inputs import check_integer, check_real
-from dpsubspace._privacy import composed, non_private
+from dpsubspace._privacy import (
+    _private_parts,
+    _public,
+    _targets,
+    composed,
+    epsilon_of,
+    non_private,
+)
+from dpsubspace._private import Target
+from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -130,8 +141,10 @@ class PrivacyUtilityDisplay:
         Parameters
         ----------
         estimator : estimator or Pipeline
-            One with ``epsilon`` and ``privacy_event``, or a Pipeline with one such step. It
-            is cloned; its own ``epsilon`` and ``random_state`` are not used.
+            One with ``epsilon`` and ``privacy_event``, or a Pipeline that ends in one and whose
+            other steps have them too, work row by row, are frozen, or are a ColumnTransformer
+            of such. It is cloned. Its own ``epsilon`` and ``random_state`` are not used, but
+            for the ratio of the epsilons of several private steps.
         X : array-like of shape (n_samples, n_features)
             Rows to fit, public ones: see the class.
         y : array-like of shape (n_samples,)
@@ -141,7 +154,9 @@ class PrivacyUtilityDisplay:
         y_test : array-like of shape (n_test_samples,)
             Their targets.
         epsilons : iterable of float, default=(0.3, 1, 3, 10, inf)
-            Budgets. At inf, without noise, there is one fit.
+            Budgets of a whole fit. Where several steps are private, their epsilons are
+            scaled by one factor until all of them together cost as much, at the largest delta
+            of theirs. At inf, without noise, there is one fit.
         n_repeats : int, default=5
             Fits of each budget, with independent noise.
         scoring : str, callable or None, default=None
@@ -153,9 +168,9 @@ class PrivacyUtilityDisplay:
         chance_level : float or None, default=None
             Score of a guess, drawn as a dotted line.
         name : str or None, default=None
-            Name of the curve; None is the class of the private estimator.
+            Name of the curve; None is the class of the last private step.
         score_name : str or None, default=None
-            What the scores are; None follows `scoring`.
+            What the scores are; None names the scorer.
         ax : matplotlib Axes or None, default=None
             Axes to draw in; None makes new ones.
         **plot_params : dict
@@ -170,7 +185,8 @@ class PrivacyUtilityDisplay:
         Raises
         ------
         ValueError
-            If `estimator` has no single private step, or a parameter is out of its range.
+            If `estimator` does not end in a private step, if another step may learn from the
+            rows without privacy, or if a parameter is out of its range.
         ImportError
             If matplotlib is not installed; nothing was fitted then.
         """
@@ -179,29 +195,34 @@ class PrivacyUtilityDisplay:
         check_integer("n_repeats", n_repeats, low=1)
         if random_state is not None:
             check_integer("random_state", random_state, low=0)
-        step, _ = _private_step(estimator)
+        name = type(_parts(estimator)[-1]).__name__ if name is None else name
         # Untyped: scikit-learn's own annotations do not know what comes back.
         scorer: Any = check_scoring(estimator, scoring)
+        n_samples, fit_params = X.shape[0] if hasattr(X, "shape") else len(X), fit_params or {}
+
+        def plan(part: Any) -> DpEvent:
+            return part.privacy_event(n_samples, **_targets(part, y), **_public(part, fit_params))
+
         scores = np.empty((len(epsilons), n_repeats))
-        # Seeds of their own for each fit: noise that is used twice cancels in differences.
-        seeds = np.random.SeedSequence(random_state).generate_state(scores.size)
-        events = []
+        # Seeds of their own for each step of each fit: noise that is used twice cancels in
+        # differences.
+        source, events = np.random.SeedSequence(random_state), []
         for i, epsilon in enumerate(epsilons):
+            planned = _model(estimator, float(epsilon), plan, n_samples)
             for j in range(n_repeats if epsilon < math.inf else 1):
-                seed = None if random_state is None else int(seeds[i * n_repeats + j])
-                model = _with_parameters(estimator, epsilon=float(epsilon), random_state=seed)
-                model.fit(X, y, **(fit_params or {}))
+                model: Any = clone(planned)
+                parts = _parts(model)
+                seeds = source.spawn(1)[0].generate_state(len(parts))
+                for part, seed in zip(parts, seeds, strict=True):
+                    part.set_params(random_state=None if random_state is None else int(seed))
+                model.fit(X, y, **fit_params)
                 scores[i, j:] = scorer(model, X_test, y_test)
-                cost = _private_step(model)[0].privacy_
-                events.append(cost.event if cost.secure else non_private())
-        if score_name is None:
-            words = scoring.replace("_", " ").capitalize() if isinstance(scoring, str) else ""
-            score_name = f"Test {words[:1].lower()}{words[1:]}" if words else "Test score"
+                events.append(_spent(model))
         display = cls(
             epsilons=epsilons,
             scores=scores,
-            name=type(step).__name__ if name is None else name,
-            score_name=score_name,
+            name=name,
+            score_name=_score_name(estimator, scoring) if score_name is None else score_name,
             chance_level=chance_level,
             privacy_event=composed(events),
         )
@@ -356,26 +377,73 @@ def _checked_epsilons(epsilons: Any) -> np.ndarray:
     return np.array(values)
 
 
-def _private_step(estimator: Any) -> tuple[Any, str]:
-    """The private estimator in `estimator`, and the prefix of its parameters."""
-    steps = getattr(estimator, "steps", None)
-    parts = [("", estimator)] if steps is None else [(f"{name}__", s) for name, s in steps]
-    found = [
-        (step, prefix)
-        for prefix, step in parts
-        if hasattr(step, "privacy_event") and "epsilon" in step.get_params(deep=False)
-    ]
-    if len(found) != 1:
+def _parts(estimator: Any) -> list[Any]:
+    """The private estimators in `estimator`, the one that the picture is named after last."""
+    try:
+        parts = _private_parts(estimator)
+    except PrivacyError as error:
         raise ValueError(
-            "`estimator` must be a private estimator, with `epsilon` and `privacy_event`, or a"
-            f" Pipeline with one such step, got {type(estimator).__name__} with {len(found)}. For"
-            " anything else compute the scores yourself and use from_scores."
+            f"`estimator` cannot be drawn: {error} For anything else compute the scores yourself"
+            " and use from_scores."
+        ) from error
+    if any(getattr(part, "epsilon", None) is None for part in parts):
+        raise ValueError(
+            "every private step of `estimator` needs an `epsilon`, which is then scaled: give one"
+            " in the place of a noise multiplier."
         )
-    return found[0]
+    if len({part.neighboring_relation for part in parts}) > 1:
+        raise ValueError("all private steps of `estimator` need the same `neighboring_relation`.")
+    return parts
 
 
-def _with_parameters(estimator: Any, **parameters: Any) -> Any:
-    """Clone of `estimator` whose private step has other `parameters`."""
-    _, prefix = _private_step(estimator)
-    copied: Any = clone(estimator)
-    return copied.set_params(**{prefix + name: v for name, v in parameters.items()})
+def _spent(model: Any) -> DpEvent:
+    """What a fit has cost."""
+    found = [getattr(part, "privacy_", None) for part in _private_parts(model, fitted=True)]
+    return composed(cost.event if cost.secure else non_private() for cost in found if cost)
+
+
+def _score_name(estimator: Any, scoring: Any) -> str:
+    """What a scorer of scikit-learn measures, in words."""
+    if scoring is None:
+        words = "accuracy" if is_classifier(estimator) else "R²" if is_regressor(estimator) else ""
+    elif isinstance(scoring, str):
+        words = scoring
+    else:  # a function, or what make_scorer gives, of which only the repr names the metric
+        made = re.match(r"make_scorer\((\w+)", repr(scoring))
+        words = made.group(1) if made else getattr(scoring, "__name__", "").strip("<>")
+    return f"Test {words.replace('_', ' ') or 'score'}"
+
+
+def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_samples: int) -> Any:
+    """Clone of `estimator` of which the whole fit costs `epsilon`.
+
+    Private steps keep the ratio of their own epsilons, all times one factor.
+    """
+    model: Any = clone(estimator)
+    parts = _parts(model)
+    if len(parts) == 1 or epsilon == math.inf:
+        for part in parts:
+            part.set_params(epsilon=epsilon)
+        return model
+    shares = [float(part.epsilon) for part in parts]
+    if math.inf in shares:
+        raise ValueError(
+            "a private step of `estimator` has epsilon=inf, of which there is no fraction: give all"
+            " steps finite ones. Their ratio is kept."
+        )
+    delta = max(Target(1.0, part.delta).delta_at(n_samples) for part in parts)
+
+    def excess(log_factor: float) -> float:
+        """Logarithm of what the whole costs over what it may."""
+        for part, share in zip(parts, shares, strict=True):
+            part.set_params(epsilon=share * math.exp(log_factor))
+        event, relation = composed(plan(part) for part in parts), parts[-1].neighboring_relation
+        return math.log(
+            max(epsilon_of(event, delta, neighboring_relation=relation), 1e-9) / epsilon
+        )
+
+    high = math.log(2 * epsilon / min(shares))
+    low = math.log(epsilon / (2 * sum(shares)))
+    found: Any = optimize.brentq(excess, low, high, xtol=1e-4)
+    excess(found - 2e-4)  # sets the steps' epsilons, to a little less
+    return model

@@ -26,6 +26,7 @@ from dpsubspace._array import (
     namespace,
     to_numpy,
 )
+from dpsubspace._compat import nameless
 from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
 from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_rows
@@ -140,6 +141,7 @@ class GradientEmbedding(LinearModel):
             return _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
         return super()._scale()
 
+    @nameless
     def privacy_event(
         self,
         n_samples: int | None = None,
@@ -447,6 +449,16 @@ class GradientEmbedding(LinearModel):
                 n_iter=budget.n_iter,
             )
         return step
+
+    def _has_objective(self, problem: Problem) -> bool:
+        if self.module is not None or self.mirror:
+            return False
+        # Gradients on directions of their own at every step are those of no one function.
+        embedded = self._kind == "gradients" and problem.public is not None
+        return not embedded or self._has_residual() or self.n_components == 0
+
+    def _span(self, problem: Problem) -> Array | None:
+        return None if self._has_residual() else problem.directions
 
     def _subspace(
         self, problem: Problem, rng: np.random.Generator

@@ -119,6 +119,12 @@ class Features:
         other.shrink = margin * zoom * radius / xp.clip(norms, min=radius)
         return other
 
+    def wide(self) -> Features:
+        """The same records, used in float64: for fits that are not private."""
+        other = copy.copy(self)
+        other.dtype = namespace(self.factors).float64
+        return other
+
     def unscaled(self, params: np.ndarray) -> np.ndarray:
         """Weights (width, c) that give features before their `zoom` the same scores."""
         return params * self.zoom

@@ -31,8 +31,9 @@ class GEPClassifier(GradientEmbedding, LinearClassifier):
     ----------
     epsilon : float or None, default=1.0
         Privacy budget, from 1e-4 to 1e6, for everything that is released.
-        ``float("inf")`` trains without clipping and noise. None where
-        `noise_multiplier` is given.
+        ``float("inf")`` is not private: it minimises the penalised mean loss by L-BFGS, without
+        clipping and noise (a `module`, ``mirror=True`` and "gradients" without a `residual` are
+        trained by descent). None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
@@ -107,16 +108,18 @@ class GEPClassifier(GradientEmbedding, LinearClassifier):
         Weight of the squared norm of the weights, halved, beside the mean loss. The intercept is
         not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
-        with a `batch_size`), and without privacy as many as a stationary point takes, up
-        to 5,000.
+        Number of steps; all of them are charged. "auto" is 100 to 400, by the sizes of the data
+        and the budget, and with a `batch_size` 100 or 20 passes, whichever is more. Without
+        privacy it is the most iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from the ratio of noise to signal, all public.
+        Step size. "auto" follows from the ratio of noise to signal, all public. L-BFGS uses
+        none.
     momentum : float or "auto", default="auto"
-        Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
+        Nesterov momentum in [0, 1). "auto" is 0.9; descent without privacy lets it
+        grow and restarts it, and L-BFGS uses none.
     average : bool, default=True
         Whether to return the mean of the last quarter of the steps, which averages noise out.
-        Without privacy the last step is returned.
+        Not used without privacy.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record, or on its embedding. "auto" is a quarter
         of the bound on a row (half without centring), and 1 for modules.
@@ -174,9 +177,9 @@ class GEPClassifier(GradientEmbedding, LinearClassifier):
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
     n_iter_ : int
-        Number of steps charged.
-    learning_rate_ : float
-        Step size used.
+        Number of steps charged; without privacy, of the iterations that were needed.
+    learning_rate_ : float or None
+        Step size used; None for L-BFGS, which has none.
     clip_norm_ : float
         Clip norm used.
     n_features_in_ : int
@@ -409,8 +412,9 @@ class GEPRegressor(GradientEmbedding, LinearRegressor):
     ----------
     epsilon : float or None, default=1.0
         Privacy budget, from 1e-4 to 1e6, for everything that is released.
-        ``float("inf")`` trains without clipping and noise. None where
-        `noise_multiplier` is given.
+        ``float("inf")`` is not private: it minimises the penalised mean loss by L-BFGS, without
+        clipping and noise (a `module`, ``mirror=True`` and "gradients" without a `residual` are
+        trained by descent). None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
@@ -495,16 +499,18 @@ class GEPRegressor(GradientEmbedding, LinearRegressor):
     bounds_share : float or "auto", default="auto"
         Share in (0, 1) of the budget (of mu^2) for the bounds that are not given. "auto" is 0.1.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
-        with a `batch_size`), and without privacy as many as a stationary point takes, up
-        to 5,000.
+        Number of steps; all of them are charged. "auto" is 100 to 400, by the sizes of the data
+        and the budget, and with a `batch_size` 100 or 20 passes, whichever is more. Without
+        privacy it is the most iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from the ratio of noise to signal, all public.
+        Step size. "auto" follows from the ratio of noise to signal, all public. L-BFGS uses
+        none.
     momentum : float or "auto", default="auto"
-        Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
+        Nesterov momentum in [0, 1). "auto" is 0.9; descent without privacy lets it
+        grow and restarts it, and L-BFGS uses none.
     average : bool, default=True
         Whether to return the mean of the last quarter of the steps, which averages noise out.
-        Without privacy the last step is returned.
+        Not used without privacy.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record, or on its embedding. "auto" is 0.175
         times the bound on a scaled row (0.35 without centring), less for the Huber loss, and 1
@@ -552,9 +558,9 @@ class GEPRegressor(GradientEmbedding, LinearRegressor):
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
     n_iter_ : int
-        Number of steps charged.
-    learning_rate_ : float
-        Step size used.
+        Number of steps charged; without privacy, of the iterations that were needed.
+    learning_rate_ : float or None
+        Step size used; None for L-BFGS, which has none.
     clip_norm_ : float
         Clip norm used.
     n_features_in_ : int

@@ -366,6 +366,18 @@ class LinearSource:
         other.y = y
         return other
 
+    def with_loss(self, loss: Loss) -> LinearSource:
+        """The same records under another loss."""
+        other = copy.copy(self)
+        other.loss = loss
+        return other
+
+    def wide(self) -> LinearSource:
+        """The same records, used in float64: for fits that are not private."""
+        other = copy.copy(self)
+        other.features = self.features.wide()
+        return other
+
     @property
     def data(self) -> Array:
         """Return the rows."""
@@ -385,6 +397,16 @@ class LinearSource:
         return OuterGradients(
             block, self._norms[rows], residuals, slack, self.products(rows), self._batch_slack
         )
+
+    def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
+        """Sum of the losses of a chunk and its gradient: not bounded, for fits without privacy."""
+        block, y = self.features.at(rows), self.y[rows]
+        scores, xp = block.scores(params), namespace(params)
+        present = xp.isfinite(self._norms[rows])
+        values = xp.astype(self.loss.value(y, scores), xp.float64)
+        value = xp.sum(xp.where(present, values, xp.zeros_like(values)))
+        weights = xp.astype(present, xp.float64)
+        return float(value), block.product(self.loss.residual(y, scores), weights)
 
 
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:

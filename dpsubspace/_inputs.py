@@ -6,6 +6,7 @@ No message here contains an entry of the data: errors end up in logs.
 from __future__ import annotations
 
 import math
+import reprlib
 import warnings
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
@@ -33,10 +34,31 @@ __all__ = [
     "check_rows_and_labels",
     "check_rows_and_targets",
     "log_class_weights",
+    "shown",
 ]
 
 
 # Parameters ---------------------------------------------------------------------------------
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
+_SHORT.maxstring, _SHORT.maxother = 100, 200
+
+
+def shown(value: Any) -> str:
+    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries."""
+    return _SHORT.repr(_plain_value(value))
+
+
+def _plain_value(value: Any) -> Any:
+    """`value` with Python's own numbers and lists in the place of NumPy's."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain_value, value))
+    if type(value) is dict:
+        return {_plain_value(key): _plain_value(each) for key, each in value.items()}
+    return value
 
 
 def check_real(
@@ -57,14 +79,16 @@ def check_real(
         if above and below:  # never true of NaN
             return value
     interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
-    raise ValueError(f"`{name}` must be a number in {interval}, got {value!r}.{hint and ' '}{hint}")
+    raise ValueError(
+        f"`{name}` must be a number in {interval}, got {shown(value)}.{hint and ' '}{hint}"
+    )
 
 
 def check_bool(name: str, value: Any) -> bool:
     """`value` if it is a bool, or ValueError with its name."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise ValueError(f"`{name}` must be True or False, got {value!r}.")
+    raise ValueError(f"`{name}` must be True or False, got {shown(value)}.")
 
 
 def check_auto(name: str, value: Any, **interval: Any) -> None:
@@ -80,14 +104,14 @@ def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -
         if value >= low and (high is None or value <= high):
             return value
     limits = f"of at least {low}" if high is None else f"from {low} to {high}"
-    raise ValueError(f"`{name}` must be an integer {limits}, got {value!r}.")
+    raise ValueError(f"`{name}` must be an integer {limits}, got {shown(value)}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     """`value` if it is one of `choices`, or ValueError that lists them."""
     if isinstance(value, (str, type(None))) and value in choices:
         return value
-    raise ValueError(f"`{name}` must be one of {list(choices)}, got {value!r}.")
+    raise ValueError(f"`{name}` must be one of {list(choices)}, got {shown(value)}.")
 
 
 def check_bounds(
@@ -109,7 +133,7 @@ def check_bounds(
     if not (fits and bounded and (low < high).all()):
         raise ValueError(
             f"`{name}` must be a tuple (low, high) with low < high: two finite numbers, or two"
-            f" arrays of one number a {column} (not a pair for each), got {value!r}."
+            f" arrays of one number a {column} (not a pair for each), got {shown(value)}."
         )
 
 
@@ -203,8 +227,8 @@ def check_public_labels(
         except ValueError:
             strange = [label for label in np.unique(labels) if label not in set(classes.tolist())]
             raise ValueError(
-                f"`{name}` has labels that are no classes of the model, {strange[:5]}: the classes"
-                f" are {classes[:10].tolist()}. Drop those public rows, name every label that can"
+                f"`{name}` has labels that are no classes of the model, {shown(strange[:5])}: the"
+                f" classes are {shown(classes)}. Drop those public rows, name every label that can"
                 " occur in `classes`, or leave y_public out: rows without labels are of use too."
             ) from None
     return np.concatenate(codes) if codes else None
@@ -286,7 +310,9 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> 
         message = str(error)
     except TypeError as error:
         message = str(error)
-        known = ("NA is ambiguous", "promoted", "Cannot cast")
+        known = ["NA is ambiguous", "promoted", "Cannot cast"]
+        # Of an array it names no entry, and scikit-learn's checks ask for it as it is.
+        known += ["float() argument"] if hasattr(X, "columns") else []
         if not any(word in message for word in known):
             raise
     # Raised out here, so that no chained exception carries the entry either.
@@ -321,14 +347,17 @@ def _without_values(X: Any, message: str) -> str:
         )
     if message.startswith("Input X contains"):
         return (
-            f"{message.splitlines()[0]} Fill gaps with a constant that is known in advance, or"
-            " drop the rows or columns. An imputer fitted on these rows would not be private."
+            f"{message.splitlines()[0]} Fill missing values with a constant that is known in"
+            " advance, or drop the rows or columns. An imputer fitted on these rows would not be"
+            " private."
         )
     if message.startswith("Input y contains NaN") or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
-    if any(word in message for word in ("convert", "promoted", "Cannot cast")):
-        dtypes = getattr(X, "dtypes", None)
-        bad = [] if dtypes is None else [str(n) for n, t in dtypes.items() if not _numeric(t)]
+    no_number = ["convert", "promoted", "Cannot cast"]
+    no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
+    if any(word in message for word in no_number):
+        columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+        bad = [str(name) for name, dtype in columns if not _numeric(dtype)]
         return (
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
             f"{', '.join(bad[:10])}. Drop them, or encode them with a transformer that was fitted"
@@ -338,7 +367,9 @@ def _without_values(X: Any, message: str) -> str:
 
 
 def _numeric(dtype: Any) -> bool:
-    """Whether a data-frame column of `dtype` holds numbers."""
+    """Whether a column of a data frame of pandas or Polars holds numbers, by its dtype."""
+    if hasattr(dtype, "is_numeric"):  # of Polars
+        return dtype.is_numeric() or str(dtype) == "Boolean"
     return getattr(dtype, "kind", "O") in "biuf"
 
 
@@ -357,7 +388,10 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         try:
             check_classification_targets(y)
         except TypeError:
-            raise ValueError("`y` mixes labels of types that cannot be ordered.") from None
+            raise ValueError(
+                "`y` has missing labels, or labels of types that cannot be ordered: drop those"
+                " rows, or give all of them a label of one type."
+            ) from None
         labels, codes = np.unique(y, return_inverse=True)
         if len(labels) < 2:
             raise ValueError(
@@ -391,13 +425,13 @@ def log_class_weights(class_weight: Any, classes: np.ndarray) -> np.ndarray:
         return np.log(weights)
     if not isinstance(class_weight, dict):
         raise ValueError(
-            f"`class_weight` must be None or a dict, got {class_weight!r}."
+            f"`class_weight` must be None or a dict, got {shown(class_weight)}."
             " 'balanced' would count the private labels: pass weights from public knowledge,"
             " for example {0: 1.0, 1: 9.0} for a condition known to affect one in ten."
         )
     for label, weight in class_weight.items():
         match = np.flatnonzero(classes == label)
         if len(match) != 1:
-            raise ValueError(f"`class_weight` has the label {label!r}, which is not a class.")
-        weights[match[0]] = check_real(f"class_weight[{label!r}]", weight, low=0.0)
+            raise ValueError(f"`class_weight` has the label {shown(label)}, which is not a class.")
+        weights[match[0]] = check_real(f"class_weight[{shown(label)}]", weight, low=0.0)
     return np.log(weights)

@@ -15,6 +15,7 @@ import numpy as np
 
 from dpsubspace import _auto
 from dpsubspace._classifier import LinearClassifier
+from dpsubspace._compat import with_callbacks
 from dpsubspace._features import Features
 from dpsubspace._inputs import check_auto, check_choice
 from dpsubspace._linear_model import Budget, PublicRows, Releases, Sizes
@@ -35,8 +36,9 @@ class DPSGDClassifier(LinearClassifier):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` trains without clipping and noise.
-        None where `noise_multiplier` is given.
+        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` is not private: it minimises the
+        penalised mean loss by L-BFGS, without clipping and noise. None where
+        `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
@@ -51,17 +53,17 @@ class DPSGDClassifier(LinearClassifier):
         Weight of the penalty ``alpha / 2 * ||coef_||^2`` beside the mean loss. The
         intercept is not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
-        with a `batch_size`), and without privacy as many as a stationary point takes, up
-        to 5,000.
+        Number of steps; all of them are charged. "auto" is 100 to 400, by the sizes of the data
+        and the budget, and with a `batch_size` 100 or 20 passes, whichever is more. Without
+        privacy it is the most iterations of L-BFGS, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
         Step size. "auto" follows from the ratio of noise to signal and the number of
-        parameters, all public.
+        parameters, all public. Not used without privacy.
     momentum : float or "auto", default="auto"
-        Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
+        Nesterov momentum in [0, 1). "auto" is 0.9. Not used without privacy.
     average : bool, default=True
         Whether to return the mean of the last quarter of the steps, which averages noise out.
-        Without privacy the last step is returned.
+        Not used without privacy.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record. "auto" is half the bound on a row.
     batch_size : int or None, default=None
@@ -112,9 +114,9 @@ class DPSGDClassifier(LinearClassifier):
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
     n_iter_ : int
-        Number of steps charged.
-    learning_rate_ : float
-        Step size used.
+        Number of steps charged; without privacy, of the iterations that were needed.
+    learning_rate_ : float or None
+        Step size used; None for L-BFGS, which has none.
     clip_norm_ : float
         Clip norm used.
     n_features_in_ : int
@@ -144,8 +146,6 @@ class DPSGDClassifier(LinearClassifier):
     A scaler fitted on the private rows, cross-validation scores and everything else
     computed from them are *not* covered; see ``docs/privacy.md``.
 
-    ``fit`` makes one copy of `X`, mapped.
-
     References
     ----------
     Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang. "Deep learning with
@@ -167,6 +167,31 @@ class DPSGDClassifier(LinearClassifier):
     True
     """
 
+    @with_callbacks
+    def fit(self, X: Any, y: Any):
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+        y : array-like of shape (n_samples,)
+            Private labels.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y)
+
 
 class DPSGDFClassifier(LinearClassifier):
     """DP-SGD with private feature preprocessing: rows are centred by their private mean.
@@ -180,8 +205,8 @@ class DPSGDFClassifier(LinearClassifier):
     ----------
     epsilon : float or None, default=1.0
         Privacy budget, from 1e-4 to 1e6, for the mean and the training together.
-        ``float("inf")`` trains without clipping and noise. None where
-        `noise_multiplier` is given.
+        ``float("inf")`` is not private: it minimises the penalised mean loss by L-BFGS, without
+        clipping and noise. None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
@@ -207,17 +232,17 @@ class DPSGDFClassifier(LinearClassifier):
         `radius_` is the bound on a row: there, penalty, `learning_rate` and `clip_norm` are
         in units of the zoomed rows.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
-        with a `batch_size`), and without privacy as many as a stationary point takes, up
-        to 5,000.
+        Number of steps; all of them are charged. "auto" is 100 to 400, by the sizes of the data
+        and the budget, and with a `batch_size` 100 or 20 passes, whichever is more. Without
+        privacy it is the most iterations of L-BFGS, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
         Step size. "auto" follows from the ratio of noise to signal and the number of
-        parameters, all public.
+        parameters, all public. Not used without privacy.
     momentum : float or "auto", default="auto"
-        Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
+        Nesterov momentum in [0, 1). "auto" is 0.9. Not used without privacy.
     average : bool, default=True
         Whether to return the mean of the last quarter of the steps, which averages noise out.
-        Without privacy the last step is returned.
+        Not used without privacy.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record. "auto" is a quarter of the bound on a row.
     batch_size : int or None, default=None
@@ -275,9 +300,9 @@ class DPSGDFClassifier(LinearClassifier):
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
     n_iter_ : int
-        Number of steps charged.
-    learning_rate_ : float
-        Step size used.
+        Number of steps charged; without privacy, of the iterations that were needed.
+    learning_rate_ : float or None
+        Step size used; None for L-BFGS, which has none.
     clip_norm_ : float
         Clip norm used.
     n_features_in_ : int
@@ -402,6 +427,31 @@ class DPSGDFClassifier(LinearClassifier):
         )
         self.preprocessing = preprocessing
         self.mean_share = mean_share
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any):
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+        y : array-like of shape (n_samples,)
+            Private labels.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

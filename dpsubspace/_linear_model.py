@@ -11,18 +11,26 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
-from dpsubspace._compat import CallbackSupportMixin, start_progress
+from dpsubspace._compat import CallbackSupportMixin, nameless, start_progress
 from dpsubspace._features import Features
 from dpsubspace._gradients import LinearSource
-from dpsubspace._inputs import check_auto, check_bool, check_choice, check_integer, check_real
+from dpsubspace._inputs import (
+    check_auto,
+    check_bool,
+    check_choice,
+    check_integer,
+    check_real,
+    shown,
+)
 from dpsubspace._losses import Loss
 from dpsubspace._noise import NoiseSource, as_noise, check_lattice
 from dpsubspace._privacy import (
@@ -35,6 +43,7 @@ from dpsubspace._privacy import (
 )
 from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._solver import TOLERANCE, minimise
 from dpsubspace._steps import FlatStep
 from dpsubspace._training import Step, TrainingPlan, train
 from dpsubspace.exceptions import PrivacyWarning
@@ -179,13 +188,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of a fit, released or public: weights on mapped rows and how they came about."""
+    """Result of a fit, released or public: weights on mapped rows and how they came about.
+
+    The learning rate is None where a solver took its place.
+    """
 
     weights: np.ndarray
     shift: Shift | None
     radius: float
     bounded: Bounded
-    plan: TrainingPlan
+    n_iter: int
+    learning_rate: float | None
     clip_norm: float
     problem: Problem
 
@@ -213,6 +226,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 
     n_features_in_: int  # set by scikit-learn's validation
 
+    @nameless
     def privacy_event(
         self,
         n_samples: int | None = None,
@@ -369,22 +383,60 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             features = problem.features
             step = fixed._step(problem, budget, clip_norm, noise.public())
             plan = fixed._plan(budget, sizes, bound, step, problem.way_left)
-            if not budget.private and fixed.learning_rate == "auto" and features is not None:
-                plan = replace(plan, learning_rate=problem.source.stable_step(plan.alpha))
-            weights = train(
-                plan,
-                step,
-                problem.source,
-                problem.start,
-                problem.penalised,
-                noise=noise,
-                after_step=after_step,
-            )
+            n_iter, learning_rate = plan.n_iter, plan.learning_rate
+            if not budget.private and fixed._has_objective(problem):
+                weights, n_iter = fixed._minimised(problem, plan, after_step)
+                learning_rate = None
+            else:
+                if not budget.private and fixed.learning_rate == "auto" and features is not None:
+                    learning_rate = problem.source.stable_step(plan.alpha)
+                    plan = replace(plan, learning_rate=learning_rate)
+                weights = train(
+                    plan,
+                    step,
+                    problem.source,
+                    problem.start,
+                    problem.penalised,
+                    noise=noise,
+                    after_step=after_step,
+                )
         finish()
-        if features is None:
-            return Trained(weights, None, math.inf, bounded, plan, clip_norm, problem)
-        weights = features.unscaled(to_numpy(weights))
-        return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm, problem)
+        shift, radius = None, math.inf
+        if features is not None:
+            weights = features.unscaled(to_numpy(weights))
+            shift, radius = features.shift, features.radius
+        return Trained(weights, shift, radius, bounded, n_iter, learning_rate, clip_norm, problem)
+
+    def _has_objective(self, problem: Problem) -> bool:
+        """Whether training without privacy minimises one function, which can be solved."""
+        return True
+
+    def _span(self, problem: Problem) -> Array | None:
+        """Directions that weights leave their start along; None for all."""
+        return None
+
+    def _minimised(
+        self, problem: Problem, plan: TrainingPlan, after_step: Callable[[], bool]
+    ) -> tuple[Array, int]:
+        """Weights of least penalised loss and the iterations they took, without privacy."""
+        found = minimise(
+            problem.source,
+            problem.start,
+            problem.penalised,
+            alpha=plan.alpha,
+            max_iter=plan.n_iter,
+            span=self._span(problem),
+            after_step=after_step,
+        )
+        if not found.converged:
+            warnings.warn(
+                f"L-BFGS ended after {found.n_iter} of at most {plan.n_iter} iterations without"
+                f" converging: the largest entry of the gradient is {found.slope:.2g} and should be"
+                f" {TOLERANCE:g}. Increase `n_iter` or `alpha`, or scale the columns alike.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        return found.weights, found.n_iter
 
     # Parameters and what follows from them --------------------------------------------------
 
@@ -392,8 +444,8 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Raise ValueError for any parameter out of its range, before data are touched."""
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError(
-                "set either `epsilon` or `noise_multiplier` and leave the other None, got"
-                f" epsilon={self.epsilon!r} and noise_multiplier={self.noise_multiplier!r}."
+                "set either `epsilon` or `noise_multiplier` and leave the other None, got epsilon="
+                f"{shown(self.epsilon)} and noise_multiplier={shown(self.noise_multiplier)}."
             )
         if self.epsilon is None:
             check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)

@@ -35,6 +35,11 @@ class Loss(Protocol):
     largest_step: float
     """Bound on the step size for rows of norm 1; inf where bounded residuals hold it."""
 
+    @property
+    def smooth(self) -> tuple[Loss, ...]:
+        """Losses without kinks to minimise one after the other; the last stands for this one."""
+        ...
+
     def n_outputs(self, n_targets: int) -> int:
         """Columns of scores for so many classes (or columns of targets)."""
         ...
@@ -64,6 +69,11 @@ class LogLoss:
     size = 1.0
     walk = 7.5
     largest_step = float("inf")
+
+    @property
+    def smooth(self) -> tuple[Loss, ...]:
+        """Itself."""
+        return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
         """One column for two classes, one a class for more."""
@@ -109,6 +119,11 @@ class Hinge:
     walk = 3.0
     largest_step = float("inf")
 
+    @property
+    def smooth(self) -> tuple[Loss, ...]:
+        """The same with its kinks rounded off, less and less."""
+        return tuple(SoftHinge(temperature) for temperature in (0.1, 0.01, 0.001))
+
     def n_outputs(self, n_targets: int) -> int:
         """One column for two classes, one a class for more."""
         return _class_columns(n_targets)
@@ -142,6 +157,45 @@ class Hinge:
 
 
 @dataclass(frozen=True)
+class SoftHinge(Hinge):
+    """Hinge loss with rounded kinks, above it by at most ``temperature * log(n_classes)``.
+
+    The hinge is the maximum over the classes of their scores, less that of the right one, which
+    has its margin taken off. The log loss of these over the temperature has the log of a sum of
+    exponentials in its place.
+
+    Parameters
+    ----------
+    temperature : float
+        In units of the margin.
+    """
+
+    temperature: float = 0.001
+
+    @property
+    def smooth(self) -> tuple[Loss, ...]:
+        """Itself."""
+        return (self,)
+
+    def value(self, y: Array, scores: Array) -> Array:
+        """Temperature times the log loss of what is left of the margin."""
+        return self.temperature * LogLoss().value(y, self._left(y, scores))
+
+    def residual(self, y: Array, scores: Array) -> Array:
+        """That of the log loss."""
+        return LogLoss().residual(y, self._left(y, scores))
+
+    def _left(self, y: Array, scores: Array) -> Array:
+        """Scores with the margin off that of the right class, over the temperature."""
+        xp = namespace(scores)
+        if scores.shape[1] == 1:
+            left = scores - (2 * xp.astype(y, scores.dtype) - 1)[:, None]
+        else:
+            left = _less_onehot(xp.asarray(scores, copy=True), y)
+        return left / self.temperature
+
+
+@dataclass(frozen=True)
 class Squared:
     """Half the squared error, summed over columns of targets. Residuals are unbounded."""
 
@@ -150,6 +204,11 @@ class Squared:
     size = 0.7
     walk = 0.9
     largest_step = 1.3
+
+    @property
+    def smooth(self) -> tuple[Loss, ...]:
+        """Itself."""
+        return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
         """One column a target."""
@@ -188,6 +247,11 @@ class Huber:
     def size(self) -> float:
         """The threshold, which bounds residuals."""
         return self.threshold
+
+    @property
+    def smooth(self) -> tuple[Loss, ...]:
+        """Itself."""
+        return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
         """One column a target."""

@@ -24,6 +24,7 @@ from dpsubspace._inputs import (
     check_public_rows,
     check_real,
     check_rows,
+    shown,
 )
 from dpsubspace._moments import (
     RADIUS_COUNTS,
@@ -502,8 +503,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         if chosen is not None and chosen.pure and (self.centered or self.data_norm is None):
             raise ValueError(
                 f"mechanism={self.mechanism!r} spends no delta, which a private mean and private"
-                f" bounds would: it needs centered=False, got {self.centered!r}, and a public"
-                f" `data_norm`, got {self.data_norm!r}. Or use mechanism='adaptive'."
+                f" bounds would: it needs centered=False, got {shown(self.centered)}, and a public"
+                f" `data_norm`, got {shown(self.data_norm)}. Or use mechanism='adaptive'."
             )
         if self.data_norm is not None:
             check_real("data_norm", self.data_norm, low=1e-50, high=1e50)

@@ -263,6 +263,21 @@ class PrivateEstimator(BaseEstimator):
     delta: float | str
     neighboring_relation: str
 
+    @property
+    def _repr_html_(self) -> Callable[[], str]:
+        """HTML of scikit-learn, with the guarantee of a fitted estimator below."""
+        diagram = super()._repr_html_  # AttributeError where text is asked for
+        return lambda: diagram() + self._guarantee_html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._guarantee_html()
+        return bundle
+
+    def _guarantee_html(self) -> str:
+        return self.privacy_._repr_html_() if hasattr(self, "privacy_") else ""
+
     def _target(self) -> Target:
         return Target(self.epsilon, self.delta, self.neighboring_relation)
 

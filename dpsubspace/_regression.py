@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dpsubspace._compat import with_callbacks
 from dpsubspace._regressor import LinearRegressor
 
 __all__ = ["DPSGDRegressor"]
@@ -18,8 +21,8 @@ class DPSGDRegressor(LinearRegressor):
     ----------
     epsilon : float or None, default=1.0
         Privacy budget, from 1e-4 to 1e6, for the bounds and the training together.
-        ``float("inf")`` trains without clipping and noise. None where `noise_multiplier` is
-        given.
+        ``float("inf")`` is not private: it minimises the penalised mean loss by L-BFGS, without
+        clipping and noise. None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
@@ -43,17 +46,17 @@ class DPSGDRegressor(LinearRegressor):
         Share in (0, 1) of the budget (of mu^2) for the bounds that are not given; nothing
         where both are. "auto" is 0.1.
     n_iter : int or "auto", default="auto"
-        Number of steps; all of them are charged. "auto" is 100 (20 passes where that is more,
-        with a `batch_size`), and without privacy as many as a stationary point takes, up
-        to 5,000.
+        Number of steps; all of them are charged. "auto" is 100 to 400, by the sizes of the data
+        and the budget, and with a `batch_size` 100 or 20 passes, whichever is more. Without
+        privacy it is the most iterations of L-BFGS, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
         Step size for scaled rows and targets. "auto" follows from the ratio of noise to
-        signal and the number of parameters, all public.
+        signal and the number of parameters, all public. Not used without privacy.
     momentum : float or "auto", default="auto"
-        Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
+        Nesterov momentum in [0, 1). "auto" is 0.9. Not used without privacy.
     average : bool, default=True
         Whether to return the mean of the last quarter of the steps, which averages noise out.
-        Without privacy the last step is returned.
+        Not used without privacy.
     clip_norm : float or "auto", default="auto"
         Bound on the gradient of one record, for scaled rows and targets. "auto" is 0.35
         times the bound on a scaled row, and a twentieth of it for the Huber loss.
@@ -92,9 +95,9 @@ class DPSGDRegressor(LinearRegressor):
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
     n_iter_ : int
-        Number of steps charged.
-    learning_rate_ : float
-        Step size used.
+        Number of steps charged; without privacy, of the iterations that were needed.
+    learning_rate_ : float or None
+        Step size used; None for L-BFGS, which has none.
     clip_norm_ : float
         Clip norm used.
     n_features_in_ : int
@@ -144,3 +147,28 @@ class DPSGDRegressor(LinearRegressor):
     >>> model.fit(X, y).score(X, y) > 0.7
     True
     """
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any):
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Private targets.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y)

@@ -13,7 +13,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._array import Array, as_like, row_norms, to_numpy
-from dpsubspace._compat import with_callbacks
+from dpsubspace._compat import nameless
 from dpsubspace._inputs import (
     check_auto,
     check_bounds,
@@ -93,31 +93,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
 
     # Public surface -------------------------------------------------------------------------
 
-    @with_callbacks
-    def fit(self, X: Any, y: Any):
-        """Fit the model to private rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
-            copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Private targets.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of its range or the data cannot be used; nothing has
-            been released then and no privacy spent.
-        """
-        return self._fit(X, y)
-
+    @nameless
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets of rows.
 
@@ -169,8 +145,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         assumed += [] if public is None else [public.statement]
         trained = self._train(X, targets, targets.shape[1], tuple(assumed), present, public)
         self.target_bounds_ = trained.bounded.target_bounds
-        self.n_iter_ = trained.plan.n_iter
-        self.learning_rate_ = trained.plan.learning_rate
+        self.n_iter_ = trained.n_iter
+        self.learning_rate_ = trained.learning_rate
         self.clip_norm_ = trained.clip_norm
         self._keep(trained, single=y.ndim == 1)  # last: now it can predict
         return self

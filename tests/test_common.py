@@ -1,6 +1,7 @@
 """Habits of scikit-learn, and of this package, for every shipped estimator."""
 
 import inspect
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -23,7 +24,9 @@ import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPSGDClassifier,
     DPSGDFClassifier,
+    DPSGDRegressor,
     GEPClassifier,
     GEPRegressor,
     PublicDataWarning,
@@ -362,3 +365,31 @@ def test_public_rows_change_no_cost(Estimator, options, relation, informed):
         costs = (sum(m**-2 for m in multipliers(e)) for e in (event, model.privacy_event(**sizes)))
         assert next(costs) == pytest.approx(next(costs))
     assert (f"{len(P)} rows of X_public and of y_public" in model.privacy_.public) == informed
+
+
+# In notebooks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("Estimator", [DPSGDClassifier, DPSGDRegressor, BoundedScaler, DPPCA])
+def test_the_guarantee_stands_below_the_diagram(Estimator):
+    X, y = blobs(n=400)
+    model = Estimator(epsilon=3.0, random_state=0)
+    statement = "epsilon = 3"
+    for html in (model._repr_html_(), model._repr_mimebundle_()["text/html"]):
+        assert Estimator.__name__ in html and statement not in html
+    model.fit(X, y)
+    for html in (model._repr_html_(), model._repr_mimebundle_()["text/html"]):
+        diagram, found, below = html.partition("<table><caption>")
+        assert Estimator.__name__ in diagram and found
+        assert statement in below and "this fit only" in below
+    with sklearn.config_context(display="text"):
+        assert not hasattr(model, "_repr_html_")
+        assert list(model._repr_mimebundle_()) == ["text/plain"]
+
+
+def test_nothing_of_the_guarantee_is_taken_for_html():
+    X, y = blobs(n=400)
+    model = DPSGDClassifier(epsilon=3.0, random_state=0).fit(X, y)
+    model.privacy_ = replace(model.privacy_, public=("<script>alert(1)</script>",))
+    below = model._repr_html_().partition("<table><caption>")[2]
+    assert "<script>" not in below and "&lt;script&gt;" in below

@@ -37,6 +37,7 @@ def fitted(Estimator, X, y, device, **options):
     return Estimator(device=device, **options).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # at 30 iterations
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(("Estimator", "options"), CASES, ids=str)
 @pytest.mark.parametrize("device", DEVICES, ids=str)

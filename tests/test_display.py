@@ -6,17 +6,22 @@ import sys
 import numpy as np
 import pytest
 from helpers import blobs
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, make_scorer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 from dpsubspace import (
+    BoundedScaler,
     DPSGDClassifier,
+    DPSGDRegressor,
     PrivacyError,
     PrivacyLedger,
     PrivacyUtilityDisplay,
     PrivacyWarning,
 )
+from dpsubspace._privacy import composed, epsilon_of
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -24,6 +29,8 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 X, Y = blobs(n=400)
 TEST = {"X_test": X[300:], "y_test": Y[300:]}
+# The 20 steps of these private fits are few iterations for the one without privacy.
+hasty = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +141,7 @@ def test_the_estimator_is_left_alone():
     assert repr(model.get_params()) == before and not hasattr(model, "coef_")
 
 
+@hasty
 def test_budgets_reach_the_private_step_of_a_pipeline(monkeypatch):
     seen = []
     honest = DPSGDClassifier.fit
@@ -151,6 +159,83 @@ def test_budgets_reach_the_private_step_of_a_pipeline(monkeypatch):
     assert display.non_private_line_ is not None
 
 
+few = pytest.mark.filterwarnings("ignore:the noise of the counts:dpsubspace.PrivacyWarning")
+
+
+def table():
+    """Columns to scale by bought, by public and by no bounds, and the model behind them."""
+    to_rows = make_column_transformer(
+        (BoundedScaler(epsilon=0.4), [0, 1]),
+        (BoundedScaler((-9, 9), epsilon=0.1), [2]),
+        ("passthrough", [3, 4]),
+        sparse_threshold=0,
+    )
+    return make_pipeline(to_rows, Normalizer(), DPSGDClassifier(n_iter=20, epsilon=0.8))
+
+
+@few
+def test_the_epsilon_of_a_pipeline_is_that_of_all_its_steps(monkeypatch):
+    """Private steps keep the ratio of their epsilons, in a ColumnTransformer as well."""
+    seen = []
+    honest = DPSGDClassifier.fit
+
+    def spy(self, X, y):
+        seen.append(self.epsilon)
+        return honest(self, X, y)
+
+    monkeypatch.setattr(DPSGDClassifier, "fit", spy)
+    for epsilon in (2.0, 8.0):
+        display = picture(table(), epsilons=[epsilon], n_repeats=1)
+        cost = epsilon_of(display.privacy_event, 1e-5, neighboring_relation="zero_out")
+        assert cost == pytest.approx(epsilon, rel=1e-3) and cost <= epsilon
+        assert seen[-1] < epsilon * 0.99
+        scaler = BoundedScaler(epsilon=seen[-1] / 2, delta=1e-5).privacy_event(300)
+        model = DPSGDClassifier(epsilon=seen[-1], delta=1e-5, n_iter=20).privacy_event(300)
+        expected = epsilon_of(composed([scaler, model]), 1e-5, neighboring_relation="zero_out")
+        assert cost == pytest.approx(expected, rel=1e-6)
+    assert display.name == "DPSGDClassifier"
+
+
+@hasty
+@few
+def test_without_privacy_no_step_of_a_pipeline_has_any():
+    display = picture(table(), epsilons=[8.0, math.inf], n_repeats=2, random_state=0)
+    assert display.scores[1, 0] == display.scores[1, 1] > 0.8
+    assert len(np.unique(display.scores[0])) == 2
+
+
+@few
+def test_steps_of_a_seeded_fit_draw_noise_of_their_own():
+    seeds = set()
+
+    def scorer(model, X, y):
+        seeds.update(step.random_state for step in (model[0], model[-1]))
+        return 0.5
+
+    pipeline = make_pipeline(BoundedScaler(), DPSGDClassifier(n_iter=20))
+    picture(pipeline, scoring=scorer, n_repeats=2, random_state=0)
+    assert len(seeds) == 8
+
+
+@pytest.mark.parametrize(
+    ("scoring", "expected"),
+    [
+        (None, "Test accuracy"),
+        ("neg_log_loss", "Test neg log loss"),
+        (make_scorer(f1_score, average="macro"), "Test f1 score"),
+        (lambda model, X, y: 0.5, "Test lambda"),
+    ],
+)
+def test_the_axis_names_the_scorer(scoring, expected):
+    display = picture(scoring=scoring, epsilons=[8.0], n_repeats=1)
+    assert display.score_name == display.ax_.get_ylabel() == expected
+
+
+def test_the_score_of_a_regressor_is_named():
+    model = DPSGDRegressor(n_iter=20, data_norm=9.0, target_bounds=(0, 2))
+    assert picture(model, epsilons=[8.0], n_repeats=1).score_name == "Test R²"
+
+
 def test_scorers_and_fit_params(monkeypatch):
     def scorer(model, X, y):
         assert len(X) == 100
@@ -159,7 +244,7 @@ def test_scorers_and_fit_params(monkeypatch):
     display = picture(scoring=scorer, score_name="Quarter")
     assert (display.scores == 0.25).all() and display.ax_.get_ylabel() == "Quarter"
     assert picture(scoring="accuracy").score_name == "Test accuracy"
-    assert picture().score_name == "Test score"
+    assert picture().score_name == "Test accuracy"
     with pytest.raises(TypeError, match="sample_weight"):
         picture(fit_params={"sample_weight": None})
 
@@ -175,6 +260,7 @@ def test_the_total_cost_is_that_of_all_fits():
     assert ledger.epsilon() > 4.0  # more than any single fit
 
 
+@hasty
 @pytest.mark.parametrize("options", [{"random_state": 0}, {"epsilons": (2.0, math.inf)}])
 def test_a_picture_with_a_seed_or_without_privacy_cannot_be_charged(options):
     display = picture(n_repeats=1, **options)
@@ -185,9 +271,22 @@ def test_a_picture_with_a_seed_or_without_privacy_cannot_be_charged(options):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"estimator": LogisticRegression()}, "LogisticRegression with 0.*from_scores"),
-        ({"estimator": make_pipeline(Normalizer(), LogisticRegression())}, "Pipeline with 0"),
-        ({"estimator": make_pipeline(DPSGDClassifier(), DPSGDClassifier())}, "Pipeline with 2"),
+        ({"estimator": LogisticRegression()}, "LogisticRegression cannot say.*from_scores"),
+        ({"estimator": make_pipeline(Normalizer(), LogisticRegression())}, "from_scores"),
+        ({"estimator": make_pipeline(StandardScaler(), DPSGDClassifier())}, "StandardScaler"),
+        ({"estimator": make_pipeline(BoundedScaler(epsilon=math.inf), DPSGDClassifier())}, "ratio"),
+        (
+            {"estimator": DPSGDClassifier(epsilon=None, noise_multiplier=9.0)},
+            "every private step of `estimator` needs an `epsilon`",
+        ),
+        (
+            {
+                "estimator": make_pipeline(
+                    BoundedScaler(), DPSGDClassifier(neighboring_relation="replace_one")
+                )
+            },
+            "same `neighboring_relation`",
+        ),
         ({"n_repeats": 0}, "`n_repeats` must be an integer"),
         ({"random_state": np.random.RandomState(0)}, "`random_state` must be an integer"),
         ({"epsilons": [-1]}, r"`epsilons\[...\]`"),

@@ -1,14 +1,24 @@
 """Bad input: an error that names parameter, value and way out, or a correct fit."""
 
+import datetime
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import CLASSIFIERS, blobs
+from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs
 from scipy import sparse
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    PrivacyWarning,
+)
+from dpsubspace._inputs import shown
 
 SECRET = "seven-four-one"  # a private value that must never turn up in a message
 
@@ -105,6 +115,54 @@ def test_unusable_rows(Classifier, X, match):
     for error in (caught.value, caught.value.__context__, caught.value.__cause__):
         assert SECRET not in str(error) and "741" not in str(error)
     assert not hasattr(model, "privacy_")
+
+
+def polars_frame(column):
+    """Frame of Polars with a column of numbers and one that holds none."""
+    pl = pytest.importorskip("polars")
+    columns = {
+        "text": pl.Series([SECRET] * 120),
+        "category": pl.Series([SECRET] * 120).cast(pl.Categorical),
+        "list": pl.Series([[7, 4, 1]] * 120),
+        "object": pl.Series([object()] * 120, dtype=pl.Object),
+    }
+    return pl.DataFrame({"age": np.arange(120.0), "flag": [True] * 120, column: columns[column]})
+
+
+@pytest.mark.parametrize("column", ["text", "category", "list", "object"])
+@pytest.mark.parametrize("Estimator", [*CLASSIFIERS, BoundedScaler, DPPCA])
+def test_columns_of_polars_without_numbers_are_named(Estimator, column):
+    with pytest.raises(ValueError, match=f"not numbers in the columns {column}\\. ") as caught:
+        Estimator().fit(polars_frame(column), blobs()[1])
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["String", "Categorical", "Boolean", "Int64"])
+def test_labels_may_be_a_series_of_polars(dtype):
+    pl = pytest.importorskip("polars")
+    X, y = blobs(n=400, n_classes=2)
+    labels = {"String": ["no", "yes"], "Categorical": ["no", "yes"]}.get(dtype, [0, 1])
+    series = pl.Series([labels[code] for code in y]).cast(getattr(pl, dtype))
+    frame = pl.DataFrame(X, schema=list("abcde"))
+    model = DPSGDClassifier(epsilon=9.0, random_state=0).fit(frame, series)
+    assert model.classes_.tolist() == labels
+    assert model.score(frame, series) > 0.8
+    assert set(model.predict(frame)) == set(labels)
+
+
+def test_missing_labels_of_polars_are_said_to_be_missing():
+    pl = pytest.importorskip("polars")
+    labels = pl.Series([SECRET, None, "b"] * 40)
+    with pytest.raises(ValueError, match="missing labels") as caught:
+        DPSGDClassifier().fit(blobs()[0], labels)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_date_in_a_data_frame_is_no_number():
+    frame = pd.DataFrame({"day": [datetime.date(1974, 1, 1)] * 120})
+    with pytest.raises(ValueError, match="not numbers in the columns day") as caught:
+        DPSGDClassifier().fit(frame, blobs()[1])
+    assert "1974" not in str(caught.value)
 
 
 def test_a_single_record_in_predict_is_not_quoted():
@@ -282,3 +340,50 @@ def test_extreme_settings_give_a_finite_model(Classifier, epsilon, options):
     X, y = blobs(n=400)
     model = Classifier(epsilon=epsilon, random_state=0, **options).fit(X, y)
     assert np.isfinite(model.coef_).all() and np.isfinite(model.predict_proba(X)).all()
+
+
+# Words of messages --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP, BoundedScaler, DPPCA])
+def test_errors_of_python_name_no_class_that_users_do_not_know(Estimator):
+    X, y = blobs()
+    name = Estimator.__name__
+    with pytest.raises(TypeError, match=rf"^{name}\.fit\(\) got an unexp.*'sample_weight'"):
+        Estimator().fit(X, y, sample_weight=y)
+    for method in ("predict", "decision_function", "predict_proba", "privacy_event"):
+        if hasattr(Estimator, method):
+            with pytest.raises(TypeError, match=rf"^({name}\.)?{method}\(\) got an unexp"):
+                getattr(Estimator(), method)(rows=X)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.uint8(7), "7"),
+        ((np.float64(1), np.array([0.0, 2.0])), "(1.0, [0.0, 2.0])"),
+        ({np.int64(1): np.float32(0.5)}, "{1: 0.5}"),
+        (np.arange(1000), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...]"),
+        (np.array("cuda"), "'cuda'"),
+        (math.nan, "nan"),
+    ],
+)
+def test_values_in_messages_are_as_a_person_writes_them(value, expected):
+    assert shown(value) == expected
+
+
+def test_messages_have_no_types_of_numpy_in_them():
+    X, y = blobs(n_classes=2)
+    y = y.astype(np.uint8)
+    fits = {
+        "`epsilon`.*got -1.0": lambda: DPSGDClassifier(epsilon=np.float64(-1)).fit(X, y),
+        "has the label 7,": lambda: DPSGDClassifier(class_weight={np.uint8(7): 1.0}).fit(X, y),
+        r"got \(1.0, 0.0\)": lambda: DPSGDRegressor(target_bounds=(*np.eye(2)[0],)).fit(X, y),
+        r"\[6, 7\]: the classes are \[0, 1\]": lambda: GEPClassifier().fit(
+            X, y, X_public=(X,), y_public=(y + np.uint8(6),)
+        ),
+    }
+    for match, fit in fits.items():
+        with pytest.raises(ValueError, match=match) as caught:
+            fit()
+        assert "np." not in str(caught.value)

@@ -16,7 +16,7 @@ LAYERS = [
     {"_inputs", "_noise", "_losses", "_scaling"},
     {"_torch", "_features"},
     {"_privacy", "_gradients"},
-    {"_modules", "_subspace", "_training", "_moments", "_private"},
+    {"_modules", "_subspace", "_training", "_moments", "_private", "_solver"},
     {"_steps"},
     {"_linear_model", "_public", "_spectral"},
     {"_classifier", "_embedding", "_regressor"},

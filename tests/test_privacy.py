@@ -161,7 +161,7 @@ def test_html_statement_is_escaped():
 
 def test_a_fit_that_is_not_private_says_so():
     X, y = blobs()
-    model = DPSGDClassifier(epsilon=math.inf, n_iter=3).fit(X, y)
+    model = DPSGDClassifier(epsilon=math.inf).fit(X, y)
     assert "NOT private" in str(model.privacy_)
     with pytest.raises(PrivacyBudgetError):
         PrivacyLedger(epsilon=1e6, delta=1e-5).charge(model.privacy_)

@@ -61,7 +61,7 @@ def test_infinite_epsilon_is_least_squares(plane, fit_intercept):
         fit_intercept=fit_intercept,
     ).fit(X, y)
     expected = LinearRegression(fit_intercept=fit_intercept).fit(X, y).predict(X)
-    np.testing.assert_allclose(model.predict(X), expected, atol=0.05)
+    np.testing.assert_allclose(model.predict(X), expected, atol=0.01)
 
 
 def test_several_targets_are_as_many_models_of_one_budget(plane):
