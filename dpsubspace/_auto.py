@@ -82,6 +82,7 @@ __all__ = [
     "PUBLIC_MEAN_SHARE",
     "RESIDUAL_RATIO",
     "clear_energy",
+    "many_classes",
     "n_steps",
     "n_worth",
     "step_size",
@@ -129,6 +130,10 @@ CENTRED_BIAS = 0.6
 # Largest step, as learning rate times clip norm for rows of size 1.
 LARGEST, CENTRED_LARGEST = 16.0, 32.0
 
+# Classes up to which the length of the walk depends on the number of weights only, and the
+# power of their number beyond.
+FEW_CLASSES, CLASS_POWER = 10, 0.25
+
 _FEWEST, _MOST = 100, 400
 
 
@@ -149,6 +154,11 @@ def travel(*, walk: float, noise_size: float, n_samples: float, multiplier: floa
         Noise multiplier of all steps together.
     """
     return walk * noise_size ** (2 / 3) * n_samples / (multiplier * noise_size)
+
+
+def many_classes(n_classes: int) -> float:
+    """How much more noise in the weights losses of so many classes bear: 1 up to ten."""
+    return max(1.0, n_classes / FEW_CLASSES) ** CLASS_POWER
 
 
 def clear_energy(n_outputs: int, noise: float) -> float:
