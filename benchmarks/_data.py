@@ -266,32 +266,29 @@ def _pairs(X, y):
     """Two images side by side, each in one pair only; one class for each pair of classes."""
     order = np.random.default_rng(0).permutation(len(X))
     left, right = order[: len(X) // 2], order[len(X) // 2 : 2 * (len(X) // 2)]
-    X = halved(X)
     return np.hstack([X[left], X[right]]), 10 * y[left] + y[right]
-
-
-def _pairs_of_parts(load, n_train):
-    X, y, X_test, y_test = load()
-    train = _pairs(X, y)
-    return *(part[:n_train] for part in train), *_pairs(X_test, y_test)
 
 
 @_data_set("mnist_pairs", _HALVED)
 def mnist_pairs():
-    """100 classes: two digits side by side."""
-    return _pairs_of_parts(mnist, 6_000)
+    """100 classes of 60 rows: two digits side by side."""
+    X, y, X_test, y_test = mnist()
+    return *_pairs(halved(X[:12_000]), y[:12_000]), *_pairs(halved(X_test), y_test)
 
 
-@_data_set("fashion_pairs", _HALVED)
+@_data_set("fashion_pairs", _PIXELS + " and are averaged over squares of 4 x 4")
 def fashion_pairs():
-    """100 classes: two pieces of clothing side by side."""
-    return _pairs_of_parts(fashion, 6_000)
+    """100 classes of 60 rows: two pieces of clothing side by side."""
+    X, y, X_test, y_test = fashion()
+    X, X_test = (halved(halved(part)) for part in (X[:12_000], X_test))
+    return *_pairs(X, y[:12_000]), *_pairs(X_test, y_test)
 
 
-@_data_set("kmnist_pairs", _HALVED)
+@_data_set("kmnist_pairs", _PIXELS + " and are averaged over squares of 4 x 4")
 def kmnist_pairs():
     """100 classes of 40 rows: two characters side by side."""
-    return _pairs_of_parts(kmnist8k, 4_000)
+    X, y, X_test, y_test = kmnist8k()
+    return *_pairs(halved(halved(X)), y), *_pairs(halved(halved(X_test)), y_test)
 
 
 @_data_set("glyphs", _HALVED)

@@ -55,8 +55,8 @@ class DPSGDClassifier(LinearClassifier):
         with a `batch_size`), and without privacy as many as a stationary point takes, up
         to 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from the ratio of noise to signal and the number of
-        parameters, all public.
+        Step size. "auto" follows from the ratio of noise to signal and the numbers of
+        parameters and classes, all public.
     momentum : float or "auto", default="auto"
         Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
     average : bool, default=True
@@ -212,8 +212,8 @@ class DPSGDFClassifier(LinearClassifier):
         with a `batch_size`), and without privacy as many as a stationary point takes, up
         to 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from the ratio of noise to signal and the number of
-        parameters, all public.
+        Step size. "auto" follows from the ratio of noise to signal and the numbers of
+        parameters and classes, all public.
     momentum : float or "auto", default="auto"
         Nesterov momentum in [0, 1). "auto" is 0.9, and without privacy grows and restarts.
     average : bool, default=True
