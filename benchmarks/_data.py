@@ -19,7 +19,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import scipy
+import sklearn
 from sklearn import datasets
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+from sklearn.pipeline import make_pipeline
 
 FOLDER = "DPSUBSPACE_DATA"
 
@@ -242,6 +247,134 @@ def cifar10():
     X, y, X_test, y_test = found
     grey = [_pixels(part.mean(axis=3, dtype=np.float32)) for part in (X[:10_000], X_test)]
     return grey[0], y[:10_000].astype(int), grey[1], y_test.astype(int)
+
+
+# Many classes ----------------------------------------------------------------------------------
+
+# Images are averaged over squares of 2 x 2 pixels first, which is public.
+_HALVED = _PIXELS + " and are averaged over squares of 2 x 2"
+
+
+def halved(X):
+    """Mean of each square of 2 x 2 pixels of square images."""
+    side = int(np.sqrt(X.shape[1]))
+    squares = X.reshape(len(X), side // 2, 2, side // 2, 2)
+    return squares.mean(axis=(2, 4)).reshape(len(X), -1)
+
+
+def _pairs(X, y):
+    """Two images side by side, each in one pair only; one class for each pair of classes."""
+    order = np.random.default_rng(0).permutation(len(X))
+    left, right = order[: len(X) // 2], order[len(X) // 2 : 2 * (len(X) // 2)]
+    return np.hstack([X[left], X[right]]), 10 * y[left] + y[right]
+
+
+@_data_set("mnist_pairs", _HALVED)
+def mnist_pairs():
+    """100 classes of 60 rows: two digits side by side."""
+    X, y, X_test, y_test = mnist()
+    return *_pairs(halved(X[:12_000]), y[:12_000]), *_pairs(halved(X_test), y_test)
+
+
+@_data_set("fashion_pairs", _PIXELS + " and are averaged over squares of 4 x 4")
+def fashion_pairs():
+    """100 classes of 60 rows: two pieces of clothing side by side."""
+    X, y, X_test, y_test = fashion()
+    X, X_test = (halved(halved(part)) for part in (X[:12_000], X_test))
+    return *_pairs(X, y[:12_000]), *_pairs(X_test, y_test)
+
+
+@_data_set("kmnist_pairs", _PIXELS + " and are averaged over squares of 4 x 4")
+def kmnist_pairs():
+    """100 classes of 40 rows: two characters side by side."""
+    X, y, X_test, y_test = kmnist8k()
+    return *_pairs(halved(halved(X)), y), *_pairs(halved(halved(X_test)), y_test)
+
+
+@_data_set("glyphs", _HALVED)
+def glyphs():
+    """40 classes: digits, letters, characters and clothing."""
+    parts = [load() for load in (mnist8k, notmnist8k, kmnist8k, fashion10k)]
+    X, X_test = (halved(np.vstack([part[i] for part in parts])) for i in (0, 2))
+    y, y_test = (np.hstack([part[i] + 10 * k for k, part in enumerate(parts)]) for i in (1, 3))
+    test = np.random.default_rng(0).permutation(len(X_test))[:5_000]
+    return X, y, X_test[test], y_test[test]
+
+
+@_data_set("cifar20", _PIXELS + "; colours are averaged, and squares of 2 x 2 pixels")
+def cifar20():
+    """The 20 coarse classes of 100 fine ones, of 100 rows each."""
+    images, y = _needed("cifar100_part", ("x", "y_coarse"))
+    X = halved(_pixels(images.mean(axis=3, dtype=np.float32)))
+    return _split(X, y.astype(int), 500)
+
+
+# Age, sex; five jitters, six shimmers and noise, of which logarithms are taken; four more.
+_VOICES_LOW = [30, 0, 1e-3, 5e-6, 5e-4, 5e-4, 1e-3, 5e-3, 0.05, 3e-3, 3e-3, 5e-3, 0.01, 1e-3]
+_VOICES_LOW += [0, 0, 0.5, 0]
+_VOICES_HIGH = [90, 1, 0.1, 5e-4, 0.05, 0.05, 0.15, 0.25, 2.0, 0.15, 0.15, 0.25, 0.5, 1.0]
+_VOICES_HIGH += [40, 1, 0.9, 1]
+
+
+@_data_set("voices", "range of each column (round numbers, cut off beyond), of small ones in logs")
+def voices():
+    """42 classes: which patient a recording is of."""
+    X, y = _needed("parkinsons_telemonitoring", ("x", "subject"))
+    X = np.delete(X, 2, axis=1)  # without the day of the recording
+    rows, low, high = (np.array(a, dtype=float) for a in (X, _VOICES_LOW, _VOICES_HIGH))
+    for part in (rows, low, high):
+        part[..., 2:14] = np.log(np.maximum(part[..., 2:14], 1e-7))
+    return _split(_to_unit_ball(rows, low, high), y.astype(int) - 1, len(X) // 5)
+
+
+def _sources():
+    """Lines of the modules of Python, NumPy, SciPy and scikit-learn, longest first."""
+    folders = [Path(os.__file__).parent]
+    folders += [Path(package.__file__).parent for package in (np, scipy, sklearn)]
+    skipped = ("site-packages", "dist-packages", "test", "externals", "encodings")
+    found = []
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            name = str(path.relative_to(folder))
+            if not any(part in name for part in skipped):
+                lines = path.read_text(errors="ignore").splitlines()
+                found.append([line for line in lines if line.strip()])
+    return sorted(found, key=len, reverse=True)
+
+
+def _pieces(lines, n_pieces, n_lines=10):
+    """So many random pieces of a module."""
+    starts = np.random.default_rng(0).permutation(len(lines) // n_lines)[:n_pieces]
+    return ["\n".join(lines[n_lines * start : n_lines * (start + 1)]) for start in starts]
+
+
+def _of_modules(modules, n_train=130, n_test=30):
+    pieces = [_pieces(lines, n_train + n_test) for lines in modules]
+    y = np.arange(len(modules))
+    train = [text for of_one in pieces for text in of_one[:n_train]]
+    test = [text for of_one in pieces for text in of_one[n_train:]]
+    return train, np.repeat(y, n_train), test, np.repeat(y, n_test)
+
+
+@_data_set("code", "features of text that were fitted to modules of which no piece is a row")
+def code():
+    """77 classes of 130 rows: which module ten lines are from; 200 features of their words."""
+    sources = _sources()
+    texts, y, texts_test, y_test = _of_modules(sources[:77])
+    public = [piece for lines in sources[77:400] for piece in _pieces(lines, 40)]
+    words = TfidfVectorizer(sublinear_tf=True, min_df=3, max_features=20_000)
+    features = make_pipeline(words, TruncatedSVD(200, random_state=0)).fit(public)
+    X, X_test = (features.transform(part).astype(np.float32) for part in (texts, texts_test))
+    return X, y, X_test, y_test
+
+
+@_data_set("code_hashed", "none: words are hashed")
+def code_hashed():
+    """30 classes of 100 rows: which module ten lines are from; their words hashed to 500."""
+    texts, y, texts_test, y_test = _of_modules(_sources()[77:107], 100, 25)
+    words = HashingVectorizer(n_features=500, alternate_sign=True)
+    X, X_test = (words.transform(part).toarray().astype(np.float32) for part in (texts, texts_test))
+    return X, y, X_test, y_test
 
 
 # Tables ---------------------------------------------------------------------------------------

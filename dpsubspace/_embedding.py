@@ -564,7 +564,7 @@ class GradientEmbedding(LinearModel):
         length, loss = super()._travel(sizes, multiplier, step), self._losses[self.loss]
         if self.module is None:
             return length
-        return _auto.MODULE_WALK * loss.size / loss.walk * length
+        return _auto.MODULE_WALK * loss.size / loss.walk(sizes.n_outputs or 1) * length
 
     def _largest(self) -> float:
         largest = super()._largest()

@@ -57,8 +57,8 @@ class DPSGDClassifier(LinearClassifier):
         and the budget, and with a `batch_size` 100 or 20 passes, whichever is more. Without
         privacy it is the most iterations of L-BFGS, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from the ratio of noise to signal and the number of
-        parameters, all public. Not used without privacy.
+        Step size. "auto" follows from the ratio of noise to signal and the numbers of
+        parameters and classes, all public. Not used without privacy.
     momentum : float or "auto", default="auto"
         Nesterov momentum in [0, 1). "auto" is 0.9. Not used without privacy.
     average : bool, default=True
@@ -236,8 +236,8 @@ class DPSGDFClassifier(LinearClassifier):
         and the budget, and with a `batch_size` 100 or 20 passes, whichever is more. Without
         privacy it is the most iterations of L-BFGS, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
-        Step size. "auto" follows from the ratio of noise to signal and the number of
-        parameters, all public. Not used without privacy.
+        Step size. "auto" follows from the ratio of noise to signal and the numbers of
+        parameters and classes, all public. Not used without privacy.
     momentum : float or "auto", default="auto"
         Nesterov momentum in [0, 1). "auto" is 0.9. Not used without privacy.
     average : bool, default=True

@@ -497,7 +497,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     def _travel(self, sizes: Sizes, multiplier: float, step: Step | None = None) -> float:
         flat = FlatStep(clip_norm=1.0)
         return _auto.travel(
-            walk=self._losses[self.loss].walk,
+            walk=self._losses[self.loss].walk(sizes.n_outputs or 1),
             noise_size=(step or flat).noise_size(self._n_params(sizes)),
             n_samples=sizes.known("n_samples", "the step size"),
             multiplier=multiplier,

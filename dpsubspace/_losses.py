@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpsubspace._array import Array, namespace, record_index
+from dpsubspace._auto import many_classes
 
 __all__ = ["CLASSIFIER_LOSSES", "REGRESSOR_LOSSES", "Hinge", "Huber", "LogLoss", "Loss", "Squared"]
 
@@ -29,11 +30,12 @@ class Loss(Protocol):
         """Size of a residual that is worth its clip norm."""
         ...
 
-    walk: float
-    """Noise in the weights that training bears (see :mod:`dpsubspace._auto`)."""
-
     largest_step: float
     """Bound on the step size for rows of norm 1; inf where bounded residuals hold it."""
+
+    def walk(self, n_outputs: int) -> float:
+        """Noise in the weights that training bears (see :mod:`dpsubspace._auto`)."""
+        ...
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
@@ -67,8 +69,11 @@ class LogLoss:
     curvature = 0.5
     probabilistic = True
     size = 1.0
-    walk = 7.5
     largest_step = float("inf")
+
+    def walk(self, n_outputs: int) -> float:
+        """More with many classes."""
+        return 7.5 * many_classes(n_outputs)
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
@@ -116,8 +121,11 @@ class Hinge:
     curvature = float("inf")
     probabilistic = False
     size = 1.0
-    walk = 3.0
     largest_step = float("inf")
+
+    def walk(self, n_outputs: int) -> float:
+        """More with many classes."""
+        return 3.0 * many_classes(n_outputs)
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
@@ -202,8 +210,11 @@ class Squared:
     curvature = 1.0
     probabilistic = False
     size = 0.7
-    walk = 0.9
     largest_step = 1.3
+
+    def walk(self, n_outputs: int) -> float:
+        """Return the same for any number of targets."""
+        return 0.9
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
@@ -240,8 +251,11 @@ class Huber:
     threshold: float = 0.1
     curvature = 1.0
     probabilistic = False
-    walk = 0.9
     largest_step = 1.3
+
+    def walk(self, n_outputs: int) -> float:
+        """Return the same for any number of targets."""
+        return 0.9
 
     @property
     def size(self) -> float:

@@ -12,6 +12,7 @@ from test_bounds import assert_within_bounds, neighbours
 from test_gep import assert_refused
 
 from dpsubspace import GEPClassifier, GEPRegressor, PrivacyWarning
+from dpsubspace._linear_model import Sizes
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -60,6 +61,12 @@ def test_classifiers_train_a_copy_and_predict_by_it(n_classes, groups):
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     repeated = GEPClassifier(module=module, groups=groups, **OPTIONS).fit(X, y, X_public=P)
     assert_same_state(repeated.module_, state(model.module_))
+
+
+def test_walks_of_modules_depend_on_their_weights_and_not_on_classes():
+    model = GEPClassifier(module=net(3))
+    few, many = (model._travel(Sizes(1000, 5, n_classes), 3.0) for n_classes in (3, 100))
+    assert many == pytest.approx(few)
 
 
 @pytest.mark.parametrize("n_targets", [1, 2])

@@ -36,6 +36,23 @@ def test_digits_with_default_settings(digits, Classifier, epsilon, floor):
     assert np.mean(scores) >= floor
 
 
+@pytest.mark.parametrize("loss", ["log_loss", "hinge"])
+def test_steps_are_longer_beyond_ten_classes_only(loss):
+    """At one noise: as the sixth root of the weights asks, times the fourth root of classes."""
+    X, y = blobs(n=50)
+
+    def rate(n_classes):
+        options = {"epsilon": None, "noise_multiplier": 9.0, "delta": 1e-5, "loss": loss}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            model = DPSGDClassifier(classes=range(n_classes), random_state=0, **options).fit(X, y)
+        return model.learning_rate_
+
+    assert rate(5) / rate(10) == pytest.approx(2 ** (1 / 6))
+    assert rate(40) / rate(10) == pytest.approx(4 ** (1 / 4 - 1 / 6))
+    assert rate(11) / rate(10) == pytest.approx(1.1 ** (1 / 4 - 1 / 6))  # no jump
+
+
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_counter_example_that_only_centring_solves(fit_intercept):
     """Two classes 2 apart and 1000 away from the origin (Sun, Suresh, Menon, 2024, Thm 3)."""
