@@ -142,8 +142,7 @@ class DPSGDClassifier(LinearClassifier):
     half: use them to rank, and calibrate on public rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else
-    computed from them are *not* covered; see ``docs/privacy.md``. The guarantee is for
-    real numbers, floating-point attacks are not ruled out.
+    computed from them are *not* covered; see ``docs/privacy.md``.
 
     ``fit`` makes one copy of `X`, mapped.
 

@@ -3,10 +3,13 @@
 Design note. Gradients are taken by ``torch.func.vmap`` of the gradient of one record, and
 so are the scores they start from: inside, a module only ever sees a batch of one, so that
 no layer can carry anything from one record to another. That is by construction (a
-``torch.autograd.Function`` with a vmap rule of its own is taken to keep records apart); the
+``torch.autograd.Function`` with a vmap rule of its own is taken to keep records apart, and
+modules that use what they stored of an earlier call are found by the try-outs); the
 try-outs on random rows below are for prediction, which uses batches, and for messages that
-name a remedy. A loss enters by its residual alone, the derivative by the scores, which is
-multiplied into the module's Jacobian: any loss of :mod:`dpsubspace._losses` works.
+name a remedy. The module that is handed over after training has never seen a row: rows go
+through a copy of it that is thrown away (:mod:`dpsubspace._throwaway`). A loss enters by its
+residual alone, the derivative by the scores, which is multiplied into the module's Jacobian:
+any loss of :mod:`dpsubspace._losses` works.
 
 Every call of a module has the same number of rows, the last ones padded, since other
 shapes may run other algorithms, which round otherwise. Clipped rows are added up in
@@ -36,6 +39,7 @@ from dpsubspace._array import (
 from dpsubspace._gradients import DenseGradients
 from dpsubspace._inputs import check_integer, check_real
 from dpsubspace._losses import Loss
+from dpsubspace._throwaway import Trial, emptied, public_copy, throwaway, versions
 from dpsubspace._torch import _check_layers, _dtype, _row_shape, _try_out
 
 if TYPE_CHECKING:
@@ -98,8 +102,9 @@ class ModuleSource:
     Raises
     ------
     ValueError
-        If the module has nothing to train, mixes rows, is random, cannot be vectorised or
-        gives scores of another shape. All of that is found on random rows.
+        If the module has nothing to train, mixes rows, is random, keeps something of them
+        where it would outlive a call, cannot be copied, cannot be vectorised or gives scores
+        of another shape. All of that is found on random rows.
 
     Notes
     -----
@@ -155,9 +160,12 @@ class ModuleSource:
             columns = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
         n_outputs, shape = loss.n_outputs(columns), _row_shape(input_shape, X.shape[1])
         self.module = _checked_copy(module, shape, n_outputs, self.device)
-        self._rows = _RowByRow(self.module, shape, self.device)
         with _arithmetic(self.device):
-            self._rows.check()
+            trial = Trial(self.module)
+            for seed in (0, 1):
+                with trial.round() as watch:
+                    _RowByRow(self.module, shape, self.device).check(watch, seed)
+            self._rows = _RowByRow(self.module, shape, self.device)
             self.chunk = self._chunk(microbatch_size)
             self._again, self._elsewhere = _told(self._rows.spreads, self.chunk)
         self.y = self._targets(y)
@@ -218,7 +226,16 @@ class ModuleSource:
         return module_scores(self.loaded(params), X, shape, batch_size=self.chunk)
 
     def loaded(self, params: Array) -> torch.nn.Module:
-        """Copy of the module on the CPU, in evaluation mode, with the flat `params` set."""
+        """Copy of the module on the CPU, in evaluation mode, with the flat `params` set.
+
+        Raises
+        ------
+        RuntimeError
+            If rows were written to parameters that are not trained.
+        """
+        failure = emptied(self.module, self._rows.versions)
+        if failure:
+            raise RuntimeError(failure)
         return self._rows.loaded(self._rows.named(params)).cpu()
 
     def _targets(self, y: Array) -> torch.Tensor:
@@ -301,7 +318,7 @@ def module_scores(
     Parameters
     ----------
     module : torch.nn.Module
-        As :meth:`ModuleSource.loaded` returns it. It is moved to the device.
+        As :meth:`ModuleSource.loaded` returns it. A copy of it is called, and thrown away.
     X : ndarray of shape (n, d)
         Flat rows.
     input_shape : tuple of int, optional
@@ -314,18 +331,24 @@ def module_scores(
     import torch
 
     where = (None if device is None else check_device(device)) or torch.device("cpu")
-    shape, module = _row_shape(input_shape, X.shape[1]), module.to(where)
+    shape, before = _row_shape(input_shape, X.shape[1]), versions(module)
+    used = throwaway(module).to(where)  # the module that is kept is never called
 
     def scores(rows: np.ndarray) -> torch.Tensor:
-        return module(_tensor(rows, len(rows), shape, _dtype(module), where))
+        return used(_tensor(rows, len(rows), shape, _dtype(used), where))
 
     def in_batches(step: int) -> np.ndarray:
         # A call without rows tells the width where there are no rows at all.
         parts = slices(len(X), step) or [slice(0, 0)]
         return np.concatenate([scores(X[part]).double().cpu().numpy() for part in parts])
 
-    with _arithmetic(where):
-        return _told(in_batches, batch_size)
+    try:
+        with _arithmetic(where):
+            return _told(in_batches, batch_size)
+    finally:
+        failure = emptied(module, before)
+        if failure:
+            raise RuntimeError(failure)
 
 
 # Groups of parameters -------------------------------------------------------------------------
@@ -434,9 +457,12 @@ class _RowByRow:
 
     def __init__(self, module: torch.nn.Module, shape: tuple[int, ...], device: torch.device):
         self.module, self.shape, self.device = module, shape, device
+        # What is kept is never called: rows go through a copy with the same parameters.
+        self._used, self.versions = throwaway(module), versions(module)
         self._places = _places(module)
         self._trainable = {name: dict(module.named_parameters())[name] for name in self._places}
-        self._aliases = _aliases(module, {id(p): name for name, p in self._trainable.items()})
+        used = dict(self._used.named_parameters())
+        self._aliases = _aliases(self._used, {id(used[name]): name for name in self._places})
         self.dtype = next(iter(self._trainable.values())).dtype
         self.n_params = sum(part.stop - part.start for part in self._places.values())
 
@@ -494,7 +520,7 @@ class _RowByRow:
         from torch.func import functional_call
 
         named = {alias: weights[name] for alias, name in self._aliases.items()}
-        return functional_call(self.module, named, (row[None],), tie_weights=False)[0]
+        return functional_call(self._used, named, (row[None],), tie_weights=False)[0]
 
     def default_rows(self) -> int:
         """Rows whose gradients and activations fit into `_GRADIENT_BYTES`."""
@@ -513,19 +539,20 @@ class _RowByRow:
             outputs = output if isinstance(output, tuple) else (output,)
             count += sum(out.numel() for out in outputs if hasattr(out, "numel"))
 
-        layers = [layer for layer in self.module.modules() if not list(layer.children())]
+        layers = [layer for layer in self._used.modules() if not list(layer.children())]
         handles = [layer.register_forward_hook(add) for layer in layers]
         try:
-            self.module(self.batch(_random(1, self.shape), 1))
+            self._used(self.batch(_random(1, self.shape), 1))
         finally:
             for handle in handles:
                 handle.remove()
         return count
 
-    def check(self) -> None:
+    def check(self, watch: Callable[[torch.Tensor], None], seed: int) -> None:
         """ValueError unless gradients of random rows are those of autograd, one at a time."""
-        rows, weights = _random(3, self.shape), self._perturbed()
+        rows, weights = _random(3, self.shape, seed), self._perturbed()
         batch = self.batch(rows, len(rows))
+        watch(batch)
         try:
             scores = self.scores(weights, batch)
             residual = scores + 1
@@ -619,9 +646,9 @@ def _spread(first: torch.Tensor, second: torch.Tensor) -> float:
     return max(_LEAST_SPREAD, _SAFETY * float(moves.nanmedian()))
 
 
-def _random(n: int, shape: tuple[int, ...]) -> np.ndarray:
+def _random(n: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     """The same random flat rows every time."""
-    return np.random.default_rng(0).normal(size=(n, math.prod(shape)))
+    return np.random.default_rng(seed).normal(size=(n, math.prod(shape)))
 
 
 def _tensor(
@@ -650,8 +677,7 @@ def _checked_copy(
 
     if not isinstance(module, torch.nn.Module):
         raise ValueError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")
-    with torch.no_grad():  # scripted modules would copy how their weights came about
-        copied = copy.deepcopy(module)
+    copied = public_copy(module)
     copied.eval()
     _check_layers(copied)
     _check_normalisation(module)
@@ -661,10 +687,9 @@ def _checked_copy(
     for parameter in copied.parameters():
         parameter.grad = None
     with _arithmetic(device):
-        # What a module keeps from one call to the next stays in a copy that is thrown away.
-        _try_out(copy.deepcopy(copied), shape, str(device))
+        _try_out(copied, shape, str(device))
         rows = _tensor(_random(3, shape), 3, shape, _dtype(copied), device)
-        found = tuple(copy.deepcopy(copied)(rows).shape)
+        found = tuple(throwaway(copied)(rows).shape)
     if found != (3, n_outputs):
         raise ValueError(
             f"`module` gives outputs of shape {found} for 3 rows, but (3, {n_outputs}) is needed:"

@@ -30,7 +30,7 @@ from typing import Protocol, Self
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import Array, Total, as_like, namespace, to_numpy
+from dpsubspace._array import Array, Total, as_like, to_numpy
 from dpsubspace._bingham import sample_bingham
 
 __all__ = [
@@ -63,8 +63,8 @@ _STEPS = 2.0**24
 # Multiples of a step up to this size are added to noise of any likely size without rounding.
 _LARGEST = 2.0**52
 
-# Cells of the noise whose probability is found first, in one scale of it. Of a cell, 99 % or
-# more of all places are kept; so many rounds leave none, but with a probability of 1e-300.
+# Cells of the noise whose probability is found first, in one scale of it. Of the places of a
+# cell nearly all are kept, and so many rounds leave none but with a probability below 1e-300.
 _CELLS, _MOST_ROUNDS = 2.0**8, 300
 
 
@@ -124,7 +124,8 @@ class SecureNoise:
 
     def normals(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent standard normals, in float64."""
-        return _half_normals(_system_bits, shape) * _signs(_system_bits(shape))
+        below, signs = _fractions(_system_bits, shape)
+        return signs * ndtri(below / 2)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
@@ -241,59 +242,63 @@ def _as_uniform(bits: np.ndarray) -> np.ndarray:
     return ((bits >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
 
 
-def _signs(bits: np.ndarray) -> np.ndarray:
-    return 1.0 - 2.0 * (bits & np.uint64(1)).astype(np.float64)
+# For each 12 bits, 2 to the power of minus the zeros before the first one; 0 where there is none.
+_FIRST_ONE = np.array([0.0, *(2.0 ** (i.bit_length() - 12) for i in range(1, 1 << 12))])
 
 
-def _octaves(bits: _Bits, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros before the first one in endless random bits: j with probability 2^-(j + 1)."""
-    found = np.full(shape, -1)
-    for zeros in range(0, 1000, 53):  # beyond, ndtri of the probability would be infinite
-        missing = found < 0
+def _fractions(bits: _Bits, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Uniforms on (0, 1) with as many digits near 0 as near 1, and a random sign of each.
+
+    Endless random bits have j zeros before the first one with probability 2^-(j + 1): that is
+    the octave. Of 64 bits, 12 tell which it is, 51 what comes after the first one, exactly in
+    float64, and one the sign; one draw in 4,096 takes more bits for its octave.
+    """
+    words = bits(shape)
+    odd = (words >> np.uint64(13) << np.uint64(1)) | np.uint64(1)
+    octaves = _FIRST_ONE[words & np.uint64(0xFFF)]
+    missing = octaves == 0
+    if missing.any():
+        octaves[missing] = 2.0**-12 * _octaves(bits, int(missing.sum()))
+    signs = 1.0 - 2.0 * (words >> np.uint64(12) & np.uint64(1)).astype(np.float64)
+    return (odd | np.uint64(1 << 52)) * (octaves * 2.0**-53), signs
+
+
+def _octaves(bits: _Bits, n: int) -> np.ndarray:
+    """2 to the power of minus the zeros before the first one in `n` endless rows of bits."""
+    found = np.zeros(n)
+    for zeros in range(0, 950, 53):  # beyond, numbers would be out of range
+        missing = found == 0
         words = (bits((int(missing.sum()),)) >> np.uint64(11)).astype(np.float64)
-        found[missing] = np.where(words > 0, zeros + 53 - np.frexp(words)[1], -1)
-        if (found >= 0).all():  # nearly always after the first round
+        first = np.ldexp(1.0, np.frexp(words)[1] - 53 - zeros)
+        found[missing] = np.where(words > 0, first, 0.0)
+        if (found > 0).all():  # nearly always after the first round
             return found
     raise _broken()
-
-
-def _mantissas(bits: np.ndarray) -> np.ndarray:
-    """Uniforms on (1/2, 1) from the top 51 of 64 bits each, exact in float64."""
-    odd = (bits >> np.uint64(13) << np.uint64(1)) | np.uint64(1)
-    return (odd | np.uint64(1 << 52)) * 2.0**-53
-
-
-def _half_normals(bits: _Bits, shape: tuple[int, ...]) -> np.ndarray:
-    """Sizes of standard normals by inverse CDF, with as many digits far out as near 0."""
-    below = np.ldexp(_mantissas(bits(shape)), -1 - _octaves(bits, shape))
-    return -ndtri(below)
-
-
-def _exponentials(bits: _Bits, shape: tuple[int, ...]) -> np.ndarray:
-    """Standard exponentials, with as many digits far out as near 0 and without an end."""
-    return _octaves(bits, shape) * math.log(2) - np.log(_mantissas(bits(shape)))
 
 
 def _within_cells(
     bits: _Bits,
     cells: np.ndarray,
     width: int,
-    kept: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    log_kept: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
     """One of the `width` integers of each cell, by rejection from the uniform distribution.
 
-    ``kept(cells, places)`` is the probability of each place in proportion to the likeliest of
-    its cell, near 1 for all, so that a second round is for few.
+    ``log_kept(cells, places)`` is the log probability of each place less that of the likeliest of
+    its cell: near 0 for all, so that a second round is for few.
     """
-    places = np.zeros(cells.shape)
+    places = np.empty(cells.shape)
     left = np.ones(cells.shape, dtype=bool)
     for _ in range(_MOST_ROUNDS):
         words = bits((int(left.sum()),))
-        tried = (words % np.uint64(width)).astype(np.float64)
-        some = np.zeros(cells.shape, dtype=bool)
-        some[left] = (words >> np.uint64(16)) * 2.0**-48 < kept(cells[left], tried)
-        places[some] = tried[some[left]]
-        left &= ~some
+        tried = (words & np.uint64(width - 1)).astype(np.float64)
+        chances = (words >> np.uint64(16)) * 2.0**-48
+        logs = log_kept(cells[left], tried)
+        kept = chances < 1 + logs  # which is below exp(logs): few are left to be compared
+        unsure = ~kept
+        kept[unsure] = chances[unsure] < np.exp(logs[unsure])
+        places[left] = tried  # those that are not kept are drawn again
+        left[left] = ~kept
         if not left.any():
             return cells * width + places
     raise _broken()
@@ -341,20 +346,19 @@ def lattice_normals(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.nda
     is within 10 scales, compared with 48 random bits: a factor of ``1 +- 1e-14``. Where noise
     is shifted by less than a cell, the factors of most cells cancel. For p entries and a
     multiplier s, the log density of all entries together is therefore off, between neighbours,
-    by about ``1e-12 sqrt(p) 2^8 / s``: below 1e-6 for a million entries. The tail ends where
-    float64 does, at 37 scales, beyond which there is a probability of 1e-300.
+    by about ``1e-12 sqrt(p) 2^8 / s``: below 1e-6 for a million entries. The tail ends at 36
+    scales, beyond which there is a probability of 1e-280.
     """
     width = _cell_width(scale)
-    sizes = np.floor(_half_normals(bits, shape) * (scale / width))
-    # |x| in [c w, (c + 1) w), seen from 0: integers below 0 are those above it, mirrored.
-    two = 2 * scale**2
+    below, signs = _fractions(bits, shape)
+    cells = np.floor(-ndtri(below / 2) * (scale / width))
 
-    def kept(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
-        return np.exp(-places * (places + 2 * cells * width + 1) / two)
+    def log_kept(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return places * (places + (2 * width) * cells + 1) / (-2 * scale**2)
 
-    whole = _within_cells(bits, sizes, width, kept)
+    sizes = _within_cells(bits, cells, width, log_kept)
     # Rounded down: x in [k, k + 1) or, mirrored, in (-k - 1, -k].
-    return np.where(bits(shape) & np.uint64(1), whole, -1 - whole)
+    return np.where(signs > 0, sizes, -1 - sizes)
 
 
 def lattice_laplace(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.ndarray:
@@ -378,16 +382,13 @@ def lattice_laplace(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.nda
     -----
     The difference of two geometric variables, each a cell of about scale / 256 integers and a
     place in it, as in :func:`lattice_normals`. The probability of k has the same
-    factor of ``1 +- 1e-12``, at most squared, and there is no end: an exponential variable
-    beyond 36 scales is that, and another one.
+    factor of ``1 +- 1e-12``, at most squared. The tail ends at 650 scales, beyond which there is a
+    probability of 1e-280.
     """
     width = _cell_width(scale)
 
-    def kept(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
-        return np.exp(-places / scale)
-
-    cells = np.floor(_exponentials(bits, (2, *shape)) * (scale / width))
-    pair = _within_cells(bits, cells, width, kept)
+    cells = np.floor(-np.log(_fractions(bits, (2, *shape))[0]) * (scale / width))
+    pair = _within_cells(bits, cells, width, lambda cells, places: places / -scale)
     return pair[0] - pair[1]
 
 
@@ -437,6 +438,8 @@ class BoundedSum:
     def on_lattice(self, step: float) -> Self:
         """Return the sum in units of `step`, rounded to integers, with bounds in these units.
 
+        In NumPy, wherever the sum is, since that is where noise is drawn.
+
         Notes
         -----
         Proof of the bounds: rounding moves each of the p entries by at most half a step in
@@ -445,11 +448,9 @@ class BoundedSum:
         :func:`check_lattice` keeps from occurring, are cut to that: this brings no
         two numbers further apart.
         """
-        value = self.value
-        xp = namespace(value)
-        steps = xp.astype(value, xp.float64, copy=False) / step
-        whole = xp.clip(xp.round(steps), min=-_LARGEST, max=_LARGEST)
-        moved = self._rounding(math.prod(value.shape))
+        whole = np.rint(to_numpy(self.value) / np.float64(step))
+        whole = np.minimum(np.maximum(whole, -_LARGEST), _LARGEST)
+        moved = self._rounding(whole.size)
         return type(self)(whole, self.norm_bound / step + moved, self.replace_bound / step + moved)
 
     @staticmethod
@@ -631,7 +632,7 @@ def release(
     step = lattice_step(noise_multiplier * total.unit(neighboring_relation, sampled=sampled))
     raw = total.on_lattice(step)
     scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled)
-    noisy = raw.value + as_like(noise.gaussian(raw.value.shape, scale), raw.value)
+    noisy = raw.value + noise.gaussian(raw.value.shape, scale)
     return as_like(noisy * step, total.value)
 
 
@@ -674,9 +675,9 @@ def release_laplace(
     Floating point: sum and noise are whole multiples of a public step, as in :func:`release`,
     with integers for noise whose probabilities fall by ``e^(1 / scale)`` from one to the next
     (the discrete Laplace distribution of Ghosh, Roughgarden, Sundararajan, 2012). They hide a
-    shift of d steps in L1 norm with ``epsilon = d / scale`` and no delta: there is no end of
-    the tail. The factors of :func:`lattice_laplace` cost 1e-11 of epsilon an entry, which are
-    set apart here.
+    shift of d steps in L1 norm with ``epsilon = d / scale`` and no delta, but for the end of the
+    tail, beyond which a probability of 1e-280 is left. The factors of :func:`lattice_laplace`
+    cost 1e-11 of epsilon an entry, which are set apart here.
     """
     _check_epsilon(epsilon)
     if epsilon == math.inf:
@@ -688,7 +689,7 @@ def release_laplace(
 
     step = lattice_step(scale_of(total))
     raw = total.on_lattice(step)
-    noisy = raw.value + as_like(noise.laplace(raw.value.shape, scale_of(raw)), raw.value)
+    noisy = raw.value + noise.laplace(raw.value.shape, scale_of(raw))
     return as_like(noisy * step, total.value)
 
 

@@ -124,8 +124,7 @@ class DPSGDRegressor(LinearRegressor):
     the norm of a row, and columns far from 0 a public shift.
 
     A scaler fitted on the private rows, cross-validation scores and everything else
-    computed from them are *not* covered; see ``docs/privacy.md``. The guarantee is for
-    real numbers, floating-point attacks are not ruled out.
+    computed from them are *not* covered; see ``docs/privacy.md``.
 
     References
     ----------

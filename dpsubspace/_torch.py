@@ -4,15 +4,16 @@ Design note. In front of a private estimator a step costs no privacy if it takes
 from the rows but what it does to each of them alone. A network in evaluation mode mostly
 works like that, and not always: batch normalisation without running statistics mixes the
 rows of a batch. So ``fit`` looks at the module and tries it on random rows, never on the
-rows that it is given, and refuses what mixes. Torch is imported inside functions: the
-package works without it.
+rows that it is given, and refuses what mixes. Nor may anything of the rows stay in a model
+that is saved: the module that is kept is never called, its copies are (see
+:mod:`dpsubspace._throwaway`). Torch is imported inside functions: the package works without it.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._inputs import check_integer, check_rows
+from dpsubspace._throwaway import Trial, emptied, public_copy, throwaway, versions
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +58,8 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     Attributes
     ----------
     module_ : torch.nn.Module
-        Copy of `module` in evaluation mode and without gradients.
+        Copy of `module` in evaluation mode and without gradients. ``transform`` leaves it as
+        it is.
     n_features_in_ : int
         Number of features of a row.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -79,6 +82,16 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     dropout that stays on and dynamic quantisation; it is a test and not a proof, and cannot
     find a module that was made to pass it. The random entries lie in [0, 1] or around zero,
     up to a few hundred: a module that takes less (indices of an embedding) must clamp them.
+
+    Nothing of the rows is kept. Many modules store something of each call in their
+    attributes or buffers. So each call of ``transform`` runs a new copy of the module, which
+    shares the memory of the parameters and is thrown away. Where a copy does not help,
+    ``fit`` refuses the module and names the place: what it stores in a global, an attribute
+    of a class, a cache of a function, a variable of a hook or a parameter. This is looked
+    for on the random rows. It does not find what a module stores on some rows only,
+    numbers (not tensors) in places that no name in its code leads to, what it prints, logs or
+    writes to a file, and what compiled extensions keep. A ``transform`` that writes
+    to a parameter after all overwrites that parameter with NaN and raises an error.
 
     Layers in training mode need no attention: the copy leaves it, with dropout off and
     batch normalisation by its running statistics. Rows enter in the dtype of the module's
@@ -135,8 +148,9 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ImportError
             If torch is not installed.
         ValueError
-            If a parameter is out of its range, or the module mixes rows, is random or
-            cannot map rows of this width.
+            If a parameter is out of its range, or the module mixes rows, is random, keeps
+            something of them where it would outlive a call, cannot be copied or cannot map
+            rows of this width.
         """
         torch = _torch()
         check_integer("batch_size", self.batch_size, low=1)
@@ -147,8 +161,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         device = _device(self.device)
         width = self._rows(X, reset=True).shape[1]
         shape = _row_shape(self.input_shape, width)
-        with torch.no_grad():  # scripted modules would copy how their weights came about
-            module = copy.deepcopy(self.module)
+        module = public_copy(self.module)
         module.eval()
         _check_layers(module)
         for parameter in module.parameters():
@@ -178,28 +191,35 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             If the rows cannot be used.
         RuntimeError
             If the module fails on them. The message does not quote its own, which may
-            hold entries of the rows.
+            hold entries of the rows. Or if it changes its parameters.
         """
         check_is_fitted(self, "module_")
         X = self._rows(X, reset=False)
         # Asked again, since a model that was fitted on a GPU may be loaded elsewhere.
         device = _device(self.device)
-        module = self.module_.to(device)
         out = np.empty((len(X), self._n_features_out), dtype=np.float32)
-        failure = ""
+        failure = self._fill(out, X, device)
+        if failure:  # out here, so that neither a chained exception nor a frame has an entry
+            del X, out
+            raise RuntimeError(failure)
+        return out
+
+    def _fill(self, out: np.ndarray, X: np.ndarray, device: str) -> str:
+        """Write the features of rows into `out`, and return what went wrong, or ""."""
+        failure, before = "", versions(self.module_.to(device))
         try:
+            # The module that is kept is never called.
+            module = throwaway(self.module_)
             for start in range(0, len(X), self.batch_size):
                 rows = X[start : start + self.batch_size].reshape(-1, *self._fitted_shape)
                 out[start : start + self.batch_size] = _mapped(module, rows, device)
         except Exception as error:
-            failure = type(error).__name__
-        if failure:  # out here, so that no chained exception carries an entry either
-            raise RuntimeError(
-                f"`module` failed with {failure} on some of the rows. Its message may quote them"
-                " and is withheld: try the module on public rows, or a smaller `batch_size`"
-                " where memory ran out."
+            failure = (
+                f"`module` failed with {type(error).__name__} on some of the rows. Its message may"
+                " quote them and is withheld: try the module on public rows, or a smaller"
+                " `batch_size` where memory ran out."
             )
-        return out
+        return emptied(self.module_, before) or failure
 
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         if getattr(X, "ndim", 2) > 2:
@@ -212,8 +232,9 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def __getstate__(self) -> dict[str, Any]:
         """State whose fitted module lies on the CPU: it loads where there is no GPU."""
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
-        if "module_" in state:
-            state["module_"] = copy.deepcopy(state["module_"]).cpu()
+        module = state.get("module_")
+        if module is not None and any(tensor.device.type != "cpu" for tensor in _weights(module)):
+            state["module_"] = copy.deepcopy(module).cpu()
         return state
 
     def __sklearn_tags__(self):
@@ -261,12 +282,19 @@ def _row_shape(input_shape: Any, width: int) -> tuple[int, ...]:
     return sides
 
 
-def _mapped(module: torch.nn.Module, rows: np.ndarray, device: str) -> np.ndarray:
+def _mapped(
+    module: torch.nn.Module,
+    rows: np.ndarray,
+    device: str,
+    watch: Callable[[torch.Tensor], None] | None = None,
+) -> np.ndarray:
     """Output of `module` for one batch, flattened to one float32 row a row."""
     torch = _torch()
     with torch.inference_mode():
         # `tensor` copies: from_numpy warns of arrays that are read-only.
         batch = torch.tensor(np.ascontiguousarray(rows), dtype=_dtype(module), device=device)
+        if watch is not None:
+            watch(batch)
         out = module(batch)
         if not isinstance(out, torch.Tensor) or out.is_complex():
             kind = str(out.dtype) if isinstance(out, torch.Tensor) else type(out).__name__
@@ -317,55 +345,65 @@ def _check_layers(module: torch.nn.Module) -> None:
 
 
 def _try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> int:
-    """Number of features that `module` gives, found on random rows.
+    """Number of features that `module` gives, found on random rows by copies of it.
 
     Raises
     ------
     ValueError
-        If the module cannot map rows of `shape`, or what it gives for a row depends on
-        anything but that row.
+        If the module cannot map rows of `shape`, what it gives for a row depends on
+        anything but that row, or a call leaves something behind.
     """
-    rng = np.random.default_rng(0)
-    ones = rng.uniform(size=(5, *shape))  # like pixels
-    for rows in (ones, rng.normal(size=ones.shape)):
+    rng, trial = np.random.default_rng(0), Trial(module)
+    pixels = rng.uniform(size=(5, *shape))
+    for rows in (pixels, rng.normal(size=pixels.shape)):
         # The row in the middle has neighbours on both sides; theirs change, in size too.
         others = rng.normal(size=rows.shape) * 100
         others[2] = rows[2]
-        first = _mapped_random(module, rows, device)
-        if not np.isfinite(first).any():  # nothing could be compared
-            raise ValueError(
-                "`module` maps random rows to nothing but NaN and infinity. Are its weights finite?"
-            )
-        beside_others = _mapped_random(module, others, device)
-        again = _mapped_random(module, rows, device)
-        if not _close(again, first, _SAME_SHAPE):
-            raise ValueError(
-                "`module` maps the same random rows to different features in two calls, though"
-                " it is in evaluation mode. Take out what draws random numbers (dropout called"
-                " with training=True, say) or keeps state between calls."
-            )
-        if not (
-            _close(beside_others[2:3], first[2:3], _SAME_SHAPE)
-            and _close(_mapped_random(module, rows[2:3], device), first[2:3], _OTHER_SHAPE)
-        ):
-            raise ValueError(
-                "`module` maps a random row to other features when the rows beside it change, so"
-                " a private estimator behind it would not be private. Take out what computes"
-                " across the batch (its first axis): statistics, softmax(dim=0), attention"
-                " without batch_first, dynamic quantisation."
-            )
-    return first.shape[1]
+        with trial.round() as watch:
+            n_features = _row_by_row(module, rows, others, device, watch)
+    return n_features
 
 
-def _mapped_random(module: torch.nn.Module, rows: np.ndarray, device: str) -> np.ndarray:
-    """As `_mapped`, for rows that an error may speak of."""
-    try:
-        return _mapped(module, rows, device)
-    except Exception as error:
+def _row_by_row(
+    module: torch.nn.Module, rows: np.ndarray, others: np.ndarray, device: str, watch: Any
+) -> int:
+    """Number of features; ValueError unless those of a row depend on that row alone."""
+
+    def mapped(rows: np.ndarray, module: torch.nn.Module) -> np.ndarray:
+        """As `_mapped`, for rows that an error may speak of."""
+        try:
+            return _mapped(module, rows, device, watch)
+        except Exception as error:
+            raise ValueError(
+                f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {error}"
+                " If it takes rows of another shape, set `input_shape`."
+            ) from error
+
+    used = throwaway(module)
+    first = mapped(rows, used)
+    if not np.isfinite(first).any():  # nothing could be compared
         raise ValueError(
-            f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {error} If it"
-            " takes rows of another shape, set `input_shape`."
-        ) from error
+            "`module` maps random rows to nothing but NaN and infinity. Are its weights finite?"
+        )
+    # By a new copy too: a module may set itself up by the first rows that it sees.
+    beside_others = [mapped(others, copied) for copied in (used, throwaway(module))]
+    if not _close(mapped(rows, used), first, _SAME_SHAPE):
+        raise ValueError(
+            "`module` maps the same random rows to different features in two calls, though"
+            " it is in evaluation mode. Take out what draws random numbers (dropout called"
+            " with training=True, say) or keeps state between calls."
+        )
+    if not (
+        all(_close(out[2:3], first[2:3], _SAME_SHAPE) for out in beside_others)
+        and _close(mapped(rows[2:3], throwaway(module)), first[2:3], _OTHER_SHAPE)
+    ):
+        raise ValueError(
+            "`module` maps a random row to other features when the rows beside it change, so"
+            " a private estimator behind it would not be private. Take out what computes"
+            " across the batch (its first axis): statistics, softmax(dim=0), attention"
+            " without batch_first, dynamic quantisation, scales set by the first rows seen."
+        )
+    return first.shape[1]
 
 
 def _close(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:

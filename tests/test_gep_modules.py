@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+import zoo
 from helpers import GEP, RELATIONS, blobs, public_rows, releases
 from scipy import sparse
 from test_bounds import assert_within_bounds, neighbours
@@ -156,3 +157,37 @@ def test_every_release_of_a_module_moves_within_its_bound(monkeypatch, relation,
     with releases(monkeypatch, outputs=here) as there:
         model._fit(other_X, other_y, present=present, X_public=P)
     assert_within_bounds(here, there, relation)
+
+
+# Nothing is kept ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clean():
+    zoo.cleared()
+    yield
+    zoo.cleared()
+
+
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("build", [c.build for c in zoo.HARMLESS if not c.module])
+def test_a_saved_model_holds_nothing_of_the_rows(build, clean):
+    X, y = blobs(n=70)
+    model = GEPClassifier(module=build(5, 3), **{**OPTIONS, "n_iter": 2}).fit(X, y, X_public=P)
+    if build is zoo.spectral:  # torch saves no parametrised layers
+        return
+    before = pickle.dumps(model)
+    assert not zoo.holds(before, X)
+    model.predict_proba(X)
+    assert pickle.dumps(model) == before and not zoo.holds(zoo.outside(), X)
+
+
+@pytest.mark.parametrize("build", [zoo.ClassAttribute, zoo.GlobalNumbers, zoo.hook, zoo.Count])
+@pytest.mark.parametrize("Estimator", GEP)
+def test_modules_that_keep_rows_are_refused_before_anything_is_spent(Estimator, build, clean):
+    X, y = blobs(n=70)
+    model = Estimator(module=build(5, 3 if Estimator is GEPClassifier else 1), epsilon=9.0)
+    with pytest.raises(ValueError, match=r"keeps something of the rows|vmap cannot run it"):
+        model.fit(X, y, X_public=P)
+    assert not hasattr(model, "privacy_") and not hasattr(model, "module_")
+    assert not zoo.holds(zoo.outside(), X)

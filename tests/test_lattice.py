@@ -280,18 +280,32 @@ def test_low_digits_of_noise_are_uniform_and_independent_of_high_ones(draw):
 
 def test_zeros_before_the_first_one_are_counted_beyond_one_word():
     """Noise that ends somewhere tells for certain what could not have made it."""
-    words = iter([0, 0, 1 << 63])
-    found = _noise._octaves(lambda shape: np.full(shape, next(words), dtype=np.uint64), (4,))
-    np.testing.assert_array_equal(found, 106)
-    found = _noise._octaves(bits_of(4), (100_000,))
-    expected = len(found) * 0.5 ** (1 + np.arange(10))
-    assert (
-        stats.chisquare(
-            np.append(np.bincount(found)[:9], (found > 8).sum()),
-            np.append(expected[:9], expected[8]),
-        ).pvalue
-        > 1e-3
-    )
+    words = iter([0, 0, 0, 1 << 63])
+
+    def zeros_first(shape):
+        return np.full(shape, next(words), dtype=np.uint64)
+
+    fractions, _ = _noise._fractions(zeros_first, (4,))
+    np.testing.assert_allclose(fractions, 2.0 ** -(12 + 106 + 1), rtol=1e-15)
+    fractions, signs = _noise._fractions(bits_of(4), (100_000,))
+    octaves = -np.frexp(fractions)[1]
+    assert octaves.max() > 12
+    counts = np.append(np.bincount(octaves)[:14], (octaves > 13).sum())
+    expected = len(octaves) * np.append(0.5 ** (1.0 + np.arange(14)), 0.5**14)
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
+    assert stats.kstest(fractions, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(fractions, signs)[0, 1]) < 0.02
+    assert abs(signs.sum()) < 6 * math.sqrt(len(signs))
+
+
+def _far_out(power):
+    """Fractions near ``2 ** -power``, that is noise of the tail."""
+
+    def fractions(bits, shape):
+        rng = np.random.default_rng(5)
+        return 2.0**-power * rng.uniform(0.5, 1, size=shape), rng.choice([-1.0, 1.0], size=shape)
+
+    return fractions
 
 
 @pytest.mark.parametrize(
@@ -299,20 +313,21 @@ def test_zeros_before_the_first_one_are_counted_beyond_one_word():
     [(lattice_normals, -stats.norm.ppf(2.0**-107.5)), (lattice_laplace, 106 * math.log(2))],
 )
 def test_noise_reaches_as_far_as_its_bits_say(monkeypatch, draw, size):
-    def octaves(bits, shape):
-        far = np.zeros(shape, dtype=int)
-        far[0] = 106  # of the two parts of Laplace noise, the first
-        return far
+    def fractions(bits, shape):
+        first, signs = _far_out(106)(bits, shape)
+        if draw is lattice_laplace:  # the difference of two: the other one is near 0
+            first[1] = 0.99
+        return first, signs
 
-    monkeypatch.setattr(_noise, "_octaves", octaves)
-    drawn = np.abs(draw(bits_of(2), (1000,), 2.0**24)) / 2.0**24
-    assert drawn[0] == pytest.approx(size, rel=0.02)
+    monkeypatch.setattr(_noise, "_fractions", fractions)
+    drawn = np.abs(draw(bits_of(2), (10,), 2.0**24)) / 2.0**24
+    np.testing.assert_allclose(drawn, size, rtol=0.02)
 
 
 @pytest.mark.parametrize("draw", [lattice_normals, lattice_laplace])
 def test_every_place_is_reached_far_out(monkeypatch, draw):
     """Inverses of uniforms of 53 bits leave out most steps beyond 6 standard deviations."""
-    monkeypatch.setattr(_noise, "_octaves", lambda bits, shape: np.full(shape, 40))
+    monkeypatch.setattr(_noise, "_fractions", _far_out(40))
     drawn = draw(bits_of(3), (100_000,), 2.0**24)
     counts = np.bincount(np.mod(drawn, 256).astype(int), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-3

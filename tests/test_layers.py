@@ -12,7 +12,7 @@ MODULES = sorted(ROOT.glob("*.py"))
 
 # Lower layers first; a module imports from layers below its own only.
 LAYERS = [
-    {"exceptions", "_array", "_auto", "_bingham", "_compat", "_events"},
+    {"exceptions", "_array", "_auto", "_bingham", "_compat", "_events", "_throwaway"},
     {"_inputs", "_noise", "_losses", "_scaling"},
     {"_torch", "_features"},
     {"_privacy", "_gradients"},

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import zoo
 from helpers import PLAIN, blobs
 from test_gradients import targets, total
 
@@ -403,6 +404,67 @@ def test_memory_maps_and_odd_arrays_are_taken_as_they_are(tmp_path, rng):
         assert torch.equal(src.at(np.ones(127), slice(0, 20)).formed(), expected)
 
 
+# Nothing is kept ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clean():
+    zoo.cleared()
+    yield
+    zoo.cleared()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.parametrize("case", zoo.CASES, ids=str)
+def test_trained_modules_keep_nothing_of_the_rows(case, clean):
+    rows, y = np.random.default_rng(5).normal(size=(40, 16)), np.arange(40) % 2
+    if case.module:
+        with pytest.raises(ValueError, match=case.module):
+            ModuleSource(case.build(16, 1), LogLoss(), rows, y)
+    else:
+        src = ModuleSource(case.build(16, 1), LogLoss(), rows, y, microbatch_size=9)
+        src.at(src.start(), slice(0, 40))
+        src.at(src.start(), np.arange(7))
+        module = src.loaded(src.start())
+        before = attributes(module)
+        assert not zoo.holds(before, rows)
+        module_scores(module, rows)
+        assert attributes(module).keys() == before.keys()
+        assert not zoo.holds(attributes(module), rows)
+    assert not zoo.holds(zoo.outside(), rows)
+
+
+def attributes(module):
+    """All attributes of the layers of a module, of their parameters and of their helpers."""
+    owners = {name: layer for name, layer in module.named_modules()}
+    owners |= dict(module.named_parameters())
+    owners["helper"] = getattr(module, "helper", None)
+    found = {}
+    for name, owner in owners.items():
+        found |= {(name, key): value for key, value in getattr(owner, "__dict__", {}).items()}
+        found[name, "grad"] = getattr(owner, "grad", None)
+    return found
+
+
+def test_frozen_parameters_that_rows_were_written_to_are_never_handed_over(clean):
+    src = source(zoo.Net(16, 1))
+    with torch.no_grad():
+        next(src._rows._used.parameters()).zero_()
+    with pytest.raises(RuntimeError, match=r"changed its parameters \['layer.weight'\]"):
+        src.loaded(src.start())
+
+    class Rarely(zoo.Spare):
+        def keep(self, rows):
+            if rows.abs().max() > 1e6:
+                super().keep(rows)
+
+    module = Rarely(16, 1)
+    with pytest.raises(RuntimeError, match=r"changed its parameters \['spare'\].*fit again"):
+        module_scores(module, np.full((3, 16), 1e9))
+    assert torch.isnan(module.spare).all()
+
+
 # Refusals -------------------------------------------------------------------------------------
 
 
@@ -517,7 +579,8 @@ OUT_OF_MEMORY = [
 @pytest.mark.parametrize("error", [RuntimeError("entry 1234.5"), *OUT_OF_MEMORY], ids=repr)
 def test_errors_at_private_rows_quote_none_of_them(error):
     src = source(Fails(), microbatch_size=9)
-    src.module.armed[0], src.module.error = True, error
+    for module in (src.module, src._rows._used):  # what is kept, and the copy that is called
+        module.armed[0], module.error = True, error
     kind, message = RuntimeError, "failed with RuntimeError on some of the rows"
     if error in OUT_OF_MEMORY:
         kind, message = MemoryError, "of 9 rows at once. Set a smaller `microbatch_size`"

@@ -418,7 +418,7 @@ def test_parameters_out_of_range(function, name, value):
         (private_covariance, {"centered": 1}),
         (private_covariance, {"data_norm": -1.0}),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_own_parameters_out_of_range(function, options):
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -1,11 +1,14 @@
 """Frozen torch modules: what they give, and that they map rows one by one or are refused."""
 
 import copy
+import gc
 import pickle
+import traceback
 
 import numpy as np
 import pandas as pd
 import pytest
+import zoo
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.frozen import FrozenEstimator
@@ -18,7 +21,9 @@ from dpsubspace import (
     PrivacyError,
     PrivacyLedger,
     TorchFeatures,
+    _torch,
 )
+from dpsubspace._throwaway import throwaway
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -163,18 +168,110 @@ def test_clones_and_pickles():
         np.testing.assert_array_equal(copied.transform(ROWS), expected)
 
 
-def test_fit_takes_nothing_from_the_rows_but_their_width():
-    seen = []
+def test_fit_takes_nothing_from_the_rows_but_their_width(monkeypatch):
+    seen, mapped = [], _torch._mapped
 
-    def spy(rows):
-        seen.append(rows.clone())
-        return rows
+    def spy(module, rows, *options):
+        seen.append(rows.copy())
+        return mapped(module, rows, *options)
 
-    net = Calls(spy)
+    monkeypatch.setattr(_torch, "_mapped", spy)
     for rows in (ROWS, -1e6 * ROWS[:3]):
-        TorchFeatures(net).fit(rows)
+        TorchFeatures(nn.Linear(16, 2)).fit(rows)
     first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert first and all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+# Nothing is kept ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clean():
+    zoo.cleared()
+    yield
+    zoo.cleared()
+
+
+quiet = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+
+@quiet
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.parametrize("case", zoo.HARMLESS, ids=str)
+def test_nothing_of_the_rows_is_kept(case, clean):
+    model = TorchFeatures(case.build(16, 3), batch_size=9).fit(ROWS)
+    expected = model.transform(ROWS)  # which compiles what is to be compiled
+    before = described(model)
+    np.testing.assert_array_equal(model.transform(ROWS), expected)
+    after = described(model)
+    assert before == after and not zoo.holds(after, ROWS)
+    assert not zoo.holds(zoo.outside(), ROWS)
+
+
+def described(model):
+    """Bytes of a saved model, or of what can be saved of it."""
+    try:
+        return pickle.dumps(model)
+    except (TypeError, RuntimeError, pickle.PicklingError):
+        if isinstance(model.module_, torch.jit.ScriptModule):
+            return np.asarray(model.module_.kept).tobytes()
+        return pickle.dumps(model.module_.state_dict())
+
+
+@pytest.mark.parametrize("case", zoo.REFUSED, ids=str)
+def test_modules_that_keep_rows_where_copies_share_them_are_refused(case, clean):
+    model = TorchFeatures(case.build(16, 3))
+    with pytest.raises(ValueError, match=case.features):
+        model.fit(ROWS)
+    assert not hasattr(model, "module_") and not zoo.holds(zoo.outside(), ROWS)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize(
+    "build", [zoo.Graph, zoo.Attribute, lambda *sides: nn.utils.weight_norm(nn.Linear(*sides))]
+)
+def test_what_a_training_left_in_a_module_does_not_hinder_its_copy(build):
+    module = build(16, 3)
+    rows = torch.ones(3, 16, requires_grad=True) * 2
+    module(rows).sum().backward()
+    layer = getattr(module, "layer", module)
+    expected = ROWS @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+    np.testing.assert_allclose(TorchFeatures(module).fit_transform(ROWS), expected, atol=1e-5)
+
+
+def test_no_tensor_with_entries_of_the_rows_is_left_in_memory(clean):
+    builds = [c.build for c in zoo.HARMLESS if c.build not in (zoo.compiled, zoo.scripted)]
+    models = [TorchFeatures(build(16, 3), batch_size=9).fit(ROWS) for build in builds]
+    for model in models:
+        model.transform(ROWS)
+    gc.collect()
+    tensors = [o for o in gc.get_objects() if type(o) in (torch.Tensor, nn.Parameter)]
+    assert len(tensors) >= 2 * len(models)
+    assert not any(zoo.holds(tensor, ROWS) for tensor in tensors)
+
+
+def test_parameters_that_rows_were_written_to_are_emptied(clean):
+    class Rarely(zoo.Spare):
+        def keep(self, rows):
+            if rows.abs().max() > 1e6:
+                super().keep(rows)
+
+    model = TorchFeatures(Rarely(16, 3)).fit(ROWS)
+    model.transform(ROWS)
+    for rows in (1e9 * ROWS, np.full((3, 16), 1e9)):
+        with pytest.raises(RuntimeError, match=r"changed its parameters \['spare'\].*fit again"):
+            model.transform(rows)
+        assert torch.isnan(model.module_.spare).all()
+    assert torch.isfinite(model.fit(ROWS).module_.spare).all()
+
+
+def test_parameters_share_memory_with_the_copies_that_are_called():
+    module = nn.Sequential(nn.Linear(16, 3), nn.BatchNorm1d(3))
+    twin = throwaway(module)
+    for name, parameter in twin.named_parameters():
+        assert parameter.data_ptr() == module.get_parameter(name).data_ptr()
+    assert not {id(b) for b in twin.buffers()} & {id(b) for b in module.buffers()}
+    assert twin[1].running_mean.data_ptr() != module[1].running_mean.data_ptr()
 
 
 # Row by row -------------------------------------------------------------------------------------
@@ -344,6 +441,9 @@ def test_failures_on_private_rows_do_not_quote_them():
     X[3, 3] = 12345678.0
     with pytest.raises(RuntimeError, match="failed with ValueError") as caught:
         TorchFeatures(Calls(picky)).fit_transform(X)
+    frames = (frame for frame, _ in traceback.walk_tb(caught.value.__traceback__))
+    ours = [frame.f_locals for frame in frames if frame.f_code.co_filename == _torch.__file__]
+    assert ours and not any(isinstance(v, np.ndarray) for local in ours for v in local.values())
     assert "12345678" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
