@@ -123,29 +123,32 @@ def _sampled_sq_mu(parts: tuple[Leaf, ...], slack: float, relation: str) -> floa
     """Square of the mu that dominates Gaussians on batches (and others beside them)."""
     error = rounding_error(parts)
     usable = slack - error
-    if usable < error or not hidden_by_noise(parts, max(slack, SMALLEST_DELTA), relation):
+    if usable < error or not hidden_by_noise(parts, SMALLEST_DELTA, relation):
         return math.inf  # what sampling saves is not counted then
-    orders, divergences = _pld_curve(parts, usable, relation)
-    if not len(orders):
+    orders, divergences = _pld_curve(parts, relation)
+    if not len(orders) or divergences[-1] > usable:
         return math.inf
-    return dominating_mu(orders, divergences, usable) ** 2
+    used = int(np.argmax(divergences <= usable)) + 1
+    return dominating_mu(orders[:used], divergences[:used], usable) ** 2
 
 
 @lru_cache(maxsize=64)
-def _pld_curve(
-    parts: tuple[Leaf, ...], slack: float, relation: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Orders a from 0 to where the divergence is below `slack`, and divergences from above."""
+def _pld_curve(parts: tuple[Leaf, ...], relation: str) -> tuple[np.ndarray, np.ndarray]:
+    """Orders a from 0 to where the least slack is reached, and divergences from above."""
+    error = rounding_error(parts)
+    least = max(LEAST_SLACK - error, error)
     counting = accountant(parts, relation, 1.0)
-    reached, before = counting.get_epsilon(slack), 1.0
+    reached, before = counting.get_epsilon(least), 1.0
     while 0 < reached < 0.5 * before:  # small epsilons need a fine grid
         before = reached
         counting = accountant(parts, relation, before)
-        reached = counting.get_epsilon(slack)
+        reached = counting.get_epsilon(least)
     if not reached < math.inf:
         return np.empty(0), np.empty(0)
     orders = np.linspace(0.0, reached * (1 + 1e-9) + 1e-12, _POINTS)
-    return orders, np.maximum(counting.curve(orders), 0.0)
+    divergences = np.maximum(counting.curve(orders), 0.0)
+    divergences[-1] = min(divergences[-1], least)  # but for rounding, which is in the error
+    return orders, divergences
 
 
 def _search_sq_mu(leaf: Leaf, slack: float, relation: str) -> float:
@@ -178,7 +181,7 @@ def _pure_sq_mu(leaf: Leaf, relation: str) -> float:
     of the same total variation, ``2 Phi^-1(e^epsilon / (1 + e^epsilon))`` (Dong, Roth, Su, 2022):
     once with the sum of the epsilons, or each run by itself. The mechanism's own curve has
     less: ``1 - e^((a - epsilon) / 2)`` for Laplace noise, that of ``bounded_range_curve`` for
-    bounded ranges, many runs at a time.
+    bounded ranges, some runs at a time.
     """
     epsilon = pure_epsilon(leaf, relation)
     found = [_response_sq_mu(leaf.count * epsilon), leaf.count * _response_sq_mu(epsilon)]
@@ -206,8 +209,13 @@ def _range_sq_mu(epsilon: float, count: int) -> float:
         curve = curve[len(curve) // 2 :]
         return dominating_mu(np.arange(len(curve)) * step, curve, 0.0) ** 2
 
-    blocks, rest = divmod(count, BLOCK)
-    return (blocks * block(BLOCK) if blocks else 0.0) + (block(rest) if rest else 0.0)
+    def blocks_of(size: int) -> float:
+        blocks, rest = divmod(count, size)
+        return blocks * block(size) + (block(rest) if rest else 0.0)
+
+    # Small blocks lose in the middle of the curve, large ones in its tail.
+    sizes = [2**i for i in range(BLOCK.bit_length()) if 2**i <= count]
+    return min(map(blocks_of, sizes))
 
 
 # The Gaussian mechanism above a curve -----------------------------------------------------------

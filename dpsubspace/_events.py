@@ -129,7 +129,7 @@ def leaves(event: Any) -> Iterator[Leaf]:
             yield from leaves(part)
     elif kind is dpa.SelfComposedDpEvent:
         count: Any = event.count
-        if not (isinstance(count, Integral) and not isinstance(count, bool) and count >= 1):
+        if not (isinstance(count, Integral) and not isinstance(count, bool) and int(count) >= 1):
             raise PrivacyError(
                 f"{event} cannot be counted: an event must run a whole number of times, not"
                 f" {count}."
@@ -433,7 +433,8 @@ def renyi_curve(parts: Sequence[Leaf], orders: np.ndarray) -> np.ndarray:
     With l the likelihood ratio of P to Q under Q and ``t = e^a``, the divergence is
     ``E (l - t)_+``, and Renyi divergences bound ``E l^x`` by ``e^((x - 1) r(x))``. Three bounds
     follow, and the least of them counts. The largest value of ``(l - t) / l^x`` is at
-    ``l = t x / (x - 1)``, so the divergence is at most ``e^((x - 1) (r(x) - a)) (1 - 1 / x)^(x - 1) / x`` (Balle et al., 2020).
+    ``l = t x / (x - 1)``, so the divergence is at most
+    ``e^((x - 1) (r(x) - a)) (1 - 1 / x)^(x - 1) / x`` (Balle et al., 2020).
     It is at most that at t = 1, the total variation, for which Pinsker and Bretagnolle and Huber
     have bounds by the Kullback-Leibler divergence, no larger than any r(x). And of ratios with
     mean 1 and variance at most ``v = e^r(2) - 1`` it is at most

@@ -95,9 +95,13 @@ class PrivacyLedger:
     that is at least as bad for privacy in all respects, and so costs a little more than by
     itself; ``epsilon_if_planned()`` is what all would cost together had they been fixed in
     advance. A release without a delta is charged by its epsilon or as such a Gaussian mechanism,
-    whichever is less. How much of the budget is for what is fixed by the first charge that needs a
-    delta; until then any split may follow. A first fit that does not fit the split but
-    is within the budget takes all of it.
+    whichever is less.
+
+    The first charge that needs a delta fixes how much of the budget is for what: `slack`,
+    `pure_epsilon` beside what was charged by its epsilon before, and the rest for Gaussian
+    mechanisms. A first fit that does not fit the rest, but by itself is within the budget, takes
+    all of it, and leaves room for releases without a delta only. ``epsilon()`` says what has
+    been spent; the promise that no choice can break is the budget.
 
     A ledger cannot be copied, pickled or charged from a forked process: two copies would spend
     one budget twice. ``save`` and ``load`` keep the spend between sessions.
@@ -513,9 +517,9 @@ class PrivacyLedger:
             _check_number("delta", delta, 1)
         return self.delta if delta is None else float(delta)
 
-    def _open_plan(self, epsilon: float, closed: bool = False) -> Plan:
+    def _open_plan(self, epsilon: float) -> Plan:
         """Plan that sets so much epsilon apart, and what is meant for later releases."""
-        return Plan(self.budget, self.delta, self.slack, epsilon + self.pure_epsilon, closed)
+        return Plan(self.budget, self.delta, self.slack, epsilon + self.pure_epsilon)
 
     def _slack_for(self, event: DpEvent, spent: Charge) -> float:
         """Slack that each part of `event` may use; 0 where there is none left."""
@@ -534,7 +538,7 @@ class PrivacyLedger:
             offers = [(None, by_epsilon), *((self._open_plan(spent.epsilon), c) for c in by_mu)]
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.delta))
         plans = [(self._open_plan(spent.epsilon + c.epsilon), c) for c in Charge.choices(price)]
-        return [*sorted(plans, key=lambda o: o[1].sq_mu - o[0].sq_mu)]
+        return list(sorted(plans, key=lambda offer: offer[1].sq_mu - offer[0].sq_mu))
 
     def _best(self, event: DpEvent, spent: Charge) -> tuple[Plan | None, Charge, bool]:
         """How to record `event` beside what is `spent`, and whether that fits."""
@@ -547,9 +551,11 @@ class PrivacyLedger:
                 return plan, charge, True
         plan, charge = offers[0]
         if self._plan is None and charge.sq_mu < math.inf:
-            # A first fit whose own cost is within the budget may have all of it.
-            whole = self._open_plan(spent.epsilon, closed=True)
+            # A first fit whose own cost is within the budget may have all that needs a delta.
+            whole = self._open_plan(spent.epsilon)
             if whole.covers(whole.epsilon + alone):
+                left = max(whole.epsilon, self.budget - alone)
+                whole = Plan(self.budget, self.delta, self.slack, left, closed=True)
                 return whole, min((c for _, c in offers), key=lambda c: c.epsilon), True
         return plan, charge, False
 
@@ -693,7 +699,11 @@ class PrivacyLedger:
         if price.sq_mu == math.inf:
             return "It is not private."
         if plan is not None and plan.closed:
-            return f"{text} and the first fit took the whole budget of {self.budget:.4g}."
+            return (
+                f"{text} and the first fit took all of the budget of {self.budget:.4g} that is not"
+                " for releases without a delta: its cost does not add up like that of full-batch"
+                " fits."
+            )
         if plan is None:
             plan = self._open_plan(spent.epsilon)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
@@ -746,13 +756,13 @@ class PrivacyLedger:
             raise PrivacyError("it has a plan without a charge that needs one, or none with one")
         if self._plan is None or first is None:
             return
+        _, event, charge = self._entries[first]
         low = sum(entry[2].epsilon for entry in self._entries[:first]) + self.pure_epsilon
-        high = low + self._entries[first][2].epsilon
+        high = low + charge.epsilon
+        if self._plan.closed:
+            high = max(low, self.budget - self._alone(event, self.delta) * (1 - 1e-3))
         if not low * (1 - 1e-9) <= self._plan.epsilon <= high * (1 + 1e-9):
             raise PrivacyError("the plan sets apart another epsilon than its charges did")
-        alone = self._alone(self._entries[first][1], self.delta)
-        if self._plan.closed and not self._plan.covers(self._plan.epsilon + alone * (1 - 1e-3)):
-            raise PrivacyError("the fit that took the whole budget costs more than that")
 
     def __repr__(self) -> str:
         return str(self)
