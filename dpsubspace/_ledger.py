@@ -316,10 +316,12 @@ class PrivacyLedger:
         ----------
         function : callable
             :func:`private_mean`, :func:`private_quantile` or :func:`private_covariance`.
-        *args, **kwargs : object
-            Passed to `function`. Leave its `delta` at "auto": it is the ledger's then.
+        *args : object
+            Passed to `function`.
         label : str, default=""
             Name of the entry; that of the function if empty.
+        **kwargs : object
+            Passed to `function`. Leave its `delta` at "auto": it is the ledger's then.
 
         Returns
         -------
