@@ -3,9 +3,10 @@
 from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._display import PrivacyUtilityDisplay
 from dpsubspace._gep import GEPClassifier, GEPRegressor
+from dpsubspace._ledger import PrivacyLedger
 from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._pca import DPPCA
-from dpsubspace._privacy import PrivacyGuarantee, PrivacyLedger
+from dpsubspace._privacy import PrivacyGuarantee
 from dpsubspace._private import Released
 from dpsubspace._regression import DPSGDRegressor
 from dpsubspace._scaler import BoundedScaler

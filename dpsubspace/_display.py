@@ -13,10 +13,8 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import check_scoring
 
 from dpsubspace._inputs import check_integer, check_real
+from dpsubspace._pipelines import plan_of, private_parts
 from dpsubspace._privacy import (
-    _private_parts,
-    _public,
-    _targets,
     composed,
     epsilon_of,
     non_private,
@@ -201,7 +199,7 @@ class PrivacyUtilityDisplay:
         n_samples, fit_params = X.shape[0] if hasattr(X, "shape") else len(X), fit_params or {}
 
         def plan(part: Any) -> DpEvent:
-            return part.privacy_event(n_samples, **_targets(part, y), **_public(part, fit_params))
+            return plan_of(part, n_samples, y, fit_params)
 
         scores = np.empty((len(epsilons), n_repeats))
         # Seeds of their own for each step of each fit: noise that is used twice cancels in
@@ -380,7 +378,7 @@ def _checked_epsilons(epsilons: Any) -> np.ndarray:
 def _parts(estimator: Any) -> list[Any]:
     """The private estimators in `estimator`, the one that the picture is named after last."""
     try:
-        parts = _private_parts(estimator)
+        parts = [part for _, part in private_parts(estimator)]
     except PrivacyError as error:
         raise ValueError(
             f"`estimator` cannot be drawn: {error} For anything else compute the scores yourself"
@@ -398,7 +396,7 @@ def _parts(estimator: Any) -> list[Any]:
 
 def _spent(model: Any) -> DpEvent:
     """What a fit has cost."""
-    found = [getattr(part, "privacy_", None) for part in _private_parts(model, fitted=True)]
+    found = [getattr(part, "privacy_", None) for _, part in private_parts(model, fitted=True)]
     return composed(cost.event if cost.secure else non_private() for cost in found if cost)
 
 

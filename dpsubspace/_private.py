@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +32,46 @@ if TYPE_CHECKING:
 
     from dp_accounting import DpEvent
 
-__all__ = ["PrivateEstimator", "Released", "Split", "Target", "pure_split"]
+__all__ = [
+    "PrivateEstimator",
+    "Released",
+    "Split",
+    "Target",
+    "about_to_release",
+    "inside_ledger",
+    "pure_split",
+]
+
+
+@dataclass(frozen=True)
+class _Ledger:
+    """What runs inside a ledger has to know of it: its delta, and whom to ask for leave."""
+
+    delta: float
+    spend: Callable[[PrivacyGuarantee], None]
+
+
+_LEDGER: ContextVar[_Ledger | None] = ContextVar("ledger", default=None)
+
+
+@contextmanager
+def inside_ledger(delta: float, spend: Callable[[PrivacyGuarantee], None]) -> Iterator[None]:
+    """Within it "auto" is `delta`, and `spend` is asked before anything is released.
+
+    What `spend` refuses, by raising, is not released. Other threads and processes are outside.
+    """
+    token = _LEDGER.set(_Ledger(delta, spend))
+    try:
+        yield
+    finally:
+        _LEDGER.reset(token)
+
+
+def about_to_release(guarantee: PrivacyGuarantee) -> None:
+    """Ask the ledger that this runs in, if it runs in one; the last thing before a release."""
+    ledger = _LEDGER.get()
+    if ledger is not None:
+        ledger.spend(guarantee)
 
 
 class Released(NamedTuple):
@@ -104,9 +145,14 @@ class Target:
         return self.epsilon != math.inf
 
     def delta_at(self, n_samples: int | None) -> float:
-        """Delta for a number of records; ValueError where it depends on that and is unknown."""
+        """Delta for a number of records; ValueError where it depends on that and is unknown.
+
+        "auto" is the ledger's inside of one: a smaller delta would waste what was bought.
+        """
         if self.delta != "auto":
             return float(self.delta)
+        if (ledger := _LEDGER.get()) is not None:
+            return ledger.delta
         if n_samples is None:
             raise ValueError("delta='auto' depends on `n_samples`: pass it.")
         return default_delta(check_integer("n_samples", n_samples, low=1))
@@ -283,6 +329,7 @@ class PrivateEstimator(BaseEstimator):
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
+        about_to_release(guarantee)
         kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
         for name in [*vars(self)]:
             if name.endswith("_") and name not in kept:

@@ -23,7 +23,7 @@ from dpsubspace._moments import (
 )
 from dpsubspace._noise import NoiseSource, as_noise, release
 from dpsubspace._privacy import PrivacyGuarantee, warn_about_delta
-from dpsubspace._private import Released, Split, Target
+from dpsubspace._private import Released, Split, Target, about_to_release
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._spectral import Rows, released_moment
 from dpsubspace.exceptions import PrivacyWarning
@@ -165,6 +165,7 @@ def _quantile(
             PrivacyWarning,
             stacklevel=3,
         )
+    about_to_release(guarantee)
     if not target.private:
         values = values if present is None else values[present]
         values = values if grid is None else np.clip(values, *grid)
@@ -326,6 +327,7 @@ def _mean(
             stacklevel=3,
         )
     options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    about_to_release(guarantee)
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, target, split, noise, present)
@@ -468,6 +470,7 @@ def _covariance(
             stacklevel=3,
         )
     options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    about_to_release(guarantee)
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, target, split, noise, present)

@@ -690,21 +690,22 @@ def test_accountants_that_do_not_know_the_event_refuse_it(accountant):
 def test_ledger_refuses_draws_that_make_no_sense(event):
     book = PrivacyLedger(epsilon=1e6, delta=1e-5)
     with pytest.raises(PrivacyError):
-        book.charge(event)
+        book.charge(event, **ZERO_OUT)
     assert book.entries == ()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_ledger_counts_draws_beside_fits(relation):
     book = PrivacyLedger(epsilon=1.0, delta=1e-5, neighboring_relation=relation)
-    book.charge(bounded_range(0.05, 8), "directions")
-    book.charge(gaussian(12.0), "fit")
+    book.charge(bounded_range(0.05, 8), "directions", neighboring_relation=relation)
+    book.charge(gaussian(12.0), "fit", neighboring_relation=relation)
     alone = epsilon_of(gaussian(12.0), 1e-5, neighboring_relation=relation)
     assert alone < book.epsilon() < alone + 0.4
     left = book.remaining()
     assert 0.2 < left < 1.0
     at = {"delta": 1e-5, "neighboring_relation": relation}
-    book.charge(gaussian(calibrate(gaussian, epsilon=left * (1 - 1e-9), **at)))
+    last = gaussian(calibrate(gaussian, epsilon=left * (1 - 1e-9), **at))
+    book.charge(last, neighboring_relation=relation)
     assert 0.98 < book.epsilon() <= 1.0
     assert "directions: 8 x (exponential mechanism, epsilon 0.05)" in str(book)
 

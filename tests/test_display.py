@@ -253,9 +253,10 @@ def test_the_total_cost_is_that_of_all_fits():
     display = picture(DPSGDClassifier(n_iter=20, delta=1e-5), epsilons=[2.0, 4.0], n_repeats=2)
     ledger = PrivacyLedger(epsilon=100.0, delta=1e-5)
     for epsilon in (2.0, 2.0, 4.0, 4.0):
-        ledger.charge(DPSGDClassifier(n_iter=20, epsilon=epsilon, delta=1e-5).privacy_event())
+        event = DPSGDClassifier(n_iter=20, epsilon=epsilon, delta=1e-5).privacy_event()
+        ledger.charge(event, neighboring_relation="zero_out")
     picture_ledger = PrivacyLedger(epsilon=100.0, delta=1e-5)
-    picture_ledger.charge(display.privacy_event)
+    picture_ledger.charge(display.privacy_event, neighboring_relation="zero_out")
     assert picture_ledger.epsilon() == pytest.approx(ledger.epsilon())
     assert ledger.epsilon() > 4.0  # more than any single fit
 
@@ -265,7 +266,8 @@ def test_the_total_cost_is_that_of_all_fits():
 def test_a_picture_with_a_seed_or_without_privacy_cannot_be_charged(options):
     display = picture(n_repeats=1, **options)
     with pytest.raises(PrivacyError):
-        PrivacyLedger(epsilon=100.0, delta=1e-5).charge(display.privacy_event)
+        ledger = PrivacyLedger(epsilon=100.0, delta=1e-5)
+        ledger.charge(display.privacy_event, neighboring_relation="zero_out")
 
 
 @pytest.mark.parametrize(
