@@ -9,6 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpsubspace import _auto
 from dpsubspace._array import Array
 from dpsubspace._compat import with_callbacks
 from dpsubspace._features import FeatureBlock
@@ -43,6 +44,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
     """What the private linear classifiers share: all but the private mean."""
 
     _losses = CLASSIFIER_LOSSES
+    _hiding = _auto.HIDING
 
     def __init__(
         self,
@@ -225,6 +227,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         self.clip_norm_ = trained.clip_norm
         offset = np.diff(log_weights) if len(classes) == 2 else log_weights
         self._keep(trained, offset)  # last: now it can predict
+        self._tell(trained)
         return self
 
     def _keep(self, trained: Trained, offset: np.ndarray) -> None:

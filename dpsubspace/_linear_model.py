@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -37,7 +36,7 @@ from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._steps import FlatStep
 from dpsubspace._training import Step, TrainingPlan, train
-from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -128,11 +127,15 @@ class Releases:
 
 @dataclass(frozen=True)
 class Bounded:
-    """How rows are bounded, and targets as the loss takes them with the range they had."""
+    """How rows are bounded, and targets as the loss takes them with the range they had.
+
+    `found` says of each bound whether it is more than a placeholder.
+    """
 
     row_map: RowMap
     targets: Array
     target_bounds: Any = None
+    found: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -188,12 +191,14 @@ class Trained:
     plan: TrainingPlan
     clip_norm: float
     problem: Problem
+    budget: Budget
 
 
 class LinearModel(CallbackSupportMixin, PrivateEstimator):
     """Private linear models: parameters and training; subclasses know labels and targets."""
 
     _losses: ClassVar[Mapping[str, Loss]]
+    _hiding: ClassVar[float]  # noise above which a fit warns (see `_auto`)
 
     # Parameters that every subclass has; they store them in their own __init__.
     loss: str
@@ -351,7 +356,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             public=assumed,
             unit=self.privacy_unit,
         )
-        fixed._warn(guarantee, budget, sizes)
+        if budget.private:
+            warn_about_delta(guarantee.delta, n_samples, stacklevel=5)
+            fixed._warn(guarantee, budget, sizes)
         with plain_arithmetic(where):
             source = fixed._source(X, targets, n_targets, present, budget.sample_rate, public)
             if source is None:
@@ -380,9 +387,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             )
         finish()
         if features is None:
-            return Trained(weights, None, math.inf, bounded, plan, clip_norm, problem)
-        weights = features.unscaled(to_numpy(weights))
-        return Trained(weights, features.shift, features.radius, bounded, plan, clip_norm, problem)
+            return Trained(weights, None, math.inf, bounded, plan, clip_norm, problem, budget)
+        weights, shift = features.unscaled(to_numpy(weights)), features.shift
+        return Trained(weights, shift, features.radius, bounded, plan, clip_norm, problem, budget)
 
     # Parameters and what follows from them --------------------------------------------------
 
@@ -544,21 +551,54 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 
     def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
-        if guarantee.epsilon == math.inf:
-            return
         n_samples = sizes.known("n_samples", "the warning")
-        warn_about_delta(guarantee.delta, n_samples, stacklevel=6)
-        noise_ratio = 10 * budget.multiplier * math.sqrt(self._n_params(sizes)) / n_samples
-        if noise_ratio > 1:
-            warnings.warn(
-                f"the noise of one in 100 full steps is {noise_ratio:.2g} times the largest"
-                f" gradient that {n_samples} rows can have: expect a poor model. More rows,"
-                " fewer features or a larger epsilon help.",
+        n_weights = self._n_params(sizes) / (sizes.n_outputs or 1)
+        if budget.multiplier * math.sqrt(n_weights) > self._hiding * n_samples:
+            price = f"epsilon={guarantee.epsilon:.3g}"
+            warn(
+                f"the noise of a fit with {price} will probably hide most of what can be learned"
+                f" from {n_samples} rows: expect a poor model. Use more rows, a larger epsilon or"
+                " fewer columns.",
                 PrivacyWarning,
-                stacklevel=6,
+                about=("noise", type(self).__name__, price),
+            )
+
+    def _tell(self, trained: Trained) -> None:
+        """Warn of what released numbers, and no others, show to have failed: costs nothing."""
+        features, budget = trained.problem.features, trained.budget
+        if trained.shift is None or features is None or not budget.private:
+            return
+        noise = budget.before.get("coarse mean", budget.before.get("mean", 0.0))
+        noise *= trained.bounded.row_map.bound / features.n_samples
+        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        found = _dominant(trained.shift.mean, noise, self.n_features_in_, trained.bounded.row_map)
+        columns = [f"{names[i]!r}" for i in found]
+        if columns:
+            warn(
+                f"by the released mean nearly all of the length of the rows lies in column"
+                f" {' and '.join(columns)}: columns seem to be in different units, and what the"
+                " others tell is lost. Scale them first, with a BoundedScaler for example.",
+                PrivacyWarning,
+                about=("units", type(self).__name__, *columns),
             )
 
 
 def _size(bound: float) -> float:
     """Public size of a mapped row; rows that nothing bounds are taken to be of size 1."""
     return bound if bound < math.inf else 1.0
+
+
+def _dominant(mean: np.ndarray, noise: float, n_features: int, row_map: RowMap) -> np.ndarray:
+    """Columns that by the released mean hold most of the squared length of the rows; few or none.
+
+    The mean square of an entry is at least the square of its mean, so that a large mean
+    proves it; small ones prove nothing. `noise` is the standard deviation of that of an entry.
+    """
+    size = float(row_map.data_norm or 1.0) if row_map.norm == "clip" else 1.0
+    held = (np.maximum(np.abs(mean[:n_features]) - 2 * noise, 0.0) / size) ** 2
+    largest = np.argsort(-held)[:2]
+    if n_features > 1 and held[largest[0]] >= _auto.DOMINANT:
+        return largest[:1]
+    long = len(mean) > n_features and abs(mean[n_features]) <= _auto.LONG_ROWS * size
+    both = n_features >= _auto.MANY_COLUMNS and held[largest].sum() >= _auto.DOMINANT
+    return largest if long and both else largest[:0]
