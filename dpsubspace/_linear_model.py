@@ -551,17 +551,29 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 
     def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
-        n_samples = sizes.known("n_samples", "the warning")
-        n_weights = self._n_params(sizes) / (sizes.n_outputs or 1)
-        if budget.multiplier * math.sqrt(n_weights) > self._hiding * n_samples:
-            price = f"epsilon={guarantee.epsilon:.3g}"
-            warn(
-                f"the noise of a fit with {price} will probably hide most of what can be learned"
-                f" from {n_samples} rows: expect a poor model. Use more rows, a larger epsilon or"
-                " fewer columns.",
-                PrivacyWarning,
-                about=("noise", type(self).__name__, price),
-            )
+        n_weights = self._n_weights(sizes)
+        if n_weights is not None:
+            n_samples = sizes.known("n_samples", "the warning")
+            self._warn_of_noise(budget, guarantee.epsilon, n_samples, n_weights)
+
+    def _n_weights(self, sizes: Sizes) -> float | None:
+        """Weights of one column of scores; None where releases of the fit will decide it."""
+        return self._n_params(sizes) / (sizes.n_outputs or 1)
+
+    def _warn_of_noise(
+        self, budget: Budget, epsilon: float, n_samples: int, n_weights: float
+    ) -> None:
+        """Warn where noise in so many weights probably hides most of what can be learned."""
+        if budget.multiplier * math.sqrt(n_weights) <= self._hiding * n_samples:
+            return
+        price = f"epsilon={epsilon:.3g}"
+        warn(
+            f"the noise of a fit with {price} will probably hide most of what can be learned"
+            f" from {n_samples} rows: expect a poor model. Use more rows, a larger epsilon or"
+            " fewer columns.",
+            PrivacyWarning,
+            about=("noise", type(self).__name__, price),
+        )
 
     def _tell(self, trained: Trained) -> None:
         """Warn of what released numbers, and no others, show to have failed: costs nothing."""
@@ -575,9 +587,10 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         columns = [f"{names[i]!r}" for i in found]
         if columns:
             warn(
-                f"by the released mean nearly all of the length of the rows lies in column"
-                f" {' and '.join(columns)}: columns seem to be in different units, and what the"
-                " others tell is lost. Scale them first, with a BoundedScaler for example.",
+                f"by the released mean most of the length of the rows lies in column"
+                f" {' and '.join(columns)}: columns are in different units or far from 0, so that"
+                " what the others tell is lost. Scale them first, with a BoundedScaler for"
+                " example.",
                 PrivacyWarning,
                 about=("units", type(self).__name__, *columns),
             )

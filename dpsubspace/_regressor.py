@@ -283,7 +283,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         if len(missing):
             which = "the targets"
             if len(found["target_bounds"]) > 1:
-                which = "targets " + ", ".join(map(str, missing))
+                which = f"target{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
             warn(
                 f"the noise of the counts has hidden the range of {which}, and -1 to 1 was taken:"
                 " predictions are of no use unless the targets happen to lie there. Give"
