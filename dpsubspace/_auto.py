@@ -72,6 +72,7 @@ __all__ = [
     "DOMINANT",
     "EMBEDDING_SHARE",
     "HIDING",
+    "HIDING_MODULES",
     "HIDING_TARGETS",
     "LARGEST",
     "LONG_ROWS",
@@ -236,8 +237,9 @@ def step_size(length: float, largest: float, *, n_iter: int, momentum: float) ->
 
 # A fit is expected to be poor, which is to lose more than half of what a model without privacy
 # gains over a constant, where the noise multiplier of all steps together, times the square root
-# of the weights of one column of scores, over the number of rows, is above this.
-HIDING, HIDING_TARGETS = 0.22, 0.1
+# of the weights of one column of scores, over the number of rows, is above this. For modules it
+# is all weights, and the threshold was not held against fits.
+HIDING, HIDING_TARGETS, HIDING_MODULES = 0.22, 0.1, 0.1
 
 # Rows, in standard deviations of the noise of a count, below which a range is rarely found.
 ROWS_FOR_BOUNDS = 8.0

@@ -44,7 +44,6 @@ class LinearClassifier(ClassifierMixin, LinearModel):
     """What the private linear classifiers share: all but the private mean."""
 
     _losses = CLASSIFIER_LOSSES
-    _hiding = _auto.HIDING
 
     def __init__(
         self,
@@ -255,6 +254,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         self, X: Array, targets: Array, releases: Releases, public: PublicRows | None
     ) -> Bounded:
         return Bounded(self._row_map(), targets)
+
+    def _bearable(self) -> float:
+        return _auto.HIDING
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")

@@ -522,8 +522,13 @@ class GradientEmbedding(LinearModel):
         ratio = _auto.RESIDUAL_RATIO if self.module is None else _auto.MODULE_RATIO
         return ratio * clip_norm
 
+    def _bearable(self) -> float:
+        return super()._bearable() if self.module is None else _auto.HIDING_MODULES
+
     def _n_weights(self, sizes: Sizes) -> float | None:
-        decided_later = sizes.n_public and self.module is None and self._kind == "features"
+        if self.module is not None:
+            return self._n_params(sizes)
+        decided_later = sizes.n_public and self._kind == "features"
         return None if decided_later else super()._n_weights(sizes)
 
     def _tell(self, trained: Trained) -> None:

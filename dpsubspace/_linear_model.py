@@ -198,7 +198,6 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
     """Private linear models: parameters and training; subclasses know labels and targets."""
 
     _losses: ClassVar[Mapping[str, Loss]]
-    _hiding: ClassVar[float]  # noise above which a fit warns (see `_auto`)
 
     # Parameters that every subclass has; they store them in their own __init__.
     loss: str
@@ -560,11 +559,15 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         """Weights of one column of scores; None where releases of the fit will decide it."""
         return self._n_params(sizes) / (sizes.n_outputs or 1)
 
+    def _bearable(self) -> float:
+        """Noise up to which a fit does not warn, of those that `_auto` has."""
+        raise NotImplementedError
+
     def _warn_of_noise(
         self, budget: Budget, epsilon: float, n_samples: int, n_weights: float
     ) -> None:
         """Warn where noise in so many weights probably hides most of what can be learned."""
-        if budget.multiplier * math.sqrt(n_weights) <= self._hiding * n_samples:
+        if budget.multiplier * math.sqrt(n_weights) <= self._bearable() * n_samples:
             return
         price = f"epsilon={epsilon:.3g}"
         warn(

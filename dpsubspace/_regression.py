@@ -119,8 +119,9 @@ class DPSGDRegressor(LinearRegressor):
     (``"replace_one"``), from which the bound is read, off single cells or many together; then
     the sum of clipped gradients of every step, of sensitivity C or 2C with C = `clip_norm`.
     Event: Gaussian mechanisms, those of the steps on Poisson batches where `batch_size` is set,
-    calibrated together and never above `epsilon`. The unit is one row. Assumed public: the numbers of rows,
-    features and targets, `data_norm`, `target_bounds` and all other parameters.
+    calibrated together and never above `epsilon`. The unit is one row. Assumed public: the
+    numbers of rows, features and targets, `data_norm`, `target_bounds` and all other
+    parameters.
 
     Released bounds are coarse, lie within 2^40 of 0, and are worse the smaller ``n * epsilon``
     is; the fit warns where rows are probably too few for them, and after it where they were. A

@@ -45,7 +45,6 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
     """What the private linear regressors share."""
 
     _losses = REGRESSOR_LOSSES
-    _hiding = _auto.HIDING_TARGETS
 
     def __init__(
         self,
@@ -252,6 +251,9 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         check_auto("bounds_share", self.bounds_share, low=0, high=1)
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds)
+
+    def _bearable(self) -> float:
+        return _auto.HIDING_TARGETS
 
     def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
         n_samples = sizes.known("n_samples", "the warning")
