@@ -75,8 +75,14 @@ __all__ = [
     "CENTRED_LARGEST",
     "CHECK_SHARE",
     "CLIP",
+    "DOMINANT",
     "EMBEDDING_SHARE",
+    "HIDING",
+    "HIDING_MODULES",
+    "HIDING_TARGETS",
     "LARGEST",
+    "LONG_ROWS",
+    "MANY_COLUMNS",
     "MEAN_SHARE",
     "MODULE_CLIP",
     "MODULE_LARGEST",
@@ -87,6 +93,7 @@ __all__ = [
     "PUBLIC_FIT",
     "PUBLIC_MEAN_SHARE",
     "RESIDUAL_RATIO",
+    "ROWS_FOR_BOUNDS",
     "clear_energy",
     "many_classes",
     "n_steps",
@@ -241,3 +248,20 @@ def n_steps(length: float, largest: float, *, momentum: float = MOMENTUM) -> int
 def step_size(length: float, largest: float, *, n_iter: int, momentum: float) -> float:
     """Learning rate times clip norm for a descent of `length` in `n_iter` steps."""
     return min(length * (1 - momentum) / n_iter, largest)
+
+
+# Warnings: thresholds of what a user is told (benchmarks/repro_warnings.py) ----------------------
+
+# A fit is expected to be poor, which is to lose more than half of what a model without privacy
+# gains over a constant, where the noise multiplier of all steps together, times the square root
+# of the weights of one column of scores, over the number of rows, is above this. For modules it
+# is all weights, and the threshold was not held against fits.
+HIDING, HIDING_TARGETS, HIDING_MODULES = 0.22, 0.1, 0.1
+
+# Rows, in standard deviations of the noise of a count, below which a range is rarely found.
+ROWS_FOR_BOUNDS = 8.0
+
+# Columns are in different units where the square of the mean of one of them, or from so many
+# columns on of two, is this share of the largest square that a row can have. Rows of two such
+# columns are long beside the bias entry (its mean is at most this), as those of categories are not.
+DOMINANT, MANY_COLUMNS, LONG_ROWS = 0.6, 8, 0.1

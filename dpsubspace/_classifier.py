@@ -9,6 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpsubspace import _auto
 from dpsubspace._array import Array
 from dpsubspace._compat import nameless
 from dpsubspace._features import FeatureBlock
@@ -205,6 +206,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         self.clip_norm_ = trained.clip_norm
         offset = np.diff(log_weights) if len(classes) == 2 else log_weights
         self._keep(trained, offset)  # last: now it can predict
+        self._tell(trained)
         return self
 
     def _keep(self, trained: Trained, offset: np.ndarray) -> None:
@@ -232,6 +234,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         self, X: Array, targets: Array, releases: Releases, public: PublicRows | None
     ) -> Bounded:
         return Bounded(self._row_map(), targets)
+
+    def _bearable(self) -> float:
+        return _auto.HIDING
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")

@@ -534,6 +534,25 @@ class GradientEmbedding(LinearModel):
         ratio = _auto.RESIDUAL_RATIO if self.module is None else _auto.MODULE_RATIO
         return ratio * clip_norm
 
+    def _bearable(self) -> float:
+        return super()._bearable() if self.module is None else _auto.HIDING_MODULES
+
+    def _n_weights(self, sizes: Sizes) -> float | None:
+        if self.module is not None:
+            return self._n_params(sizes)
+        decided_later = sizes.n_public and self._kind == "features"
+        return None if decided_later else super()._n_weights(sizes)
+
+    def _tell(self, trained: Trained) -> None:
+        super()._tell(trained)
+        problem, features = trained.problem, trained.problem.features
+        if features is None or self._kind != "features" or problem.init != "zero":
+            return
+        n_weights = features.width if problem.directions is None else len(problem.directions)
+        if problem.public is not None:  # without public rows it has been said
+            epsilon, n_samples = self.privacy_.epsilon, features.n_samples
+            self._warn_of_noise(trained.budget, epsilon, n_samples, n_weights)
+
     def _say(self, trained: Trained) -> None:
         """Store what "auto" stood for: released or public numbers decided it."""
         problem = trained.problem

@@ -542,9 +542,14 @@ class GEPRegressor(GradientEmbedding, LinearRegressor):
     intercept_ : float or ndarray of shape (n_targets,)
         Constant term.
     data_norm_ : float
-        Bound on row norms that was used: `data_norm`, or released.
+        Bound on row norms that was used: `data_norm`, or released. 1 is a placeholder where
+        noise has hidden it: ``predict`` then shrinks longer rows to it, as ``fit`` does.
     target_bounds_ : tuple of two ndarrays of shape (n_targets,)
-        Range of the targets that was used: `target_bounds`, or released.
+        Range of the targets that was used: `target_bounds`, or released. -1 to 1 is a
+        placeholder where noise has hidden it.
+    bounds_found_ : dict
+        Whether "data_norm" (a bool) and "target_bounds" (an ndarray of shape (n_targets,)) were
+        given or found; False stands for a placeholder, of which ``fit`` warns.
     mean_ : ndarray of shape (n_features,) or (n_features + 1,)
         Mean that scaled rows were shifted by, of released and public values.
     module_ : torch.nn.Module

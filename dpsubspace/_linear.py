@@ -139,9 +139,10 @@ class DPSGDClassifier(LinearClassifier):
     `class_weight` and all other parameters.
 
     Columns in different units need public scaling first: with ``row_norm="l2"`` the
-    column with the largest numbers decides the direction of a row. Clipping and noise bias
-    probabilities, most for rare classes, which mostly come out too low, often by more than
-    half: use them to rank, and calibrate on public rows where absolute risks matter.
+    column with the largest numbers decides the direction of a row. Noisy weights do not tell
+    whether they had it, so that ``fit`` cannot warn (:class:`DPSGDFClassifier` does). Clipping
+    and noise bias probabilities, most for rare classes, which mostly come out too low, often by
+    more than half: use them to rank, and calibrate on public rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else
     computed from them are *not* covered; see ``docs/privacy.md``.

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -46,7 +45,7 @@ from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._solver import TOLERANCE, minimise
 from dpsubspace._steps import FlatStep
 from dpsubspace._training import Step, TrainingPlan, train
-from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -137,11 +136,15 @@ class Releases:
 
 @dataclass(frozen=True)
 class Bounded:
-    """How rows are bounded, and targets as the loss takes them with the range they had."""
+    """How rows are bounded, and targets as the loss takes them with the range they had.
+
+    `found` says of each bound whether it is more than a placeholder.
+    """
 
     row_map: RowMap
     targets: Array
     target_bounds: Any = None
+    found: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,7 @@ class Trained:
     learning_rate: float | None
     clip_norm: float
     problem: Problem
+    budget: Budget
 
 
 class LinearModel(CallbackSupportMixin, PrivateEstimator):
@@ -367,7 +371,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             public=assumed,
             unit=self.privacy_unit,
         )
-        fixed._warn(guarantee, budget, sizes)
+        if budget.private:
+            warn_about_delta(guarantee.delta, n_samples, stacklevel=5)
+            fixed._warn(guarantee, budget, sizes)
         with plain_arithmetic(where):
             source = fixed._source(X, targets, n_targets, present, budget.sample_rate, public)
             if source is None:
@@ -405,7 +411,17 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         if features is not None:
             weights = features.unscaled(to_numpy(weights))
             shift, radius = features.shift, features.radius
-        return Trained(weights, shift, radius, bounded, n_iter, learning_rate, clip_norm, problem)
+        return Trained(
+            weights=weights,
+            shift=shift,
+            radius=radius,
+            bounded=bounded,
+            n_iter=n_iter,
+            learning_rate=learning_rate,
+            clip_norm=clip_norm,
+            problem=problem,
+            budget=budget,
+        )
 
     def _has_objective(self, problem: Problem) -> bool:
         """Whether training without privacy minimises one function, which can be solved."""
@@ -429,12 +445,11 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             after_step=after_step,
         )
         if not found.converged:
-            warnings.warn(
+            warn(
                 f"L-BFGS ended after {found.n_iter} of at most {plan.n_iter} iterations without"
                 f" converging: the largest entry of the gradient is {found.slope:.2g} and should be"
                 f" {TOLERANCE:g}. Increase `n_iter` or `alpha`, or scale the columns alike.",
                 ConvergenceWarning,
-                stacklevel=6,
             )
         return found.weights, found.n_iter
 
@@ -598,21 +613,71 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
 
     def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
-        if guarantee.epsilon == math.inf:
+        n_weights = self._n_weights(sizes)
+        if n_weights is not None:
+            n_samples = sizes.known("n_samples", "the warning")
+            self._warn_of_noise(budget, guarantee.epsilon, n_samples, n_weights)
+
+    def _n_weights(self, sizes: Sizes) -> float | None:
+        """Weights of one column of scores; None where releases of the fit will decide it."""
+        return self._n_params(sizes) / (sizes.n_outputs or 1)
+
+    def _bearable(self) -> float:
+        """Noise up to which a fit does not warn, of those that `_auto` has."""
+        raise NotImplementedError
+
+    def _warn_of_noise(
+        self, budget: Budget, epsilon: float, n_samples: int, n_weights: float
+    ) -> None:
+        """Warn where noise in so many weights probably hides most of what can be learned."""
+        if budget.multiplier * math.sqrt(n_weights) <= self._bearable() * n_samples:
             return
-        n_samples = sizes.known("n_samples", "the warning")
-        warn_about_delta(guarantee.delta, n_samples, stacklevel=6)
-        noise_ratio = 10 * budget.multiplier * math.sqrt(self._n_params(sizes)) / n_samples
-        if noise_ratio > 1:
-            warnings.warn(
-                f"the noise of one in 100 full steps is {noise_ratio:.2g} times the largest"
-                f" gradient that {n_samples} rows can have: expect a poor model. More rows,"
-                " fewer features or a larger epsilon help.",
+        price = f"epsilon={epsilon:.3g}"
+        warn(
+            f"the noise of a fit with {price} will probably hide most of what can be learned"
+            f" from {n_samples} rows: expect a poor model. Use more rows, a larger epsilon or"
+            " fewer columns.",
+            PrivacyWarning,
+            about=("noise", type(self).__name__, price),
+        )
+
+    def _tell(self, trained: Trained) -> None:
+        """Warn of what released numbers, and no others, show to have failed: costs nothing."""
+        features, budget = trained.problem.features, trained.budget
+        if trained.shift is None or features is None or not budget.private:
+            return
+        noise = budget.before.get("coarse mean", budget.before.get("mean", 0.0))
+        noise *= trained.bounded.row_map.bound / features.n_samples
+        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        found = _dominant(trained.shift.mean, noise, self.n_features_in_, trained.bounded.row_map)
+        columns = [f"{names[i]!r}" for i in found]
+        if columns:
+            warn(
+                f"by the released mean most of the length of the rows lies in column"
+                f" {' and '.join(columns)}: columns are in different units or far from 0, so that"
+                " what the others tell is lost. Scale them first, with a BoundedScaler for"
+                " example.",
                 PrivacyWarning,
-                stacklevel=6,
+                about=("units", type(self).__name__, *columns),
             )
 
 
 def _size(bound: float) -> float:
     """Public size of a mapped row; rows that nothing bounds are taken to be of size 1."""
     return bound if bound < math.inf else 1.0
+
+
+def _dominant(mean: np.ndarray, noise: float, n_features: int, row_map: RowMap) -> np.ndarray:
+    """Columns that by the released mean hold most of the squared length of the rows; few or none.
+
+    The mean square of an entry is at least the square of its mean, so that a large mean
+    proves it; small ones prove nothing. `noise` is the standard deviation of that of an entry.
+    """
+    size = float(row_map.data_norm or 1.0) if row_map.norm == "clip" else 1.0
+    held = (np.maximum(np.abs(mean[:n_features]) - 2 * noise, 0.0) / size) ** 2
+    largest = np.argsort(-held)[:2]
+    if n_features > 1 and held[largest[0]] >= _auto.DOMINANT:
+        return largest[:1]
+    long = len(mean) > n_features and abs(mean[n_features]) <= _auto.LONG_ROWS * size
+    both = n_features >= _auto.MANY_COLUMNS and held[largest].sum() >= _auto.DOMINANT
+    return largest if long and both else largest[:0]

@@ -59,6 +59,9 @@ def _cells(per_octave: int) -> np.ndarray:
     return np.concatenate([-positive[::-1], [0.0], positive])
 
 
+# Most cells next to each other that a range is looked for in.
+_LONGEST = 32
+
 _CELLS = {per_octave: _cells(per_octave) for per_octave in (1, 2)}
 
 # Candidates for a radius over the largest, and how many bisections leave one of them.
@@ -359,10 +362,11 @@ def noisy_range(
     noise: NoiseSource,
     neighboring_relation: str,
     present: Array | None = None,
-) -> tuple[float, float]:
-    """Release an interval for one column, of shape (n,): -1 and 1 where noise hides all of it.
+) -> tuple[float, float, bool]:
+    """Release an interval for one column, of shape (n,), and whether it was found.
 
     See :func:`noisy_ranges`, of which this is the case of one column and two cells an octave.
+    Where noise hides all of the column, the interval is a placeholder, -1 to 1.
     """
     low, high, found = noisy_ranges(
         values[:, None],
@@ -371,7 +375,7 @@ def noisy_range(
         neighboring_relation=neighboring_relation,
         present=present,
     )
-    return (float(low[0]), float(high[0])) if found[0] else (-1.0, 1.0)
+    return (float(low[0]), float(high[0]), True) if found[0] else (-1.0, 1.0, False)
 
 
 def noisy_ranges(
@@ -403,9 +407,10 @@ def noisy_ranges(
     Returns
     -------
     low, high : ndarray of shape (c,)
-        Ends of the outermost cells that are too full for noise, or of the fullest cell.
+        Ends of the outermost cells, single or next to each other, that are too full for noise;
+        without any, of those that stand out most.
     found : boolean ndarray of shape (c,)
-        Whether any cell was.
+        Whether any cells were.
 
     Notes
     -----
@@ -428,9 +433,38 @@ def noisy_ranges(
     scale = noise_multiplier * total.unit(neighboring_relation)
     full = noisy > max(0.5, count_above_noise(scale, per_octave))
     found = full.any(axis=1)
-    full[np.arange(n_columns), noisy.argmax(axis=1)] = True
     last = full.shape[1] - 1 - full[:, ::-1].argmax(axis=1)
-    return edges[full.argmax(axis=1)], edges[last + 1], found
+    low, high = edges[full.argmax(axis=1)], edges[last + 1]
+    for i, column in enumerate(noisy):
+        start, end, clear = _stretch(column, scale, edges)
+        if clear and found[i]:
+            low[i], high[i] = min(low[i], start), max(high[i], end)
+        elif not found[i]:
+            low[i], high[i], found[i] = start, end, clear
+    return low, high, found
+
+
+def _stretch(cells: np.ndarray, scale: float, edges: np.ndarray) -> tuple[float, float, bool]:
+    """Ends of the stretch of noisy cells that stands out most, and if noise rarely does so.
+
+    A stretch is of one sign, or the same cells of both. It is found where values are spread
+    over so many cells that noise hides each: `k` cells have the noise of one times sqrt(k).
+    """
+    n_cells = len(cells) // 2
+    below, above, outer = cells[:n_cells][::-1], cells[n_cells:], edges[n_cells:]
+    best, n_tried, low, high = -math.inf, 0, 0.0, 0.0
+    for counts, has_low, has_high in ((above, 0, 1), (below, 1, 0), (below + above, 1, 1)):
+        total = np.concatenate([[0.0], np.cumsum(counts)])
+        for length in range(1, _LONGEST + 1):
+            sums = total[length:] - total[:-length]
+            place, n_tried = int(sums.argmax()), n_tried + len(sums)
+            score = sums[place] / (max(scale, 0.1) * math.sqrt(length * (has_low + has_high)))
+            if score > best:
+                near, far = float(outer[place]), float(outer[place + length])
+                low = -far if has_low else near
+                high = far if has_high else -near
+                best = score
+    return low, high, bool(best > ndtri(1 - 1e-3 / n_tried))
 
 
 @dataclass(frozen=True)

@@ -88,9 +88,14 @@ class DPSGDRegressor(LinearRegressor):
     intercept_ : float or ndarray of shape (n_targets,)
         Constant term.
     data_norm_ : float
-        Bound on row norms that was used: `data_norm`, or released.
+        Bound on row norms that was used: `data_norm`, or released. 1 is a placeholder where
+        noise has hidden it: ``predict`` then shrinks longer rows to it, as ``fit`` does.
     target_bounds_ : tuple of two ndarrays of shape (n_targets,)
-        Range of the targets that was used: `target_bounds`, or released.
+        Range of the targets that was used: `target_bounds`, or released. -1 to 1 is a
+        placeholder where noise has hidden it.
+    bounds_found_ : dict
+        Whether "data_norm" (a bool) and "target_bounds" (an ndarray of shape (n_targets,)) were
+        given or found; False stands for a placeholder, of which ``fit`` warns.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
@@ -114,17 +119,20 @@ class DPSGDRegressor(LinearRegressor):
     -----
     Released: for each bound that is not given, the counts of row norms (or of one target)
     in cells between half powers of 2, of L2 sensitivity 1 (``"zero_out"``) or sqrt(2)
-    (``"replace_one"``), from which the bound is read; then the sum of clipped gradients of
-    every step, of sensitivity C or 2C with C = `clip_norm`. Event: Gaussian mechanisms, those
-    of the steps on Poisson batches where `batch_size` is set, calibrated together and
-    never above `epsilon`. The unit is one row. Assumed public: the numbers of rows,
-    features and targets, `data_norm`, `target_bounds` and all other parameters.
+    (``"replace_one"``), from which the bound is read, off single cells or many together; then
+    the sum of clipped gradients of every step, of sensitivity C or 2C with C = `clip_norm`.
+    Event: Gaussian mechanisms, those of the steps on Poisson batches where `batch_size` is set,
+    calibrated together and never above `epsilon`. The unit is one row. Assumed public: the
+    numbers of rows, features and targets, `data_norm`, `target_bounds` and all other
+    parameters.
 
     Released bounds are coarse, lie within 2^40 of 0, and are worse the smaller ``n * epsilon``
-    is; the fit warns where rows are too few for them. A target far from 0 beside its spread, a
+    is; the fit warns where rows are probably too few for them, and after it where they were. A
+    target far from 0 beside its spread, a
     year say, ends in a range that is much too wide. Give both bounds where public knowledge
     has them. Columns in different units need public scaling first, since the largest decides
-    the norm of a row, and columns far from 0 a public shift.
+    the norm of a row, and columns far from 0 a public shift: no released number tells
+    whether they had it, so that ``fit`` cannot warn.
 
     A scaler fitted on the private rows, cross-validation scores and everything else
     computed from them are *not* covered; see ``docs/privacy.md``.

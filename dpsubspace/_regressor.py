@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from scipy import sparse
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpsubspace import _auto
 from dpsubspace._array import Array, as_like, row_norms, to_numpy
 from dpsubspace._compat import nameless
 from dpsubspace._inputs import (
@@ -33,10 +33,10 @@ from dpsubspace._linear_model import (
     Trained,
 )
 from dpsubspace._losses import REGRESSOR_LOSSES
-from dpsubspace._moments import count_above_noise, noisy_range
+from dpsubspace._moments import noisy_range
 from dpsubspace._privacy import PrivacyGuarantee
 from dpsubspace._scaling import RowMap
-from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["LinearRegressor"]
 
@@ -108,7 +108,13 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
             Predictions, which may lie outside ``target_bounds_``.
         """
         check_is_fitted(self, "coef_")
-        return check_rows(self, X, reset=False) @ self.coef_.T + self.intercept_
+        X = check_rows(self, X, reset=False)
+        scores = X @ self.coef_.T
+        if not self.bounds_found_["data_norm"]:
+            # Weights were learned from rows of this norm: on longer ones they are good for nothing.
+            shrink = self.data_norm_ / np.maximum(to_numpy(row_norms(X)), self.data_norm_)
+            scores = scores * (shrink if scores.ndim == 1 else shrink[:, None])
+        return scores + self.intercept_
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -148,7 +154,9 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         self.n_iter_ = trained.n_iter
         self.learning_rate_ = trained.learning_rate
         self.clip_norm_ = trained.clip_norm
+        self.bounds_found_ = dict(trained.bounded.found)
         self._keep(trained, single=y.ndim == 1)  # last: now it can predict
+        self._tell(trained)
         return self
 
     def _keep(self, trained: Trained, *, single: bool) -> None:
@@ -177,25 +185,31 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         """Bounds from public knowledge or noisy counts, and what is scaled by them."""
         values = to_numpy(targets)
         data_norm, bounds = self.data_norm, self.target_bounds
+        norm_found, targets_found = True, np.ones(values.shape[1], bool)
         if data_norm is None:
-            norms = to_numpy(row_norms(X))
+            *_, largest, norm_found = self._range(to_numpy(row_norms(X)), "norms", releases)
             # At least one cell above 0, where nearly all rows are zero.
-            data_norm = max(self._range(norms, "norms", releases)[1], 2.0**-40)
+            data_norm = max(largest, 2.0**-40)
         if bounds is None:
             names = (f"target {i}" for i in range(values.shape[1]))
             columns = zip(values.T, names, strict=True)
-            bounds = zip(*(self._range(*column, releases) for column in columns), strict=True)
+            *bounds, targets_found = zip(
+                *(self._range(*column, releases) for column in columns), strict=True
+            )
+        found = {"data_norm": norm_found, "target_bounds": np.array(targets_found)}
         low, high = (np.broadcast_to(np.asarray(b, float), values.shape[1:]) for b in bounds)
         scaled = _scaled(values, low, high)
         bias = self.intercept_scaling * data_norm if self.fit_intercept else None
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = X.data if sparse.issparse(X) else X
-        return Bounded(row_map, as_like(scaled, like), (low.copy(), high.copy()))
+        return Bounded(row_map, as_like(scaled, like), (low.copy(), high.copy()), found)
 
     def _public_targets(self, targets: np.ndarray, bounded: Bounded) -> np.ndarray:
         return _scaled(targets, *bounded.target_bounds)
 
-    def _range(self, values: np.ndarray, name: str, releases: Releases) -> tuple[float, float]:
+    def _range(
+        self, values: np.ndarray, name: str, releases: Releases
+    ) -> tuple[float, float, bool]:
         return noisy_range(
             values,
             releases.budget.before["bounds"],
@@ -214,20 +228,55 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds)
 
+    def _bearable(self) -> float:
+        return _auto.HIDING_TARGETS
+
     def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
-        super()._warn(guarantee, budget, sizes)
-        if "bounds" not in budget.before:
-            return
-        unit = math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
-        needed = 3 * count_above_noise(budget.before["bounds"] * unit)
         n_samples = sizes.known("n_samples", "the warning")
-        if n_samples < needed:
-            warnings.warn(
-                f"the noise of the counts that bounds are read from hides {n_samples} rows: about"
-                f" {needed:.0f} are needed. Give `data_norm` and `target_bounds` from public"
-                " knowledge, or expect a poor model.",
+        noise = budget.before.get("bounds", 0.0)
+        noise *= math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
+        if n_samples >= _auto.ROWS_FOR_BOUNDS * noise:
+            super()._warn(guarantee, budget, sizes)
+            return
+        price = f"epsilon={guarantee.epsilon:.3g}"
+        lacking = {}
+        if self.target_bounds is None and not sizes.labelled:
+            lacking["`target_bounds`"] = "the range of the targets"
+        if self.data_norm is None and not sizes.n_public:
+            lacking["`data_norm`"] = "the length of the rows"
+        warn(
+            f"the noise of a fit with {price} and {n_samples} rows will probably hide"
+            f" {' and '.join(lacking.values())}: expect a model that is no better than a constant,"
+            f" or far worse. Give {' and '.join(lacking)} from public knowledge, or use more rows"
+            " or a larger epsilon.",
+            PrivacyWarning,
+            about=("bounds", type(self).__name__, price),
+        )
+
+    def _tell(self, trained: Trained) -> None:
+        super()._tell(trained)
+        # Whether a bound was found is read off the noisy counts: a released number.
+        found = trained.bounded.found
+        missing = np.flatnonzero(~found["target_bounds"])
+        if len(missing):
+            which = "the targets"
+            if len(found["target_bounds"]) > 1:
+                which = f"target{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+            warn(
+                f"the noise of the counts has hidden the range of {which}, and -1 to 1 was taken:"
+                " predictions are of no use unless the targets happen to lie there. Give"
+                " `target_bounds` from public knowledge, or use more rows or a larger epsilon.",
                 PrivacyWarning,
-                stacklevel=6,
+                about=("target_bounds", type(self).__name__, self.epsilon),
+            )
+        if not found["data_norm"]:
+            warn(
+                "the noise of the counts has hidden how long the rows are, and 1 was taken: longer"
+                " rows are shrunk to that, and the model may be no better than a constant. Give"
+                " `data_norm` from public knowledge (1 behind a BoundedScaler), or use more rows"
+                " or a larger epsilon.",
+                PrivacyWarning,
+                about=("data_norm", type(self).__name__, self.epsilon),
             )
 
     def _before(self, sizes: Sizes) -> Mapping[str, tuple[float, int]]:

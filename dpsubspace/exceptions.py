@@ -1,5 +1,11 @@
 """Errors and warnings, each with what to do about it."""
 
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Hashable
+
 __all__ = ["PrivacyBudgetError", "PrivacyError", "PrivacyWarning", "PublicDataWarning"]
 
 
@@ -21,7 +27,8 @@ class PrivacyBudgetError(PrivacyError):
 class PrivacyWarning(UserWarning):
     """A fit is private as stated, but probably not what was wanted.
 
-    Raised from public quantities only: sizes, the budget, parameters.
+    Raised from public and released quantities only: sizes, the budget, parameters, and after
+    a fit what it has released. A warning thus tells no more of the rows than the model does.
     """
 
 
@@ -31,3 +38,46 @@ class PublicDataWarning(UserWarning):
     A meta-estimator may have sliced them together with the private rows. Pass a tuple,
     ``X_public=(rows,)``, which is never sliced.
     """
+
+
+def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
+    """Warn at the line of the caller's own code that led here, once for all folds of a search.
+
+    Parameters
+    ----------
+    message : str
+        What is shown.
+    category : type of Warning
+        Its category.
+    about : hashable
+        What the message is about, apart from numbers that differ between folds.
+
+    Notes
+    -----
+    Python shows a warning once a line and text. scikit-learn resets the filters for each fold,
+    upon which Python forgets what it has shown, and folds differ in their number of rows.
+    So what was said in a search is remembered here, beside what Python remembers of the
+    caller's module (notebooks clear that for each cell). Filters are obeyed: "always" shows
+    each warning (``pytest.warns`` sees it), and "error" raises.
+    """
+    frame, searching = sys._getframe(1), False
+    while frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] not in ("dpsubspace", "sklearn", "joblib"):
+            break
+        searching = searching or name.startswith(("joblib", "sklearn.model_selection"))
+        frame = frame.f_back
+    file, line, module = frame.f_code.co_filename, frame.f_lineno, frame.f_globals["__name__"]
+    known = frame.f_globals.setdefault("__warningregistry__", {})
+    if not searching:
+        warnings.warn_explicit(message, category, file, line, module, known)
+        return
+    once: dict = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.warn_explicit(message, category, file, line, module, once)
+    told = ("dpsubspace", about, category, line)
+    if told in known and (message, category, line) in once:  # not so if filters say "always"
+        return
+    known[told] = True
+    for each in caught:
+        warnings.showwarning(each.message, each.category, each.filename, each.lineno)

@@ -101,7 +101,7 @@ def test_the_warning_of_noise_counts_the_parameters_of_the_module():
     """A layer of 20,000 parameters is lost in noise that a layer of 75 is not."""
     X, y = blobs(n=200)
     wide = nn.Sequential(nn.Linear(5, 2000), nn.Tanh(), nn.Linear(2000, 3))
-    with pytest.warns(PrivacyWarning, match="the noise of one in 100"):
+    with pytest.warns(PrivacyWarning, match="the noise of a fit"):
         GEPClassifier(module=wide, **{**OPTIONS, "n_iter": 1}).fit(X, y, X_public=P)
     GEPClassifier(module=net(3), **OPTIONS).fit(X, y, X_public=P)
 

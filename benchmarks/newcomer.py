@@ -1,0 +1,195 @@
+"""Twenty fits by the recipes of a newcomer: how good they are, what was warned, and was it right.
+
+Each recipe is the first thing that somebody would write who knows scikit-learn and no privacy.
+Beside it is its counterpart without privacy (standardised columns, logistic or ridge
+regression), on the same rows. A model is poor where it keeps less than half of what the
+counterpart gains over a constant (accuracy over the most frequent class, R2 over 0). A warning
+is right where the model is poor (that of units also where the same model gains 0.02 on columns
+scaled to their ranges), and silence where it is not. That no public rows were given is no
+warning of that kind. Figures are medians over seeds, warnings those of most seeds.
+
+usage: python benchmarks/newcomer.py [--seeds 5] [--out benchmarks/results/newcomer.json]
+"""
+
+import argparse
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import _data
+import _report
+import numpy as np
+from sklearn import datasets
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    GEPRegressor,
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Name, rows (with a fixed split) and a model for a seed; `n_samples` draws fewer rows."""
+
+    name: str
+    data: tuple[np.ndarray, ...]
+    model: Any
+    n_samples: int | None = None
+
+
+def _split(X, y):
+    return _data._split(np.nan_to_num(np.asarray(X, float)), np.asarray(y), len(X) // 4)
+
+
+def adult_numbers():
+    X, y = _data._needed("adult", ("train_num", "train_y"))
+    return _split(X[:12_000], y[:12_000])
+
+
+def california():
+    X, y = _data._needed("california_housing", ("x", "y"))
+    return _split(X, y)
+
+
+def wine():
+    X, y = _data._needed("wine_quality", ("x", "y"))
+    return _split(X, y)
+
+
+def recipes():
+    adult, houses, wines = adult_numbers(), california(), wine()
+    cancer = _split(*datasets.load_breast_cancer(return_X_y=True))
+    digits = _split(*datasets.load_digits(return_X_y=True))
+    sick = _split(*datasets.load_diabetes(return_X_y=True, scaled=False))
+    dear = tuple(part > 180_000 if i % 2 else part for i, part in enumerate(houses))
+    census = _data.load("adult")
+    ages = ([17, 0, 0, 0, 0, 0], [90, 1.5e6, 16, 1e5, 4500, 99])
+    map_ = ([-125, 32, 0, 0, 0, 0, 0, 0], [-114, 42, 52, 4e4, 7e3, 4e4, 7e3, 15])
+    clinic = ([18, 1, 15, 60, 90, 40, 20, 1, 3, 50], [80, 2, 45, 140, 310, 250, 100, 10, 6.5, 130])
+
+    def one(model, **options):
+        return lambda seed: model(random_state=seed, **options)
+
+    def scaled(model, bounds=None, own=0.5, **options):
+        def of(seed):
+            how = {"epsilon": own} if bounds is None else {"bounds": bounds}
+            scaler = BoundedScaler(random_state=seed, **how)
+            return make_pipeline(scaler, model(random_state=seed, **options))
+
+        return of
+
+    def reduced(seed):
+        scaler = BoundedScaler(bounds=(0, 16))
+        pca = DPPCA(10, data_norm=1.0, epsilon=0.5, random_state=seed)
+        return make_pipeline(scaler, pca, DPSGDClassifier(epsilon=0.5, random_state=seed))
+
+    F, C, R = DPSGDFClassifier, DPSGDClassifier, DPSGDRegressor
+    yield Recipe("adult, raw numbers, F", adult, one(F))
+    yield Recipe("adult, raw numbers, plain", adult, one(C))
+    yield Recipe("adult, public ranges, F", adult, scaled(F, ages))
+    yield Recipe("adult, bought ranges, F", adult, scaled(F))
+    yield Recipe("adult, one-hot, F", census, one(F))
+    yield Recipe("adult, one-hot, 300 rows, eps 0.1", census, one(F, epsilon=0.1), 300)
+    yield Recipe("houses, raw, F", dear, one(F))
+    yield Recipe("houses, public ranges, F", dear, scaled(F, map_))
+    yield Recipe("cancer, raw, F", cancer, one(F))
+    yield Recipe("cancer, bought ranges, F", cancer, scaled(F))
+    yield Recipe("digits, F", digits, one(F))
+    yield Recipe("digits, eps 0.1, F", digits, one(F, epsilon=0.1))
+    yield Recipe("digits, GEP without public rows", digits, one(GEPClassifier))
+    yield Recipe("digits, scaler, PCA, plain", digits, reduced)
+    yield Recipe("diabetes, raw, regressor", sick, one(R))
+    yield Recipe("diabetes, bought ranges, regressor", sick, scaled(R))
+    yield Recipe(
+        "diabetes, public ranges and target", sick, scaled(R, clinic, target_bounds=(25, 346))
+    )
+    yield Recipe("houses, raw, regressor", houses, one(R))
+    yield Recipe("houses, public ranges, regressor", houses, scaled(R, map_))
+    yield Recipe("wine, raw, centred regressor, 500 rows", wines, one(GEPRegressor), 500)
+
+
+SHORT = {
+    "most of what can be": "noise",
+    "will probably hide": "bounds may be hidden",
+    "hidden the range": "no target range",
+    "hidden how long": "no row norm",
+    "different units": "units",
+    "bounds are read from": "scaler's bounds",
+    "second moment": "PCA noise",
+    "no public rows": "no public rows",
+}
+
+
+def short(text):
+    return next((name for part, name in SHORT.items() if part in text), text[:30])
+
+
+def on_ranges(recipe, seeds):
+    """Median score of the same model on columns scaled to the ranges of the file."""
+    X, y, X_test, y_test = recipe.data
+    low, high = X.min(axis=0), X.max(axis=0)
+    half = np.where(high > low, high - low, 1) / 2
+    models = [recipe.model(seed).fit((X - low) / half - 1, y) for seed in range(seeds)]
+    return float(np.median([model.score((X_test - low) / half - 1, y_test) for model in models]))
+
+
+def row(recipe, seeds):
+    X, y, X_test, y_test = recipe.data
+    regression = len(np.unique(y)) > 10 or recipe.name.startswith("wine")
+    open_scores, scores, told = [], [], Counter()
+    for seed in range(seeds):
+        kept = np.random.default_rng(seed).permutation(len(X))[: recipe.n_samples]
+        counterpart = Ridge(1.0) if regression else LogisticRegression(C=0.1, max_iter=200)
+        whole = make_pipeline(StandardScaler(), counterpart).fit(X[kept], y[kept])
+        open_scores.append(whole.score(X_test, y_test))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = recipe.model(seed).fit(X[kept], y[kept])
+        scores.append(model.score(X_test, y_test))
+        told.update({short(str(each.message)) for each in caught})
+    constant = 0.0
+    if not regression:
+        constant = np.unique(y_test, return_counts=True)[1].max() / len(y_test)
+    score, without = np.median(scores), np.median(open_scores)
+    warned = [name for name, count in told.items() if 2 * count > seeds]
+    poor = score - constant < (without - constant) / 2
+    told = [name for name in warned if name != "no public rows"]
+    bad = poor or ("units" in told and on_ranges(recipe, seeds) > score + 0.02)
+    return {
+        "recipe": recipe.name,
+        "rows": len(kept),
+        "score": round(float(score), 3),
+        "lowest": round(float(min(scores)), 3),
+        "highest": round(float(max(scores)), 3),
+        "constant": round(float(constant), 3),
+        "without privacy": round(float(without), 3),
+        "warned": ", ".join(warned) or "-",
+        "verdict": "right" if bool(told) == bool(bad) else "wrong",
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    results = [row(recipe, args.seeds) for recipe in recipes()]
+    print("| " + " | ".join(results[0]) + " |")
+    print("|" + " --- |" * len(results[0]))
+    for result in results:
+        print("| " + " | ".join(map(str, result.values())) + " |")
+    _report.save(args, results)
+
+
+if __name__ == "__main__":
+    main()

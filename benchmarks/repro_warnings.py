@@ -1,0 +1,264 @@
+"""Are the warnings of a fit right? Noise, and columns in different units.
+
+Noise: a fit is called poor where it keeps less than half of what a model without privacy
+gains on the same rows over a constant: for classes the mean of that share for accuracy (over
+the most frequent class) and for AUC (over 0.5; the mean over classes), for numbers that of R2.
+Each cell is one data set, number of rows, epsilon and estimator, by its median over seeds. Cells
+where the model without privacy gains next to nothing itself (0.03 in accuracy, 0.1 in AUC or
+0.05 in R2) are left out. The thresholds were chosen on the sets called "chosen on"; those called
+"held out" were not looked at before. The rule of version 0.1 (ten times the noise of all
+parameters, over the number of rows) is beside it.
+
+Units: tables as they come, by their ranges and standardised, each fitted by `DPSGDFClassifier`;
+a warning is right where scaling to ranges raises AUC by 0.02 or more.
+
+usage: python benchmarks/repro_warnings.py [--seeds 3] [--out benchmarks/results/warnings.json]
+"""
+
+import argparse
+import math
+import warnings
+from pathlib import Path
+
+import _data
+import _report
+import numpy as np
+from repro_defaults import pooled
+from sklearn import datasets
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPRegressor
+
+N_SAMPLES, EPSILONS = (50, 120, 300, 1000, 3000, 10_000), (0.1, 0.3, 1.0, 3.0)
+MOST_TEST_ROWS = 4000
+
+# Data sets, with the threshold of the target that makes two classes of it.
+CLASSES = dict.fromkeys(
+    (
+        *("iris", "wine", "cancer", "digits", "adult", "wine_colour", "mnist8k", "chest_mixed"),
+        *("mednist", "cifar10", "kmnist8k", "notmnist8k", "fashion10k"),
+    )
+)
+CLASSES |= {"wine_quality": 5.5, "california": 180_000.0, "kin8nm": 0.71, "bike": 0.0}
+CLASSES |= {"power_plant": 452.0, "protein": 5.0}
+NUMBERS = ("diabetes", "wine_quality", "power_plant", "kin8nm", "bike", "protein", "california")
+POOLED = ("chest_mixed", "mednist", "cifar10", "kmnist8k", "notmnist8k", "fashion10k")
+
+# Tables that are held out: file, columns and target (of several), and which are public ranges
+# of the target. Ranges of the columns are those of the file, as if they were published.
+HELD_OUT = {
+    "elevators": ("uci_regression", "elevators_x", "elevators_y"),
+    "pol": ("uci_regression", "pol_x", "pol_y"),
+    "kegg": ("uci_regression", "keggundirected_x", "keggundirected_y"),
+    "school": ("school", "x", "y"),
+    "parkinson": ("parkinsons_telemonitoring", "x", "total_updrs"),
+}
+
+
+def table(name):
+    """Raw columns and target, at most 15,000 rows."""
+    file, columns, target = HELD_OUT[name]
+    X, y = _data._needed(file, (columns, target))
+    kept = np.random.default_rng(1).permutation(len(X))[:15_000]
+    return X[kept].astype(float), y[kept].astype(float)
+
+
+def noise_tasks():
+    """Name, group, rows and targets, and the public range of numbers."""
+    for name, threshold in CLASSES.items():
+        X, y, X_test, y_test = _data.load(name)
+        if name in POOLED:
+            X, X_test = pooled(X), pooled(X_test)
+        if threshold is not None:
+            y, y_test, name = y > threshold, y_test > threshold, f"{name}>{threshold:g}"
+        yield name, "chosen on", (X, y, X_test, y_test), None
+    for name in NUMBERS:
+        yield name, "chosen on", _data.load(name), _data.DATA_SETS[name].target_bounds
+    for name in HELD_OUT:
+        X, y = table(name)
+        X = _data._to_unit_ball(X, *_ranges(X))
+        parts = _data._split(X, y, len(X) // 5)
+        yield name, "held out", parts, (float(y.min()), float(y.max()))
+        middle = float(np.median(y))
+        classes = [part > middle if i % 2 else part for i, part in enumerate(parts)]
+        yield f"{name}>{middle:.3g}", "held out", classes, None
+
+
+def _ranges(X):
+    low, high = X.min(axis=0), X.max(axis=0)
+    return low, np.where(high > low, high, low + 1)
+
+
+def auc(model, X, y):
+    scores, classes = model.decision_function(X), model.classes_
+    if scores.ndim == 1:
+        return roc_auc_score(y == classes[1], scores)
+    return float(
+        np.mean([roc_auc_score(y == c, s) for c, s in zip(classes, scores.T, strict=True)])
+    )
+
+
+def told(model, X, y):
+    """Fit, and return the texts of all warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    return [str(each.message) for each in caught]
+
+
+def old_rule(model, n_samples, n_features, n_outputs):
+    event = model.privacy_.event
+    steps = getattr(event, "events", [event])[-1]  # steps come last
+    multiplier = steps.event.noise_multiplier / math.sqrt(steps.count)
+    return 10 * multiplier * math.sqrt((n_features + 1) * n_outputs) / n_samples > 1
+
+
+def noise_cells(seeds):
+    for name, group, (X, y, X_test, y_test), bounds in noise_tasks():
+        X_test, y_test = X_test[:MOST_TEST_ROWS], y_test[:MOST_TEST_ROWS]
+        most = min(len(X), N_SAMPLES[-1])
+        for n in [n for n in N_SAMPLES if n < 0.8 * most] + [most]:
+            yield from _cells_of(name, group, (X, y, X_test, y_test), bounds, n, seeds)
+
+
+def _cells_of(name, group, parts, bounds, n, seeds):
+    X, y, X_test, y_test = parts
+    draws = [np.random.default_rng(seed).permutation(len(X))[:n] for seed in range(seeds)]
+    draws = [rows for rows in draws if bounds or len(np.unique(y[rows])) == len(np.unique(y))]
+    gains = [_gains(X[rows], y[rows], X_test, y_test, bounds) for rows in draws]
+    draws = [(s, *pair) for s, pair in enumerate(zip(draws, gains, strict=True)) if pair[1]]
+    for model in _models(bounds):
+        for epsilon in EPSILONS:
+            found = []
+            for seed, rows, gain in draws:
+                fit = model.set_params(epsilon=epsilon, delta=1e-5, random_state=seed)
+                warned = any("most of what can be" in text for text in told(fit, X[rows], y[rows]))
+                share = np.mean([max(0.0, g(fit)) for g in gain])
+                n_outputs = len(fit.coef_) if fit.coef_.ndim == 2 else 1
+                found.append((share, warned, old_rule(fit, n, X.shape[1], n_outputs)))
+            if not found:
+                continue
+            kept, warned, old = np.median(found, axis=0)
+            yield {
+                "data": name,
+                "sets": group,
+                "model": type(model).__name__,
+                "n": n,
+                "epsilon": epsilon,
+                "kept": round(float(kept), 3),
+                "warned": bool(warned > 0.5),
+                "old": bool(old > 0.5),
+            }
+
+
+def _models(bounds):
+    if bounds is None:
+        return [DPSGDClassifier(), DPSGDFClassifier()]
+    plain = DPSGDRegressor(data_norm=1.0, target_bounds=bounds)
+    centred = GEPRegressor(data_norm=1.0, target_bounds=bounds)
+    return [plain, centred]
+
+
+def _gains(X, y, X_test, y_test, bounds):
+    """Functions of a fitted model: shares of what one without privacy gains; None for nothing."""
+    if bounds is not None:
+        score = make_pipeline(StandardScaler(), Ridge(1.0)).fit(X, y).score(X_test, y_test)
+        return [lambda fit: fit.score(X_test, y_test) / score] if score > 0.05 else None
+    open_model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=100)).fit(X, y)
+    constant = np.unique(y_test, return_counts=True)[1].max() / len(y_test)
+    right, area = open_model.score(X_test, y_test) - constant, auc(open_model, X_test, y_test) - 0.5
+    if right < 0.03 or area < 0.1:
+        return None
+    return [
+        lambda fit: (fit.score(X_test, y_test) - constant) / right,
+        lambda fit: (auc(fit, X_test, y_test) - 0.5) / area,
+    ]
+
+
+def unit_cells(seeds):
+    tables = {name: table(name) for name in HELD_OUT}
+    for name in ("protein", "power_plant", "kin8nm", "bike"):
+        X, y = _data._needed("uci_regression", (f"{name}_x", f"{name}_y"))
+        tables[name] = X[:15_000].astype(float), y[:15_000]
+    tables["california"] = _data._needed("california_housing", ("x", "y"))
+    tables["wine_quality"] = _data._needed("wine_quality", ("x", "y"))
+    numbers, y = _data._needed("adult", ("train_num", "train_y"))
+    tables["adult"] = numbers[:15_000], y[:15_000]
+    for name in ("breast_cancer", "wine", "iris", "digits"):
+        tables[name] = getattr(datasets, f"load_{name}")(return_X_y=True)
+    tables["diabetes"] = datasets.load_diabetes(return_X_y=True, scaled=False)
+    for name, (X, y) in tables.items():
+        X, y = np.nan_to_num(np.asarray(X, float)), np.asarray(y)
+        y = y > np.median(y) if len(np.unique(y)) > 10 else y
+        X, y, X_test, y_test = _data._split(X, y, len(X) // 4)
+        low, high = _ranges(X)
+        standard = StandardScaler().fit(X)
+        maps = {
+            "raw": lambda rows: rows,
+            "ranges": lambda rows, low=low, high=high: 2 * (rows - low) / (high - low) - 1,
+            "standard": standard.transform,
+        }
+        for n in dict.fromkeys((min(len(X), 500), len(X))):
+            for epsilon in EPSILONS[1:]:
+                yield from _units(name, maps, (X[:n], y[:n], X_test, y_test), epsilon, seeds)
+
+
+def _units(name, maps, parts, epsilon, seeds):
+    X, y, X_test, y_test = parts
+    rows = []
+    for kind, to_rows in maps.items():
+        found = []
+        for seed in range(seeds):
+            model = DPSGDFClassifier(epsilon=epsilon, delta=1e-5, random_state=seed)
+            warned = any("different units" in text for text in told(model, to_rows(X), y))
+            found.append((auc(model, to_rows(X_test), y_test), warned))
+        area, warned = np.median(found, axis=0)
+        rows.append({"data": name, "scale": kind, "n": len(X), "epsilon": epsilon})
+        rows[-1] |= {"auc": round(float(area), 3), "warned": bool(warned > 0.5)}
+    for row in rows:
+        row["gain"] = round(rows[1]["auc"] - row["auc"], 3)
+        yield row
+
+
+def summary(cells, rule, poor):
+    """How often the rule is right, in both directions."""
+    table = np.zeros((2, 2), int)
+    for cell in cells:
+        table[int(cell[rule]), int(poor(cell))] += 1
+    (fine, missed), (alarm, right) = table
+    told, silent = right / max(1, right + alarm), fine / max(1, fine + missed)
+    return (
+        f"warned {right + alarm}, right {told:.3f}; silent {fine + missed}, right {silent:.3f};"
+        f" of the poor ones warned {right / max(1, right + missed):.3f}"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    cells = _report.printed(noise_cells(args.seeds))
+    units = _report.printed(unit_cells(args.seeds))
+    lines = {}
+    for group in ("chosen on", "held out"):
+        for kind in ("Classifier", "Regressor"):
+            some = [c for c in cells if c["sets"] == group and c["model"].endswith(kind)]
+            clear = [c for c in some if not 0.35 < c["kept"] < 0.65]
+            for rule in ("warned", "old"):
+                for label, chosen in (("all", some), ("clear", clear)):
+                    text = summary(chosen, rule, lambda cell: cell["kept"] < 0.5)
+                    lines[f"noise, {group}, {kind}, {rule}, {label}"] = text
+    for kind in ("raw", "ranges", "standard"):
+        some = [cell for cell in units if cell["scale"] == kind]
+        lines[f"units, {kind}"] = summary(some, "warned", lambda cell: cell["gain"] >= 0.02)
+    for label, text in lines.items():
+        print(f"{label}: {text}")
+    _report.save(args, {"noise": cells, "units": units, "summary": lines})
+
+
+if __name__ == "__main__":
+    main()
