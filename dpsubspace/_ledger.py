@@ -62,7 +62,7 @@ class PrivacyLedger:
     slack : float or "auto", default="auto"
         Part of `delta` that is set apart for fits on batches and private searches, whose cost is
         that of full-batch fits but for a little of it. "auto" is a hundredth of `delta` (more
-        where that is below 2e-10), and costs about 0.05 % of epsilon. With 0 the whole
+        where that is below 2e-10), and costs about 0.07 % of epsilon. With 0 the whole
         budget is for full-batch fits, and others cost as much as if they used no batches.
     pure_epsilon : float, default=0.0
         Part of `epsilon` that is set apart for releases without a delta, such as those of
@@ -288,7 +288,8 @@ class PrivacyLedger:
         self._check_process()
         what = getattr(event, "privacy", event)  # what a private function returned
         if isinstance(what, PrivacyGuarantee):
-            self._record(what, label, already_released)
+            relation, unit = what.neighboring_relation, what.unit
+            self._record(what.event, (relation, unit), what.secure, label, already_released)
             return
         if not isinstance(what, dpa.DpEvent):
             raise PrivacyError(
@@ -301,10 +302,12 @@ class PrivacyLedger:
                 " for others: pass neighboring_relation='zero_out' (or 'replace_one'), as it was"
                 " set where the event comes from, or charge model.privacy_, which says it."
             )
-        self._check_match(
-            neighboring_relation or self.neighboring_relation, unit or self.unit, secure=True
-        )
-        self._add(label, what, force=already_released)
+        relation, unit = neighboring_relation or self.neighboring_relation, unit or self.unit
+        if already_released:
+            self._record(what, (relation, unit), True, label, already_released)
+            return
+        self._check_match(relation, unit, secure=True)
+        self._add(label, what)
 
     def run(self, function: Callable[..., Released], /, *args: Any, label: str = "", **kwargs: Any):
         """Call a private function on the ledger's records and charge what it releases.
@@ -539,8 +542,11 @@ class PrivacyLedger:
             by_epsilon, *by_mu = Charge.choices(price)
             offers = [(None, by_epsilon), *((self._open_plan(spent.epsilon), c) for c in by_mu)]
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.delta))
-        plans = [(self._open_plan(spent.epsilon + c.epsilon), c) for c in Charge.choices(price)]
-        return list(sorted(plans, key=lambda offer: offer[1].sq_mu - offer[0].sq_mu))
+        choices = sorted(
+            ((self._open_plan(spent.epsilon + c.epsilon), c) for c in Charge.choices(price)),
+            key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
+        )
+        return list(choices)
 
     def _best(self, event: DpEvent, spent: Charge) -> tuple[Plan | None, Charge, bool]:
         """How to record `event` beside what is `spent`, and whether that fits."""
@@ -552,7 +558,7 @@ class PrivacyLedger:
             if self._takes(plan, charge, spent):
                 return plan, charge, True
         plan, charge = offers[0]
-        if self._plan is None and charge.sq_mu < math.inf:
+        if self._plan is None:
             # A first fit whose own cost is within the budget may have all that needs a delta.
             whole = self._open_plan(spent.epsilon)
             if whole.covers(whole.epsilon + alone):
@@ -588,14 +594,19 @@ class PrivacyLedger:
             return spent.epsilon + charge.epsilon <= self.budget * (1 + 1e-12)
         return plan.takes(charge, spent)
 
-    def _record(self, guarantee: PrivacyGuarantee, label: str, known: bool) -> None:
-        """Record a release that has happened, then raise what is wrong with it."""
-        event, problem = guarantee.event, None
+    def _record(
+        self, event: DpEvent, kind: tuple[str, str], secure: bool, label: str, known: bool
+    ) -> None:
+        """Record what has been released, of a relation and unit; then raise what is wrong.
+
+        `known` says that the caller knows of a seed or of what is over.
+        """
+        problem = None
         if not is_free(event):
             try:
-                self._check_match(guarantee.neighboring_relation, guarantee.unit, secure=True)
+                self._check_match(*kind, secure=True)
                 self._best(event, self._spent())
-                if not (guarantee.secure or self.allow_seeded):
+                if not (secure or self.allow_seeded):
                     event, problem = non_private(), None if known else _SEEDED
             except PrivacyError as error:
                 event, problem = non_private(), str(error)

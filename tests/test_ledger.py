@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import pickle
 import threading
+from contextlib import suppress
 
 import dp_accounting as dpa
 import numpy as np
@@ -427,6 +428,10 @@ class Renamed(dpa.GaussianDpEvent):
     """A subclass may mean anything."""
 
 
+class Nothing(dpa.NoOpDpEvent):
+    """So may this one."""
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -445,6 +450,7 @@ class Renamed(dpa.GaussianDpEvent):
         dpa.LaplaceDpEvent(0.0),
         bounded_range(-0.1),
         Renamed(50.0),
+        Nothing(),
         dpa.ComposedDpEvent([dpa.GaussianDpEvent(50.0), dpa.UnsupportedDpEvent()]),
         RepeatAndSelectDpEvent(dpa.LaplaceDpEvent(50.0), 2.0, 0.0),
         RepeatAndSelectDpEvent(gaussian(50.0), 0.5, 0.0),
@@ -458,6 +464,12 @@ def test_what_cannot_be_counted_is_refused_or_recorded_as_not_private(event):
     with pytest.raises(PrivacyError):
         book.charge(event, **ZERO_OUT)
     assert book.entries == ()
+    book.charge(dpa.NoOpDpEvent(), "nothing")
+    assert book.epsilon() == 0
+    other = ledger()
+    with suppress(PrivacyError):  # where it is only known to be infinite
+        other.charge(event, **ZERO_OUT, already_released=True)
+    assert other.epsilon() == math.inf
     guarantee = PrivacyGuarantee(
         event=event, epsilon=0.1, delta=1e-5, unit="row", secure=True, **ZERO_OUT
     )
@@ -749,9 +761,12 @@ def test_a_private_search_is_charged():
     search = RepeatAndSelectDpEvent(gaussian(100.0, 20), 10.0, 0.0)
     alone = epsilon_of(search, **AT)
     assert 0.3 < alone < 1.0
+    for slack in ("auto", 0.0):
+        book = ledger(10.0, slack=slack)
+        book.charge(search, "search", **ZERO_OUT)
+        assert book.epsilon() == alone
     book = ledger(10.0)
     book.charge(search, "search", **ZERO_OUT)
-    assert book.epsilon() == alone
     book.charge(gaussian(5.0), **ZERO_OUT)
     assert alone < book.epsilon() <= 10.0 and "best of about 10 runs" in str(book)
     other = ledger(10.0, neighboring_relation="replace_one")
