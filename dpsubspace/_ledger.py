@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from dpsubspace._privacy import (
     RELATION_IN_WORDS,
     PrivacyGuarantee,
     composed,
+    counted,
     describe,
     epsilon_of,
     gaussian_epsilon,
@@ -626,10 +628,13 @@ class PrivacyLedger:
                 " what they need before anything is released."
             )
 
-    def _restate(self, entry: Entry, event: DpEvent, *, force: bool = False) -> tuple[Entry, bool]:
+    def _restate(
+        self, entry: Entry, event: DpEvent, *, released: bool, force: bool = False
+    ) -> tuple[Entry, bool]:
         """Charge `event` in place of an entry, or raise and change nothing if that is over.
 
-        Returns the new entry and whether it fits, like :meth:`_add`.
+        Where part of it has been `released` the plan stays, and only parts of the entry's event
+        fit for sure. Returns the new entry and whether it fits, like :meth:`_add`.
         """
         with self._lock:
             if event == entry[1]:
@@ -637,9 +642,11 @@ class PrivacyLedger:
             place = next(i for i, kept in enumerate(self._entries) if kept is entry)
             old = self._plan
             del self._entries[place]
-            self._reopen()
+            if not released:
+                self._reopen()
             spent = self._spent()
             plan, charge, fits = self._best(event, spent)
+            fits = fits or (released and _within(event, entry[1]))
             if not (fits or force):
                 error = self._over(entry[0], event, spent, ())
                 self._entries.insert(place, entry)
@@ -651,6 +658,7 @@ class PrivacyLedger:
             new = (entry[0], _copied(event), charge)
             self._entries.insert(place, new)
             self._plan = plan
+            self._reopen()
             return new, fits
 
     def _drop(self, entry: Entry) -> None:
@@ -770,11 +778,12 @@ class PrivacyLedger:
         if self._plan is None or first is None:
             return
         _, event, charge = self._entries[first]
-        low = sum(entry[2].epsilon for entry in self._entries[:first]) + self.pure_epsilon
-        high = low + charge.epsilon
+        # Less than what was charged before would leave nothing at all; more may not be.
+        before = sum(entry[2].epsilon for entry in self._entries[:first])
+        high = before + charge.epsilon + self.pure_epsilon
         if self._plan.closed:
-            high = max(low, self.budget - self._alone(event, self.delta) * (1 - 1e-3))
-        if not low * (1 - 1e-9) <= self._plan.epsilon <= high * (1 + 1e-9):
+            high = max(high, self.budget - self._alone(event, self.delta) * (1 - 1e-3))
+        if not self.pure_epsilon <= self._plan.epsilon <= high * (1 + 1e-9):
             raise PrivacyError("the plan sets apart another epsilon than its charges did")
 
     def __repr__(self) -> str:
@@ -826,7 +835,7 @@ class _Watch:
         if left:  # another event than was planned takes the place of the next one
             left.pop(left.index(event) if event in left else 0)
         whole = composed([*self._released, event, *left])
-        self._entry, _ = ledger._restate(self._entry, whole)
+        self._entry, _ = ledger._restate(self._entry, whole, released=bool(self._released))
         self._released.append(_copied(event))
         self._left = left
 
@@ -838,8 +847,8 @@ class _Watch:
         except BaseException as error:
             ledger = self._ledger
             if self._released:
-                left = self._left if unseen else []
-                ledger._restate(self._entry, composed([*self._released, *left]), force=True)
+                ran = composed([*self._released, *(self._left if unseen else [])])
+                ledger._restate(self._entry, ran, released=True, force=True)
             elif not unseen and ledger._given_back(error):
                 ledger._drop(self._entry)
             raise
@@ -864,7 +873,7 @@ class _Watch:
             except PrivacyError as error:
                 unseen[-1], problem = non_private(), error
         ran = composed([*self._released, *unseen])
-        self._entry, fits = ledger._restate(self._entry, ran, force=True)
+        self._entry, fits = ledger._restate(self._entry, ran, released=True, force=True)
         if problem is not None:
             raise problem
         if not fits:
@@ -886,6 +895,12 @@ def _copied(event: DpEvent) -> DpEvent:
     from dpsubspace._events import event_from, plain
 
     return event_from(plain(event))
+
+
+def _within(event: DpEvent, whole: DpEvent) -> bool:
+    """Whether `event` is made of parts of `whole`."""
+    counts = {replace(leaf, count=1): leaf.count for leaf in counted(whole)}
+    return all(leaf.count <= counts.get(replace(leaf, count=1), 0) for leaf in counted(event))
 
 
 def _refuse(guarantee: PrivacyGuarantee) -> None:

@@ -37,6 +37,7 @@ from dpsubspace import (
     private_quantile,
 )
 from dpsubspace._curves import dominating_mu, price_of
+from dpsubspace._ledger import _Watch
 from dpsubspace._privacy import (
     accountant,
     bounded_range,
@@ -864,6 +865,34 @@ def test_a_part_that_is_about_to_cost_more_than_planned_releases_nothing(monkeyp
     assert book.entries == ()
     model = book.fit(DPSGDClassifier(epsilon=0.9), X, y)
     assert book.entries == (("DPSGDClassifier", model.privacy_.event),)
+
+
+def test_a_plan_stays_once_part_of_a_fit_is_out():
+    """What comes next may depend on it: another composition at the same price is refused."""
+    first = gaussian(4.5)
+    full = calibrate(lambda m: composed([first, gaussian(m)]), epsilon=1.0, **AT)
+    small = calibrate(lambda m: composed([first, sampled_gaussian(m, 1e-3, 1)]), epsilon=1.0, **AT)
+
+    def stated(event):
+        return PrivacyGuarantee(
+            event=event, epsilon=1.0, delta=1e-5, unit="row", secure=True, **ZERO_OUT
+        )
+
+    other = sampled_gaussian(small, 1e-3, 1)
+    book = ledger()
+    watch = _Watch(book, "fit", [("a", first), ("b", gaussian(full))])
+    watch.spend(stated(first))
+    with pytest.raises(PrivacyBudgetError):
+        watch.spend(stated(other))
+    watch.spend(stated(gaussian(full)))
+    watch.finish([])
+    assert book.entries == (("fit", composed([first, gaussian(full)])),)
+    # Before anything is out it may be chosen freely, and parts of it always fit.
+    book = ledger()
+    watch = _Watch(book, "fit", [("a", gaussian(full)), ("b", first)])
+    watch.spend(stated(other))
+    watch.finish([stated(other)])
+    assert book.entries == (("fit", other),) and book.epsilon() < 1.0
 
 
 def test_a_part_that_runs_in_another_relation_releases_nothing(monkeypatch):
