@@ -6,7 +6,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from dpsubspace._privacy import (
     warn_about_delta,
 )
 from dpsubspace._private import Released, inside_ledger
+from dpsubspace._watch import Watch, copied
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class PrivacyLedger:
     @property
     def entries(self) -> tuple[tuple[str, DpEvent], ...]:
         """What has been charged, in order: (label, event)."""
-        return tuple((label, _copied(event)) for label, event, _ in self._entries)
+        return tuple((label, copied(event)) for label, event, _ in self._entries)
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return the epsilon of all charges together.
@@ -439,7 +439,7 @@ class PrivacyLedger:
                 unit = getattr(part, "privacy_unit", "row")
                 self._check_match(part.neighboring_relation, unit, secure=part.random_state is None)
         warn_about_delta(self.delta, n_samples, stacklevel=2)
-        watch = _Watch(self, label, [(name, plan) for name, _, plan in plans])
+        watch = Watch(self, label, [(name, plan) for name, _, plan in plans])
         with watch.failures(unseen=fits_unseen(estimator)), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
@@ -586,7 +586,7 @@ class PrivacyLedger:
             plan, charge, fits = self._best(event, spent)
             if not (fits or force):
                 raise self._over(label, event, spent, parts)
-            entry = (label, _copied(event), charge)
+            entry = (label, copied(event), charge)
             self._entries.append(entry)
             self._plan = plan
             return entry, fits
@@ -655,7 +655,7 @@ class PrivacyLedger:
             if spent.needs_delta:  # the epsilon that a plan was made with stays in it
                 kept = max(charge.epsilon, entry[2].epsilon)
                 charge = Charge(charge.sq_mu, charge.slack, kept)
-            new = (entry[0], _copied(event), charge)
+            new = (entry[0], copied(event), charge)
             self._entries.insert(place, new)
             self._plan = plan
             self._reopen()
@@ -815,86 +815,11 @@ class PrivacyLedger:
         )
 
 
-class _Watch:
-    """One fit inside a ledger: what was planned, and what it has released."""
-
-    def __init__(self, ledger: PrivacyLedger, label: str, plans: list[tuple[str, DpEvent]]):
-        self._ledger = ledger
-        self._left = [plan for _, plan in plans if not is_free(plan)]
-        self._released: list[DpEvent] = []
-        self._entry, _ = ledger._add(label, composed(self._left), plans)
-
-    def spend(self, guarantee: PrivacyGuarantee) -> None:
-        """Give leave for a release, or raise: what differs from the plan must fit as well."""
-        ledger, event = self._ledger, guarantee.event
-        ledger._check_process()
-        if is_free(event):
-            return
-        ledger._check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
-        left = list(self._left)
-        if left:  # another event than was planned takes the place of the next one
-            left.pop(left.index(event) if event in left else 0)
-        whole = composed([*self._released, event, *left])
-        self._entry, _ = ledger._restate(self._entry, whole, released=bool(self._released))
-        self._released.append(_copied(event))
-        self._left = left
-
-    @contextmanager
-    def failures(self, *, unseen: bool):
-        """Charge a fit that fails for what it has released, and for all where that is unseen."""
-        try:
-            yield
-        except BaseException as error:
-            ledger = self._ledger
-            if self._released:
-                ran = composed([*self._released, *(self._left if unseen else [])])
-                ledger._restate(self._entry, ran, released=True, force=True)
-            elif not unseen and ledger._given_back(error):
-                ledger._drop(self._entry)
-            raise
-
-    def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
-        """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
-        ledger, problem = self._ledger, None
-        unseen = []
-        known = list(self._released)
-        for guarantee in guarantees:
-            event = guarantee.event
-            if is_free(event):
-                continue
-            if event in known:
-                known.remove(event)
-                continue
-            unseen.append(_copied(event))
-            try:
-                ledger._check_match(
-                    guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
-                )
-            except PrivacyError as error:
-                unseen[-1], problem = non_private(), error
-        ran = composed([*self._released, *unseen])
-        self._entry, fits = ledger._restate(self._entry, ran, released=True, force=True)
-        if problem is not None:
-            raise problem
-        if not fits:
-            raise PrivacyBudgetError(
-                f"{self._entry[0]} cost more than planned, and more than the budget:"
-                f" epsilon={ledger.epsilon():.4g} of {ledger.budget:.4g} is spent and recorded."
-            )
-
-
 _SEEDED = (
     "a fit with a `random_state` cannot be counted: another fit with the same seed cancels its"
     " noise. Leave random_state=None, or open the ledger with allow_seeded=True for a"
     " demonstration."
 )
-
-
-def _copied(event: DpEvent) -> DpEvent:
-    """Equal event of plain numbers: a composition holds a list, which could change."""
-    from dpsubspace._events import event_from, plain
-
-    return event_from(plain(event))
 
 
 def _within(event: DpEvent, whole: DpEvent) -> bool:

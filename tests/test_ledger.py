@@ -37,7 +37,6 @@ from dpsubspace import (
     private_quantile,
 )
 from dpsubspace._curves import dominating_mu, price_of
-from dpsubspace._ledger import _Watch
 from dpsubspace._privacy import (
     accountant,
     bounded_range,
@@ -51,6 +50,7 @@ from dpsubspace._privacy import (
     non_private,
     sampled_gaussian,
 )
+from dpsubspace._watch import Watch
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 AT = {"delta": 1e-5, **ZERO_OUT}
@@ -880,7 +880,7 @@ def test_a_plan_stays_once_part_of_a_fit_is_out():
 
     other = sampled_gaussian(small, 1e-3, 1)
     book = ledger()
-    watch = _Watch(book, "fit", [("a", first), ("b", gaussian(full))])
+    watch = Watch(book, "fit", [("a", first), ("b", gaussian(full))])
     watch.spend(stated(first))
     with pytest.raises(PrivacyBudgetError):
         watch.spend(stated(other))
@@ -889,7 +889,7 @@ def test_a_plan_stays_once_part_of_a_fit_is_out():
     assert book.entries == (("fit", composed([first, gaussian(full)])),)
     # Before anything is out it may be chosen freely, and parts of it always fit.
     book = ledger()
-    watch = _Watch(book, "fit", [("a", gaussian(full)), ("b", first)])
+    watch = Watch(book, "fit", [("a", gaussian(full)), ("b", first)])
     watch.spend(stated(other))
     watch.finish([stated(other)])
     assert book.entries == (("fit", other),) and book.epsilon() < 1.0
