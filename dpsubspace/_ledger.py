@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from dpsubspace._privacy import (
     RELATION_IN_WORDS,
     PrivacyGuarantee,
     composed,
+    counted,
     describe,
     epsilon_of,
     gaussian_epsilon,
@@ -28,6 +29,7 @@ from dpsubspace._privacy import (
     warn_about_delta,
 )
 from dpsubspace._private import Released, inside_ledger
+from dpsubspace._watch import Watch, copied
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class PrivacyLedger:
     slack : float or "auto", default="auto"
         Part of `delta` that is set apart for fits on batches and private searches, whose cost is
         that of full-batch fits but for a little of it. "auto" is a hundredth of `delta` (more
-        where that is below 2e-10), and costs about 0.05 % of epsilon. With 0 the whole
+        where that is below 2e-10), and costs about 0.07 % of epsilon. With 0 the whole
         budget is for full-batch fits, and others cost as much as if they used no batches.
     pure_epsilon : float, default=0.0
         Part of `epsilon` that is set apart for releases without a delta, such as those of
@@ -170,7 +172,7 @@ class PrivacyLedger:
     @property
     def entries(self) -> tuple[tuple[str, DpEvent], ...]:
         """What has been charged, in order: (label, event)."""
-        return tuple((label, _copied(event)) for label, event, _ in self._entries)
+        return tuple((label, copied(event)) for label, event, _ in self._entries)
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return the epsilon of all charges together.
@@ -288,7 +290,8 @@ class PrivacyLedger:
         self._check_process()
         what = getattr(event, "privacy", event)  # what a private function returned
         if isinstance(what, PrivacyGuarantee):
-            self._record(what, label, already_released)
+            relation, unit = what.neighboring_relation, what.unit
+            self._record(what.event, (relation, unit), what.secure, label, already_released)
             return
         if not isinstance(what, dpa.DpEvent):
             raise PrivacyError(
@@ -301,10 +304,12 @@ class PrivacyLedger:
                 " for others: pass neighboring_relation='zero_out' (or 'replace_one'), as it was"
                 " set where the event comes from, or charge model.privacy_, which says it."
             )
-        self._check_match(
-            neighboring_relation or self.neighboring_relation, unit or self.unit, secure=True
-        )
-        self._add(label, what, force=already_released)
+        relation, unit = neighboring_relation or self.neighboring_relation, unit or self.unit
+        if already_released:
+            self._record(what, (relation, unit), True, label, already_released)
+            return
+        self._check_match(relation, unit, secure=True)
+        self._add(label, what)
 
     def run(self, function: Callable[..., Released], /, *args: Any, label: str = "", **kwargs: Any):
         """Call a private function on the ledger's records and charge what it releases.
@@ -434,7 +439,7 @@ class PrivacyLedger:
                 unit = getattr(part, "privacy_unit", "row")
                 self._check_match(part.neighboring_relation, unit, secure=part.random_state is None)
         warn_about_delta(self.delta, n_samples, stacklevel=2)
-        watch = _Watch(self, label, [(name, plan) for name, _, plan in plans])
+        watch = Watch(self, label, [(name, plan) for name, _, plan in plans])
         with watch.failures(unseen=fits_unseen(estimator)), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
@@ -539,8 +544,11 @@ class PrivacyLedger:
             by_epsilon, *by_mu = Charge.choices(price)
             offers = [(None, by_epsilon), *((self._open_plan(spent.epsilon), c) for c in by_mu)]
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.delta))
-        plans = [(self._open_plan(spent.epsilon + c.epsilon), c) for c in Charge.choices(price)]
-        return list(sorted(plans, key=lambda offer: offer[1].sq_mu - offer[0].sq_mu))
+        choices = sorted(
+            ((self._open_plan(spent.epsilon + c.epsilon), c) for c in Charge.choices(price)),
+            key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
+        )
+        return list(choices)
 
     def _best(self, event: DpEvent, spent: Charge) -> tuple[Plan | None, Charge, bool]:
         """How to record `event` beside what is `spent`, and whether that fits."""
@@ -552,7 +560,7 @@ class PrivacyLedger:
             if self._takes(plan, charge, spent):
                 return plan, charge, True
         plan, charge = offers[0]
-        if self._plan is None and charge.sq_mu < math.inf:
+        if self._plan is None:
             # A first fit whose own cost is within the budget may have all that needs a delta.
             whole = self._open_plan(spent.epsilon)
             if whole.covers(whole.epsilon + alone):
@@ -578,7 +586,7 @@ class PrivacyLedger:
             plan, charge, fits = self._best(event, spent)
             if not (fits or force):
                 raise self._over(label, event, spent, parts)
-            entry = (label, _copied(event), charge)
+            entry = (label, copied(event), charge)
             self._entries.append(entry)
             self._plan = plan
             return entry, fits
@@ -588,14 +596,19 @@ class PrivacyLedger:
             return spent.epsilon + charge.epsilon <= self.budget * (1 + 1e-12)
         return plan.takes(charge, spent)
 
-    def _record(self, guarantee: PrivacyGuarantee, label: str, known: bool) -> None:
-        """Record a release that has happened, then raise what is wrong with it."""
-        event, problem = guarantee.event, None
+    def _record(
+        self, event: DpEvent, kind: tuple[str, str], secure: bool, label: str, known: bool
+    ) -> None:
+        """Record what has been released, of a relation and unit; then raise what is wrong.
+
+        `known` says that the caller knows of a seed or of what is over.
+        """
+        problem = None
         if not is_free(event):
             try:
-                self._check_match(guarantee.neighboring_relation, guarantee.unit, secure=True)
+                self._check_match(*kind, secure=True)
                 self._best(event, self._spent())
-                if not (guarantee.secure or self.allow_seeded):
+                if not (secure or self.allow_seeded):
                     event, problem = non_private(), None if known else _SEEDED
             except PrivacyError as error:
                 event, problem = non_private(), str(error)
@@ -615,10 +628,13 @@ class PrivacyLedger:
                 " what they need before anything is released."
             )
 
-    def _restate(self, entry: Entry, event: DpEvent, *, force: bool = False) -> tuple[Entry, bool]:
+    def _restate(
+        self, entry: Entry, event: DpEvent, *, released: bool, force: bool = False
+    ) -> tuple[Entry, bool]:
         """Charge `event` in place of an entry, or raise and change nothing if that is over.
 
-        Returns the new entry and whether it fits, like :meth:`_add`.
+        Where part of it has been `released` the plan stays, and only parts of the entry's event
+        fit for sure. Returns the new entry and whether it fits, like :meth:`_add`.
         """
         with self._lock:
             if event == entry[1]:
@@ -626,9 +642,11 @@ class PrivacyLedger:
             place = next(i for i, kept in enumerate(self._entries) if kept is entry)
             old = self._plan
             del self._entries[place]
-            self._reopen()
+            if not released:
+                self._reopen()
             spent = self._spent()
             plan, charge, fits = self._best(event, spent)
+            fits = fits or (released and _within(event, entry[1]))
             if not (fits or force):
                 error = self._over(entry[0], event, spent, ())
                 self._entries.insert(place, entry)
@@ -637,9 +655,10 @@ class PrivacyLedger:
             if spent.needs_delta:  # the epsilon that a plan was made with stays in it
                 kept = max(charge.epsilon, entry[2].epsilon)
                 charge = Charge(charge.sq_mu, charge.slack, kept)
-            new = (entry[0], _copied(event), charge)
+            new = (entry[0], copied(event), charge)
             self._entries.insert(place, new)
             self._plan = plan
+            self._reopen()
             return new, fits
 
     def _drop(self, entry: Entry) -> None:
@@ -759,11 +778,12 @@ class PrivacyLedger:
         if self._plan is None or first is None:
             return
         _, event, charge = self._entries[first]
-        low = sum(entry[2].epsilon for entry in self._entries[:first]) + self.pure_epsilon
-        high = low + charge.epsilon
+        # Less than what was charged before would leave nothing at all; more may not be.
+        before = sum(entry[2].epsilon for entry in self._entries[:first])
+        high = before + charge.epsilon + self.pure_epsilon
         if self._plan.closed:
-            high = max(low, self.budget - self._alone(event, self.delta) * (1 - 1e-3))
-        if not low * (1 - 1e-9) <= self._plan.epsilon <= high * (1 + 1e-9):
+            high = max(high, self.budget - self._alone(event, self.delta) * (1 - 1e-3))
+        if not self.pure_epsilon <= self._plan.epsilon <= high * (1 + 1e-9):
             raise PrivacyError("the plan sets apart another epsilon than its charges did")
 
     def __repr__(self) -> str:
@@ -795,74 +815,6 @@ class PrivacyLedger:
         )
 
 
-class _Watch:
-    """One fit inside a ledger: what was planned, and what it has released."""
-
-    def __init__(self, ledger: PrivacyLedger, label: str, plans: list[tuple[str, DpEvent]]):
-        self._ledger = ledger
-        self._left = [plan for _, plan in plans if not is_free(plan)]
-        self._released: list[DpEvent] = []
-        self._entry, _ = ledger._add(label, composed(self._left), plans)
-
-    def spend(self, guarantee: PrivacyGuarantee) -> None:
-        """Give leave for a release, or raise: what differs from the plan must fit as well."""
-        ledger, event = self._ledger, guarantee.event
-        ledger._check_process()
-        if is_free(event):
-            return
-        ledger._check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
-        left = list(self._left)
-        if left:  # another event than was planned takes the place of the next one
-            left.pop(left.index(event) if event in left else 0)
-        whole = composed([*self._released, event, *left])
-        self._entry, _ = ledger._restate(self._entry, whole)
-        self._released.append(_copied(event))
-        self._left = left
-
-    @contextmanager
-    def failures(self, *, unseen: bool):
-        """Charge a fit that fails for what it has released, and for all where that is unseen."""
-        try:
-            yield
-        except BaseException as error:
-            ledger = self._ledger
-            if self._released:
-                left = self._left if unseen else []
-                ledger._restate(self._entry, composed([*self._released, *left]), force=True)
-            elif not unseen and ledger._given_back(error):
-                ledger._drop(self._entry)
-            raise
-
-    def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
-        """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
-        ledger, problem = self._ledger, None
-        unseen = []
-        known = list(self._released)
-        for guarantee in guarantees:
-            event = guarantee.event
-            if is_free(event):
-                continue
-            if event in known:
-                known.remove(event)
-                continue
-            unseen.append(_copied(event))
-            try:
-                ledger._check_match(
-                    guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
-                )
-            except PrivacyError as error:
-                unseen[-1], problem = non_private(), error
-        ran = composed([*self._released, *unseen])
-        self._entry, fits = ledger._restate(self._entry, ran, force=True)
-        if problem is not None:
-            raise problem
-        if not fits:
-            raise PrivacyBudgetError(
-                f"{self._entry[0]} cost more than planned, and more than the budget:"
-                f" epsilon={ledger.epsilon():.4g} of {ledger.budget:.4g} is spent and recorded."
-            )
-
-
 _SEEDED = (
     "a fit with a `random_state` cannot be counted: another fit with the same seed cancels its"
     " noise. Leave random_state=None, or open the ledger with allow_seeded=True for a"
@@ -870,11 +822,10 @@ _SEEDED = (
 )
 
 
-def _copied(event: DpEvent) -> DpEvent:
-    """Equal event of plain numbers: a composition holds a list, which could change."""
-    from dpsubspace._events import event_from, plain
-
-    return event_from(plain(event))
+def _within(event: DpEvent, whole: DpEvent) -> bool:
+    """Whether `event` is made of parts of `whole`."""
+    counts = {replace(leaf, count=1): leaf.count for leaf in counted(whole)}
+    return all(leaf.count <= counts.get(replace(leaf, count=1), 0) for leaf in counted(event))
 
 
 def _refuse(guarantee: PrivacyGuarantee) -> None:

@@ -122,7 +122,7 @@ def is_free(event: DpEvent) -> bool:
     """Whether `event` is that of a fit that takes nothing from the records."""
     from dp_accounting import NoOpDpEvent
 
-    return isinstance(event, NoOpDpEvent)
+    return type(event) is NoOpDpEvent
 
 
 def non_private() -> DpEvent:

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import pickle
 import threading
+from contextlib import suppress
 
 import dp_accounting as dpa
 import numpy as np
@@ -49,6 +50,7 @@ from dpsubspace._privacy import (
     non_private,
     sampled_gaussian,
 )
+from dpsubspace._watch import Watch
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 AT = {"delta": 1e-5, **ZERO_OUT}
@@ -427,6 +429,10 @@ class Renamed(dpa.GaussianDpEvent):
     """A subclass may mean anything."""
 
 
+class Nothing(dpa.NoOpDpEvent):
+    """So may this one."""
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -445,6 +451,7 @@ class Renamed(dpa.GaussianDpEvent):
         dpa.LaplaceDpEvent(0.0),
         bounded_range(-0.1),
         Renamed(50.0),
+        Nothing(),
         dpa.ComposedDpEvent([dpa.GaussianDpEvent(50.0), dpa.UnsupportedDpEvent()]),
         RepeatAndSelectDpEvent(dpa.LaplaceDpEvent(50.0), 2.0, 0.0),
         RepeatAndSelectDpEvent(gaussian(50.0), 0.5, 0.0),
@@ -458,6 +465,12 @@ def test_what_cannot_be_counted_is_refused_or_recorded_as_not_private(event):
     with pytest.raises(PrivacyError):
         book.charge(event, **ZERO_OUT)
     assert book.entries == ()
+    book.charge(dpa.NoOpDpEvent(), "nothing")
+    assert book.epsilon() == 0
+    other = ledger()
+    with suppress(PrivacyError):  # where it is only known to be infinite
+        other.charge(event, **ZERO_OUT, already_released=True)
+    assert other.epsilon() == math.inf
     guarantee = PrivacyGuarantee(
         event=event, epsilon=0.1, delta=1e-5, unit="row", secure=True, **ZERO_OUT
     )
@@ -749,9 +762,12 @@ def test_a_private_search_is_charged():
     search = RepeatAndSelectDpEvent(gaussian(100.0, 20), 10.0, 0.0)
     alone = epsilon_of(search, **AT)
     assert 0.3 < alone < 1.0
+    for slack in ("auto", 0.0):
+        book = ledger(10.0, slack=slack)
+        book.charge(search, "search", **ZERO_OUT)
+        assert book.epsilon() == alone
     book = ledger(10.0)
     book.charge(search, "search", **ZERO_OUT)
-    assert book.epsilon() == alone
     book.charge(gaussian(5.0), **ZERO_OUT)
     assert alone < book.epsilon() <= 10.0 and "best of about 10 runs" in str(book)
     other = ledger(10.0, neighboring_relation="replace_one")
@@ -849,6 +865,34 @@ def test_a_part_that_is_about_to_cost_more_than_planned_releases_nothing(monkeyp
     assert book.entries == ()
     model = book.fit(DPSGDClassifier(epsilon=0.9), X, y)
     assert book.entries == (("DPSGDClassifier", model.privacy_.event),)
+
+
+def test_a_plan_stays_once_part_of_a_fit_is_out():
+    """What comes next may depend on it: another composition at the same price is refused."""
+    first = gaussian(4.5)
+    full = calibrate(lambda m: composed([first, gaussian(m)]), epsilon=1.0, **AT)
+    small = calibrate(lambda m: composed([first, sampled_gaussian(m, 1e-3, 1)]), epsilon=1.0, **AT)
+
+    def stated(event):
+        return PrivacyGuarantee(
+            event=event, epsilon=1.0, delta=1e-5, unit="row", secure=True, **ZERO_OUT
+        )
+
+    other = sampled_gaussian(small, 1e-3, 1)
+    book = ledger()
+    watch = Watch(book, "fit", [("a", first), ("b", gaussian(full))])
+    watch.spend(stated(first))
+    with pytest.raises(PrivacyBudgetError):
+        watch.spend(stated(other))
+    watch.spend(stated(gaussian(full)))
+    watch.finish([])
+    assert book.entries == (("fit", composed([first, gaussian(full)])),)
+    # Before anything is out it may be chosen freely, and parts of it always fit.
+    book = ledger()
+    watch = Watch(book, "fit", [("a", gaussian(full)), ("b", first)])
+    watch.spend(stated(other))
+    watch.finish([stated(other)])
+    assert book.entries == (("fit", other),) and book.epsilon() < 1.0
 
 
 def test_a_part_that_runs_in_another_relation_releases_nothing(monkeypatch):
