@@ -374,7 +374,7 @@ class Leaky(DPSGDClassifier):
         (FrozenEstimator(DPSGDClassifier()), "cannot say"),
         (GridSearchCV(DPSGDClassifier(), {"alpha": [0, 1]}), "GridSearchCV"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_ledger_refuses_what_it_cannot_count(estimator, match):
     book = ledger()
