@@ -37,8 +37,8 @@ def test_digits_with_default_settings(digits, Classifier, epsilon, floor):
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "hinge"])
-def test_steps_are_longer_beyond_ten_classes_only(loss):
-    """At one noise: as the sixth root of the weights asks, times the fourth root of classes."""
+def test_steps_are_longer_beyond_twenty_classes_only(loss):
+    """At one noise: by the sixth root of weights shorter, by the cube root of classes longer."""
     X, y = blobs(n=50)
 
     def rate(n_classes):
@@ -48,9 +48,9 @@ def test_steps_are_longer_beyond_ten_classes_only(loss):
             model = DPSGDClassifier(classes=range(n_classes), random_state=0, **options).fit(X, y)
         return model.learning_rate_
 
-    assert rate(5) / rate(10) == pytest.approx(2 ** (1 / 6))
-    assert rate(40) / rate(10) == pytest.approx(4 ** (1 / 4 - 1 / 6))
-    assert rate(11) / rate(10) == pytest.approx(1.1 ** (1 / 4 - 1 / 6))  # no jump
+    assert rate(5) / rate(20) == pytest.approx(4 ** (1 / 6))
+    assert rate(80) / rate(20) == pytest.approx(4 ** (1 / 3 - 1 / 6))
+    assert rate(21) / rate(20) == pytest.approx(1.05 ** (1 / 3 - 1 / 6))  # no jump
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
