@@ -26,20 +26,20 @@ usage: python benchmarks/bench_exact_sums.py [--rows 60000] [--features 784] [--
 Found, 60,000 rows of 784 columns, one thread, medians of 15 pairs on a busy machine:
 
   rows     sum                                 10 classes  2 classes  copy of the rows
-  float32  two limbs, 9-bit rows kept                1.10       1.12            188 MB
-           two limbs, 8-bit rows kept                1.09       1.11            188 MB
-           two limbs, rounded at each step           1.75       2.63                 -
-           float64, kept                             1.64       2.11            188 MB
-           float64, kept, exact scores               1.80       2.16            188 MB
-  float64  float64, kept                             0.91       0.94            376 MB
-           float64, kept, exact scores               0.94       0.93            376 MB
-           float64, rounded at each step             1.15       1.97                 -
+  float32  two limbs, 9-bit rows kept                1.14       1.12            188 MB
+           two limbs, 8-bit rows kept                1.11       1.13            188 MB
+           two limbs, rounded at each step           1.49       1.83                 -
+           float64, kept                             1.86       2.18            188 MB
+           float64, kept, exact scores               1.79       2.24            188 MB
+  float64  float64, kept                             0.95       0.94            376 MB
+           float64, kept, exact scores               0.96       0.94            376 MB
+           float64, rounded at each step             1.22       1.87                 -
 
 So they were not adopted. In float32 the gain is 0.2 % of noise (the slack of a sum of rows as they
 come is 0.0020; of centred rows it is four times that, but there a term is a difference of two
-products, which integers round apart). The price is a tenth of a step only with a copy of the rows,
-where a fit holds none, and 8 or 9 bits an entry; rows of a memory map would be rounded
-at each step, for 1.7 to 2.6 times the time. And sums in any order need scores in any order:
+products, which integers round apart). The price is above a tenth of a step even with a copy of the
+rows, where a fit holds none, and 8 or 9 bits an entry; rows of a memory map would be rounded
+at each step, for 1.5 to 1.8 times the time. And sums in any order need scores in any order:
 24 bits have no room for these, so float32 would still assume that BLAS repeats itself. In float64
 all of that is to be had for less time than now, for a copy of the rows, but the slack is 4e-9:
 there is nothing to gain but the assumption. (The time comes from products of whole chunks

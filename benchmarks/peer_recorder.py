@@ -24,6 +24,12 @@ sampled  its statistical test of each mechanism, on sums as far apart as can be:
 Three of its habits are mended on the way: its distance of matrices is the spectral norm, its
 tolerance is 1e-9 whatever the sensitivity, and a replay may end early without a word.
 
+Found, in 10,582 pairs of neighbours of 60 cases, with 120,250 releases and 500,000 things compared:
+one leak, since mended. A row such as (m, m, -m, -m), m the largest number of the dtype, made NumPy
+warn from within scikit-learn's check of the rows ("invalid value encountered in reduce"), which
+tells of a row. No sum moved by more than its sensitivity, and many by all of it; nothing else
+differed; what ran was what was charged. Noise is seeded here: `SecureNoise` is not audited.
+
 usage: ENV/bin/python benchmarks/peer_recorder.py [audit planted sampled] [--modules]
            [--only TEXT] [--out benchmarks/results/recorder.json]
 
