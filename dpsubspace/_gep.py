@@ -36,7 +36,7 @@ class GEPClassifier(GradientEmbedding, LinearClassifier):
         trained by descent). None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The
         second needs twice the noise. The number of records is public in both.
@@ -417,7 +417,7 @@ class GEPRegressor(GradientEmbedding, LinearRegressor):
         trained by descent). None where `noise_multiplier` is given.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The
         second needs twice the noise. The number of records is public in both.

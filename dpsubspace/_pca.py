@@ -80,8 +80,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         adds no noise and clips nothing but rows above `data_norm`.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``. 0, pure differential privacy, goes with
-        ``mechanism="bingham"``.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+        0, pure differential privacy, goes with ``mechanism="bingham"``.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides: whether a record is a null record, or what it is. The
         second needs up to twice the noise. The number of records is public in both.
