@@ -287,18 +287,20 @@ def _within_cells(
     ``log_kept(cells, places)`` is the log probability of each place less that of the likeliest of
     its cell: near 0 for all, so that a second round is for few.
     """
-    places = np.empty(cells.shape)
-    left = np.ones(cells.shape, dtype=bool)
+    places, left = np.empty(cells.shape), None  # all of them
     for _ in range(_MOST_ROUNDS):
-        words = bits((int(left.sum()),))
+        some = cells if left is None else cells[left]
+        words = bits(some.shape)
         tried = (words & np.uint64(width - 1)).astype(np.float64)
         chances = (words >> np.uint64(16)) * 2.0**-48
-        logs = log_kept(cells[left], tried)
-        kept = chances < 1 + logs  # which is below exp(logs): few are left to be compared
-        unsure = ~kept
-        kept[unsure] = chances[unsure] < np.exp(logs[unsure])
-        places[left] = tried  # those that are not kept are drawn again
-        left[left] = ~kept
+        logs = log_kept(some, tried)
+        kept = chances < 1 + logs  # which is below exp(logs)
+        if left is None and kept.all():  # mostly so where there are few
+            return cells * width + tried
+        kept |= chances < np.exp(logs)
+        left = np.ones(cells.shape, dtype=bool) if left is None else left
+        places[left] = tried.ravel()  # those that are not kept are drawn again
+        left[left] = ~kept.ravel()
         if not left.any():
             return cells * width + places
     raise _broken()
