@@ -438,7 +438,7 @@ class PrivacyLedger:
             if not is_free(plan):  # what releases nothing has no relation and no noise
                 unit = getattr(part, "privacy_unit", "row")
                 self._check_match(part.neighboring_relation, unit, secure=part.random_state is None)
-        warn_about_delta(self.delta, n_samples, stacklevel=2)
+        warn_about_delta(self.delta, n_samples)
         watch = Watch(self, label, [(name, plan) for name, _, plan in plans])
         with watch.failures(unseen=fits_unseen(estimator)), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
