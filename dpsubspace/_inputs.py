@@ -346,7 +346,8 @@ def _without_values(X: Any, message: str) -> str:
             " advance, or drop the rows or columns. An imputer fitted on these rows would not be"
             " private."
         )
-    if message.startswith("Input y contains NaN") or "NA is ambiguous" in message:
+    missing = ("Input y contains NaN", "Input contains NaN")  # of X it would say so
+    if message.startswith(missing) or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
     no_number = ["convert", "promoted", "Cannot cast"]
     no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
@@ -382,7 +383,9 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     if classes is None:
         try:
             check_classification_targets(y)
-        except TypeError:
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ValueError) and "label type: unknown" not in str(error):
+                raise
             raise ValueError(
                 "`y` has missing labels, or labels of types that cannot be ordered: drop those"
                 " rows, or give all of them a label of one type."

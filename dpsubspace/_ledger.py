@@ -309,7 +309,11 @@ class PrivacyLedger:
             self._record(what, (relation, unit), True, label, already_released)
             return
         self._check_match(relation, unit, secure=True)
-        self._add(label, what)
+        try:
+            self._add(label, what)
+        except PrivacyBudgetError as error:
+            hint = "If this has been released already, record it with already_released=True."
+            raise PrivacyBudgetError(f"{error} {hint}") from None
 
     def run(self, function: Callable[..., Released], /, *args: Any, label: str = "", **kwargs: Any):
         """Call a private function on the ledger's records and charge what it releases.
@@ -350,6 +354,12 @@ class PrivacyLedger:
         >>> print(f"{ledger.epsilon():.2f}")
         0.30
         """
+        if isinstance(function, Released):
+            raise PrivacyError(
+                "run takes a function and its arguments, as in run(private_mean, X), and calls it"
+                " itself. This value has been released already: record it with"
+                " charge(released.privacy)."
+            )
         name = getattr(function, "__name__", type(function).__name__)
         module = getattr(function, "__module__", None) or ""
         if module.partition(".")[0] != __name__.partition(".")[0]:
@@ -680,7 +690,7 @@ class PrivacyLedger:
             if self.failures >= self.max_failures:
                 error.add_note(
                     f"The ledger has given back {self.failures} failed fits, as many as"
-                    " `max_failures` allows: this one stays charged as if it had run."
+                    " `max_failures` allows. This one stays charged as if it had run."
                 )
                 return False
             self.failures += 1
@@ -707,10 +717,7 @@ class PrivacyLedger:
             if left > 0
             else "Nothing that needs a delta fits any more."
         )
-        message.append(
-            "Nothing was recorded. If this has been released already, record it with"
-            " already_released=True."
-        )
+        message.append("Nothing was recorded.")
         return PrivacyBudgetError(" ".join(message))
 
     def _sentence(self, event: DpEvent, plan: Plan | None, spent: Charge) -> str:
@@ -803,7 +810,8 @@ class PrivacyLedger:
         ]
         if self.failures:
             lines.append(
-                f"  {self.failures} of {self.max_failures} fits that may fail uncharged have failed"
+                f"  failed fits that were not charged: {self.failures} of at most"
+                f" {self.max_failures}"
             )
         return "\n".join(lines)
 
