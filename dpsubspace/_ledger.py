@@ -53,7 +53,8 @@ class PrivacyLedger:
     epsilon : float
         Budget, greater than 0.
     delta : float
-        Delta of the budget, in (0, 1). Inside of ``fit`` and ``run``, ``delta="auto"`` is this.
+        Delta of the budget, in (0, 1), far below one in the number of records: 1e-5, say.
+        Inside of ``fit`` and ``run``, the ``delta="auto"`` of estimators stands for this number.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         Relation of every guarantee charged here.
     unit : str, default="row"
@@ -70,7 +71,7 @@ class PrivacyLedger:
         Part of `epsilon` that is set apart for releases without a delta, such as those of
         ``DPPCA(mechanism="bingham", delta=0)``, after the first fit that has one.
     max_failures : int, default=10
-        Fits that may fail before they release anything without being charged. What a
+        How many fits may fail before their first release and not be charged. What such a
         failure tells of the records (that a label occurs, say) is not counted.
 
     Attributes

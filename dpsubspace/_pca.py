@@ -82,7 +82,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         "auto" is ``min(1e-5, 1 / (10 n_samples))``. 0, pure differential privacy, goes with
         ``mechanism="bingham"``.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         second needs up to twice the noise. The number of records is public in both.
     mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
         "adaptive" shifts rows by a private mean, clips them to a private radius and takes

@@ -96,13 +96,14 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         Share of the values to leave out at each end of a column, in (0, 0.5), where bounds are
         not given. Private bounds leave out more where noise hides so few. "auto" is 0.01.
     epsilon : float, default=1.0
-        Privacy budget of private bounds, from 1e-4 to 1e6, for all columns together.
-        ``float("inf")`` takes exact ones, which is not private.
+        Privacy budget of private bounds, from 1e-4 to 1e6, for all columns together. Not used
+        and not spent where bounds are public. ``float("inf")`` takes exact ones, which is not
+        private.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         number of records is public in both.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything
