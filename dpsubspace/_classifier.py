@@ -189,7 +189,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         X, y = check_rows_and_labels(self, X, y)
         classes, codes = check_classes(y, self.classes)
         log_weights = log_class_weights(self.class_weight, classes)
-        sets = check_public_rows(self, X, X_public, stacklevel=5)
+        sets = check_public_rows(self, X, X_public)
         labels = check_public_labels(y_public, X_public, sets, classes)
         public = self._public(sets, labels)
         how = "read from y" if self.classes is None else "given"

@@ -10,7 +10,6 @@ step clips and sums, whatever the public rows are: bad ones cost accuracy and no
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -54,7 +53,7 @@ from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._steps import FlatStep, GEPStep, MirrorStep
 from dpsubspace._subspace import FeatureSubspace, Subspace, anchor_subspace, group_sizes
 from dpsubspace._training import Step
-from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.exceptions import PublicDataWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -97,18 +96,19 @@ class GradientEmbedding(LinearModel):
     ) -> PublicRows | None:
         public = super()._public(sets, targets)
         if public is None:
-            warnings.warn(
-                f"{type(self).__name__} got no public rows and trains without them. Pass"
-                " fit(X, y, X_public=(rows,)); without any, the DPSGD estimators are the same.",
+            warn(
+                f"{type(self).__name__} got no public rows and trains without them. Pass them as"
+                " fit(X, y, X_public=(rows,)). If you have none, use a DPSGD estimator instead.",
                 PublicDataWarning,
-                stacklevel=5,
+                about=("none", type(self).__name__),
             )
         elif self.n_components != "auto" and int(self.n_components) > len(public.X):
-            warnings.warn(
-                f"`n_components`={self.n_components} is more than the {len(public.X)} public rows,"
-                " which span no more directions than they are: fewer are used. Pass more rows.",
+            warn(
+                f"`n_components`={self.n_components} is more than the {len(public.X)} public rows."
+                f" So few rows span at most {len(public.X)} directions, and fewer than"
+                " `n_components` are used. Pass more public rows.",
                 PublicDataWarning,
-                stacklevel=5,
+                about=("n_components", type(self).__name__, self.n_components),
             )
         needing = {
             "init='public'": self.init == "public",

@@ -38,7 +38,7 @@ class GEPClassifier(GradientEmbedding, LinearClassifier):
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         second needs twice the noise. The number of records is public in both.
     directions : {"auto", "features", "gradients"}, default="auto"
         What the directions are made of. "features": principal directions of the public
@@ -419,7 +419,7 @@ class GEPRegressor(GradientEmbedding, LinearRegressor):
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         second needs twice the noise. The number of records is public in both.
     directions : {"auto", "features", "gradients"}, default="auto"
         What the directions are made of. "features": principal directions of the public

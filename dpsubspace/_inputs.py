@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import reprlib
-import warnings
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -17,7 +16,7 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.exceptions import PublicDataWarning, warn
 
 __all__ = [
     "check_auto",
@@ -162,9 +161,7 @@ def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndar
     return _plain(X), y
 
 
-def check_public_rows(
-    estimator: Any, X: Any, X_public: Any, *, stacklevel: int = 4
-) -> tuple[np.ndarray, ...]:
+def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
     """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
 
     Parameters
@@ -175,8 +172,6 @@ def check_public_rows(
         Private rows; only their number, width and dtype are looked at.
     X_public : None, array-like or tuple of array-like
         One set of public rows, or several.
-    stacklevel : int, default=4
-        Frame to warn from.
     """
     if X_public is None:
         return ()
@@ -194,11 +189,11 @@ def check_public_rows(
     if not sets:
         raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
     if (len(sets) if several else len(sets[0])) == X.shape[0]:
-        warnings.warn(
+        warn(
             "`X_public` is as long as `X`: cross-validation and bagging slice such an argument"
             " together with `X`. Pass a tuple, X_public=(X_public,), which is never sliced.",
             PublicDataWarning,
-            stacklevel=stacklevel,
+            about="sliced",
         )
     return tuple(sets)
 
@@ -347,11 +342,12 @@ def _without_values(X: Any, message: str) -> str:
         )
     if message.startswith("Input X contains"):
         return (
-            f"{message.splitlines()[0]} Fill missing values with a constant that is known in"
+            f"{message.splitlines()[0]} Fill such entries with a constant that is known in"
             " advance, or drop the rows or columns. An imputer fitted on these rows would not be"
             " private."
         )
-    if message.startswith("Input y contains NaN") or "NA is ambiguous" in message:
+    missing = ("Input y contains NaN", "Input contains NaN")  # of X it would say so
+    if message.startswith(missing) or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
     no_number = ["convert", "promoted", "Cannot cast"]
     no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
@@ -387,7 +383,9 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     if classes is None:
         try:
             check_classification_targets(y)
-        except TypeError:
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ValueError) and "label type: unknown" not in str(error):
+                raise
             raise ValueError(
                 "`y` has missing labels, or labels of types that cannot be ordered: drop those"
                 " rows, or give all of them a label of one type."

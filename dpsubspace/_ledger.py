@@ -53,7 +53,8 @@ class PrivacyLedger:
     epsilon : float
         Budget, greater than 0.
     delta : float
-        Delta of the budget, in (0, 1). Inside of ``fit`` and ``run``, ``delta="auto"`` is this.
+        Delta of the budget, in (0, 1), far below one in the number of records: 1e-5, say.
+        Inside of ``fit`` and ``run``, the ``delta="auto"`` of estimators stands for this number.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         Relation of every guarantee charged here.
     unit : str, default="row"
@@ -70,7 +71,7 @@ class PrivacyLedger:
         Part of `epsilon` that is set apart for releases without a delta, such as those of
         ``DPPCA(mechanism="bingham", delta=0)``, after the first fit that has one.
     max_failures : int, default=10
-        Fits that may fail before they release anything without being charged. What a
+        How many fits may fail before their first release and not be charged. What such a
         failure tells of the records (that a label occurs, say) is not counted.
 
     Attributes
@@ -309,7 +310,11 @@ class PrivacyLedger:
             self._record(what, (relation, unit), True, label, already_released)
             return
         self._check_match(relation, unit, secure=True)
-        self._add(label, what)
+        try:
+            self._add(label, what)
+        except PrivacyBudgetError as error:
+            hint = "If this has been released already, record it with already_released=True."
+            raise PrivacyBudgetError(f"{error} {hint}") from None
 
     def run(self, function: Callable[..., Released], /, *args: Any, label: str = "", **kwargs: Any):
         """Call a private function on the ledger's records and charge what it releases.
@@ -350,6 +355,12 @@ class PrivacyLedger:
         >>> print(f"{ledger.epsilon():.2f}")
         0.30
         """
+        if isinstance(function, Released):
+            raise PrivacyError(
+                "run takes a function and its arguments, as in run(private_mean, X), and calls it"
+                " itself. This value has been released already: record it with"
+                " charge(released.privacy)."
+            )
         name = getattr(function, "__name__", type(function).__name__)
         module = getattr(function, "__module__", None) or ""
         if module.partition(".")[0] != __name__.partition(".")[0]:
@@ -438,7 +449,7 @@ class PrivacyLedger:
             if not is_free(plan):  # what releases nothing has no relation and no noise
                 unit = getattr(part, "privacy_unit", "row")
                 self._check_match(part.neighboring_relation, unit, secure=part.random_state is None)
-        warn_about_delta(self.delta, n_samples, stacklevel=2)
+        warn_about_delta(self.delta, n_samples)
         watch = Watch(self, label, [(name, plan) for name, _, plan in plans])
         with watch.failures(unseen=fits_unseen(estimator)), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
@@ -680,7 +691,7 @@ class PrivacyLedger:
             if self.failures >= self.max_failures:
                 error.add_note(
                     f"The ledger has given back {self.failures} failed fits, as many as"
-                    " `max_failures` allows: this one stays charged as if it had run."
+                    " `max_failures` allows. This one stays charged as if it had run."
                 )
                 return False
             self.failures += 1
@@ -707,10 +718,7 @@ class PrivacyLedger:
             if left > 0
             else "Nothing that needs a delta fits any more."
         )
-        message.append(
-            "Nothing was recorded. If this has been released already, record it with"
-            " already_released=True."
-        )
+        message.append("Nothing was recorded.")
         return PrivacyBudgetError(" ".join(message))
 
     def _sentence(self, event: DpEvent, plan: Plan | None, spent: Charge) -> str:
@@ -803,7 +811,8 @@ class PrivacyLedger:
         ]
         if self.failures:
             lines.append(
-                f"  {self.failures} of {self.max_failures} fits that may fail uncharged have failed"
+                f"  failed fits that were not charged: {self.failures} of at most"
+                f" {self.max_failures}"
             )
         return "\n".join(lines)
 

@@ -43,7 +43,7 @@ class DPSGDClassifier(LinearClassifier):
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         second needs twice the noise. The number of records is public in both.
     loss : {"log_loss", "hinge"}, default="log_loss"
         Multinomial log loss (for two classes the logistic loss), or the margin loss of
@@ -212,7 +212,7 @@ class DPSGDFClassifier(LinearClassifier):
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         second needs twice the noise. The number of records is public in both.
     preprocessing : {"practical", "adaptive", "auto"}, default="practical"
         What is released before training. "practical" is the mean. "adaptive" is a mean,

@@ -372,7 +372,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             unit=self.privacy_unit,
         )
         if budget.private:
-            warn_about_delta(guarantee.delta, n_samples, stacklevel=5)
+            warn_about_delta(guarantee.delta, n_samples)
             fixed._warn(guarantee, budget, sizes)
         with plain_arithmetic(where):
             source = fixed._source(X, targets, n_targets, present, budget.sample_rate, public)
@@ -652,11 +652,12 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         found = _dominant(trained.shift.mean, noise, self.n_features_in_, trained.bounded.row_map)
         columns = [f"{names[i]!r}" for i in found]
         if columns:
+            several = len(columns) > 1
             warn(
-                f"by the released mean most of the length of the rows lies in column"
-                f" {' and '.join(columns)}: columns are in different units or far from 0, so that"
-                " what the others tell is lost. Scale them first, with a BoundedScaler for"
-                " example.",
+                f"the released mean shows that column{'s' * several} {' and '.join(columns)}"
+                f" make{'s' * (not several)} up most of the length of the rows. Columns are in"
+                " different units or far from 0, and the model hardly sees the others. Scale the"
+                " columns before the fit, for example with a BoundedScaler.",
                 PrivacyWarning,
                 about=("units", type(self).__name__, *columns),
             )

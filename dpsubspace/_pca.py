@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
@@ -40,7 +39,7 @@ from dpsubspace._privacy import warn_about_delta
 from dpsubspace._private import PrivateEstimator, Split, pure_split
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._spectral import MECHANISMS, Mechanism, Rows, Spectrum
-from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -83,7 +82,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
         0, pure differential privacy, goes with ``mechanism="bingham"``.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         second needs up to twice the noise. The number of records is public in both.
     mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
         "adaptive" shifts rows by a private mean, clips them to a private radius and takes
@@ -439,11 +438,11 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         if enough.any():
             return int(np.argmax(enough)) + 1
         k = max(1, int(np.count_nonzero(spectrum.energies)))
-        warnings.warn(
+        warn(
             f"`n_components`={self.n_components} of the variance cannot be told from noise: the"
             f" {k} components that stand out of it explain {explained[-1]:.2g}, and are kept.",
             PrivacyWarning,
-            stacklevel=4,
+            about=("n_components", self.n_components),
         )
         return k
 
@@ -578,15 +577,15 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         if not self._target().private:
             return
         n_samples, n_features = sizes
-        warn_about_delta(delta, n_samples, stacklevel=4)
+        warn_about_delta(delta, n_samples)
         ratio = mechanism.noise(split.multipliers, n_features) / n_samples
         if ratio > 0.5:
-            warnings.warn(
+            warn(
                 f"the noise of the second moment is {ratio:.2g} times as strong as all of"
                 f" {n_samples} rows in one direction: expect components that are mostly noise."
                 " More rows, fewer columns or a larger epsilon help.",
                 PrivacyWarning,
-                stacklevel=4,
+                about=("second moment", self.epsilon),
             )
 
 

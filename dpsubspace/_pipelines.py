@@ -32,28 +32,43 @@ def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, An
     """Estimators inside `estimator` that can say what they will spend or have spent, by name."""
     if _is_private(estimator):
         return [(type(estimator).__name__, estimator)]
+    if isinstance(estimator, type):
+        raise PrivacyError(
+            f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
+        )
     if type(estimator) is not Pipeline:
         raise PrivacyError(
             f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
-            " estimators of this package and Pipelines of them, and no subclasses, which may do"
-            " more with the rows. For anything that fits clones (grid search, cross-validation,"
-            " ensembles) charge each clone's privacy_event() yourself, or use public data."
+            " estimators of this package and Pipelines of them, but no subclasses, since these"
+            " may do more with the rows. Where clones are fitted (grid search, cross-validation,"
+            " ensembles), charge the privacy_event() of each clone yourself, or use public data."
         )
     parts = []
     for name, step in _flat_steps(estimator.steps, fitted):
         if _is_private(step):
             parts.append((name, step))
         elif not (fitted or _works_row_by_row(step)):  # fitted steps were checked before
-            raise PrivacyError(
-                f"step {name!r} ({type(step).__name__}) may learn from the private rows without"
-                " any privacy, and the Pipeline would have no guarantee. Scale columns by a"
-                " BoundedScaler; fit anything else on public rows and wrap it in"
-                " sklearn.frozen.FrozenEstimator; freeze a FunctionTransformer if you vouch for"
-                " its function to look at one row at a time."
-            )
+            raise PrivacyError(_refusal(name, step))
     if not _is_private(estimator.steps[-1][1]):
         raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
     return parts
+
+
+def _refusal(name: str, step: Any) -> str:
+    """Why a step cannot be in a Pipeline of a ledger, and what can."""
+    if type(step) is Pipeline:
+        return (
+            f"step {name!r} is a Pipeline inside of another step, and a ledger does not look into"
+            " it. Make its steps steps of the outer Pipeline, or fit all of it on public rows and"
+            " wrap it in sklearn.frozen.FrozenEstimator."
+        )
+    return (
+        f"step {name!r} ({type(step).__name__}) may learn from the private rows without any"
+        " privacy, and the Pipeline would have no guarantee. Use a BoundedScaler to scale columns."
+        " Fit any other transformer on public rows, or on a table of known categories or constants,"
+        " and wrap it in sklearn.frozen.FrozenEstimator. Freeze a FunctionTransformer in the same"
+        " way if you vouch that its function looks at one row at a time."
+    )
 
 
 def plan_of(part: Any, n_samples: int, y: Any, fit_params: dict[str, Any]) -> DpEvent:

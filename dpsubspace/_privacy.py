@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import html
 import math
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.optimize import brentq
 
-from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning
+from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -585,14 +584,15 @@ def default_delta(n_samples: int) -> float:
     return min(1e-5, 1 / (10 * n_samples))
 
 
-def warn_about_delta(delta: float, n_samples: int, *, stacklevel: int) -> None:
+def warn_about_delta(delta: float, n_samples: int) -> None:
     """Warn if `delta` allows publishing a record outright with noticeable probability."""
     if delta * n_samples > 1:
-        warnings.warn(
-            f"delta={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}: publishing one record"
-            " at random would satisfy it. Use delta='auto' or a value far below 1/n_samples.",
+        warn(
+            f"delta={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}. Such a promise would be"
+            " kept even by publishing one whole record, drawn at random. Use delta='auto' or a"
+            " value far below 1/n_samples.",
             PrivacyWarning,
-            stacklevel=stacklevel + 1,
+            about=("delta", delta),
         )
 
 

@@ -27,7 +27,7 @@ class DPSGDRegressor(LinearRegressor):
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         second needs twice the noise. The number of records is public in both.
     loss : {"squared_error", "huber"}, default="squared_error"
         Half the squared error of the scaled target, or one that grows linearly beyond 0.1,

@@ -142,7 +142,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         targets = y[:, None] if y.ndim == 1 else y
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds, targets.shape[1])
-        sets = check_public_rows(self, X, X_public, stacklevel=5)
+        sets = check_public_rows(self, X, X_public)
         values = check_public_values(y_public, X_public, sets, targets.shape[1])
         public = self._public(sets, values)
         assumed = [f"number of targets ({targets.shape[1]})"]

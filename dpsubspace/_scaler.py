@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ from dpsubspace._noise import as_noise
 from dpsubspace._privacy import PrivacyGuarantee, composed, gaussian, warn_about_delta
 from dpsubspace._private import PrivateEstimator, Split
 from dpsubspace._scaling import RowMap
-from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -97,13 +96,14 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         Share of the values to leave out at each end of a column, in (0, 0.5), where bounds are
         not given. Private bounds leave out more where noise hides so few. "auto" is 0.01.
     epsilon : float, default=1.0
-        Privacy budget of private bounds, from 1e-4 to 1e6, for all columns together.
-        ``float("inf")`` takes exact ones, which is not private.
+        Privacy budget of private bounds, from 1e-4 to 1e6, for all columns together. Not used
+        and not spent where bounds are public. ``float("inf")`` takes exact ones, which is not
+        private.
     delta : float or "auto", default="auto"
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         number of records is public in both.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything
@@ -474,7 +474,7 @@ def _warn(
     """Warn of what public quantities already tell to be a bad idea."""
     if guarantee.epsilon == math.inf:
         return
-    warn_about_delta(guarantee.delta, n_samples, stacklevel=4)
+    warn_about_delta(guarantee.delta, n_samples)
     if purchase.searched:
         hidden = 2 * rank_noise(purchase.multiplier, n_features, 2, guarantee.neighboring_relation)
     else:
@@ -483,11 +483,12 @@ def _warn(
         hidden = count_above_noise(purchase.multiplier * unit, per_octave=1)
     # Cells that stand out of the noise are rarely all but a few; ranks are as far off as that.
     if hidden > (_WORTH_TELLING if purchase.searched else 0.5) * n_samples:
-        warnings.warn(
-            f"the noise of the counts that bounds are read from hides about {hidden:.0f} of"
-            f" {n_samples} rows at either end of each of {n_features} features: so many may lie"
-            " outside. Give `bounds` from public knowledge or public rows, or buy fewer features,"
-            " or use a larger epsilon.",
+        warn(
+            "the noise of the counts that bounds are read from hides about"
+            f" {min(hidden, n_samples):.0f} of {n_samples} rows at either end of each of"
+            f" {n_features} features. So many rows may lie outside of the bounds that are found."
+            " Give `bounds` from public knowledge or public rows, buy the bounds of fewer"
+            " features, or use a larger epsilon.",
             PrivacyWarning,
-            stacklevel=4,
+            about=("bounds", n_features, guarantee.epsilon),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from dpsubspace._privacy import PrivacyGuarantee, warn_about_delta
 from dpsubspace._private import Released, Split, Target, about_to_release
 from dpsubspace._scaling import RowMap, Shift
 from dpsubspace._spectral import Rows, released_moment
-from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["private_covariance", "private_mean", "private_quantile"]
 
@@ -71,7 +70,7 @@ def private_quantile(
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         number of records is public in both.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything
@@ -158,12 +157,14 @@ def _quantile(
     hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), target.neighboring_relation)
     if min(wanted.min(), 1 - wanted.max()) * n_samples < hidden:
         nearest = min(0.5, hidden / n_samples)
-        warnings.warn(
-            f"the noise of the counts hides about {hidden:.0f} of {n_samples} rows: levels below"
-            f" {nearest:.2g} or above {1 - nearest:.2g} are replaced by these. More rows, fewer"
-            " columns or a larger epsilon help.",
+        replaced = f"levels below {nearest:.2g} or above {1 - nearest:.2g} are replaced by these"
+        if nearest == 0.5:
+            replaced = "every level is replaced by 0.5, which is the median"
+        warn(
+            f"the noise of the counts hides about {min(hidden, n_samples):.0f} of {n_samples}"
+            f" rows: {replaced}. More rows, fewer columns or a larger epsilon help.",
             PrivacyWarning,
-            stacklevel=3,
+            about=("levels", guarantee.epsilon),
         )
     about_to_release(guarantee)
     if not target.private:
@@ -225,7 +226,7 @@ def private_mean(
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         number of records is public in both.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything
@@ -319,12 +320,12 @@ def _mean(
     first = split.multipliers.get("centre", split.multipliers["mean"])
     noise_ratio = first * math.sqrt(n_columns) / n_samples
     if noise_ratio > 1:
-        warnings.warn(
+        warn(
             f"the noise of the sum is {noise_ratio:.2g} times what {n_samples} rows of the largest"
-            " norm add up to: expect no more than the bound. More rows, fewer features or a"
-            " larger epsilon help.",
+            " norm add up to: expect a result that is mostly noise. More rows, fewer features or"
+            " a larger epsilon help.",
             PrivacyWarning,
-            stacklevel=3,
+            about=("sum", guarantee.epsilon),
         )
     options = {"neighboring_relation": target.neighboring_relation, "present": present}
     about_to_release(guarantee)
@@ -375,7 +376,7 @@ def private_covariance(
         Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
         "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record is a null record, or what it is. The
+        What the guarantee hides: whether a record was used, or what it says. The
         number of records is public in both.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything
@@ -462,12 +463,12 @@ def _covariance(
     _warn_of_counts(split, target, n_samples)
     noise_ratio = split.multipliers["moment"] * math.sqrt(2 * n_columns) / n_samples
     if noise_ratio > 1:
-        warnings.warn(
+        warn(
             f"the noise of the matrix is {noise_ratio:.2g} times as strong as {n_samples} rows in"
-            " one direction: expect nothing of it. More rows, fewer features or a larger"
-            " epsilon help.",
+            " one direction: expect a result that is mostly noise. More rows, fewer features or a"
+            " larger epsilon help.",
             PrivacyWarning,
-            stacklevel=3,
+            about=("matrix", guarantee.epsilon),
         )
     options = {"neighboring_relation": target.neighboring_relation, "present": present}
     about_to_release(guarantee)
@@ -580,12 +581,12 @@ def _warn_of_counts(split: Split, target: Target, n_samples: int) -> None:
     unit = math.sqrt(0.5) if target.neighboring_relation == "replace_one" else 1.0
     needed = 3 * count_above_noise(split.multipliers["norm"] * unit)
     if n_samples < needed:
-        warnings.warn(
+        warn(
             f"the noise of the counts that a bound on norms is read from hides {n_samples} rows:"
             f" about {needed:.0f} are needed. Give `data_norm` or `bounds` from public knowledge,"
-            " or expect nothing of the result.",
+            " or expect a result that is mostly noise.",
             PrivacyWarning,
-            stacklevel=4,
+            about=("norms", needed),
         )
 
 
@@ -607,5 +608,5 @@ def _guarantee(
         split.event, noise=noise, n_samples=n_samples, n_features=n_features, public=public
     )
     if target.private:
-        warn_about_delta(guarantee.delta, n_samples, stacklevel=4)
+        warn_about_delta(guarantee.delta, n_samples)
     return guarantee

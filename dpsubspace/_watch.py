@@ -46,6 +46,10 @@ class Watch:
             yield
         except BaseException as error:
             ledger = self._ledger
+            if self._released or (unseen and self._left):
+                error.add_note(
+                    "The ledger stays charged for what this fit may have released before it failed."
+                )
             if self._released:
                 ran = composed([*self._released, *(self._left if unseen else [])])
                 ledger._restate(self._entry, ran, released=True, force=True)

@@ -185,6 +185,8 @@ BAD_LABELS = {
     "two columns": (np.zeros((120, 2)), "1d array|multi"),
     "none": (None, "y"),
     "missing": (pd.array(["a", None, "b"] * 40, dtype="string"), "missing labels"),
+    "None among text": (np.array([SECRET, None] * 60, dtype=object), "missing labels"),
+    "None in a Series": (pd.Series([SECRET, None] * 60), "missing labels"),
     "mixed": (np.array([SECRET, 1] * 60, dtype=object), "types"),
 }
 

@@ -16,7 +16,7 @@ from helpers import CLASSIFIERS, blobs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
-from sklearn.compose import make_column_transformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -920,7 +920,7 @@ def test_failures_before_a_release_are_limited():
             book.fit(model, X, y)
         assert book.entries == () and book.failures == attempt + 1
         assert "was not charged" in error.value.__notes__[0]
-    assert "2 of 2 fits" in str(book)
+    assert "not charged: 2 of at most 2" in str(book)
     with pytest.raises(PrivacyError, match="max_failures"):
         book.run(private_mean, X)
     with pytest.raises(ValueError, match="classes"):
@@ -1070,3 +1070,43 @@ def test_a_closed_ledger_survives_a_file(tmp_path):
     change(tmp_path / "ledger", "plan", "epsilon", to=0.5)
     with pytest.raises(PrivacyError, match="sets apart"):
         PrivacyLedger.load(tmp_path / "ledger")
+
+
+def test_a_failure_that_may_have_released_something_says_that_it_stays_charged():
+    """Whether the parts of a ColumnTransformer ran cannot be seen."""
+    X, y = blobs(n=300)
+    X[0, 0] = np.nan
+    columns = ColumnTransformer([("scaler", BoundedScaler((-9, 9)), [0, 1])], sparse_threshold=0)
+    book = ledger(8.0)
+    with pytest.raises(ValueError, match="NaN") as error:
+        book.fit(make_pipeline(columns, DPSGDClassifier(epsilon=5.0)), X, y)
+    assert book.epsilon() == pytest.approx(5.0, rel=1e-3)
+    assert error.value.__notes__ == [
+        "The ledger stays charged for what this fit may have released before it failed."
+    ]
+
+
+def test_a_value_in_place_of_a_function_is_told_to_have_been_released():
+    released = private_mean(blobs()[0], data_norm=10.0, epsilon=0.5)
+    book = ledger(1.0)
+    with pytest.raises(PrivacyError, match=r"released already: record it with charge") as error:
+        book.run(released)
+    assert not hasattr(error.value, "__notes__") and book.failures == 0
+    book.charge(released)
+    assert book.epsilon() == pytest.approx(0.5, rel=1e-3)
+
+
+def test_only_a_charge_is_told_of_already_released():
+    book = ledger(0.5)
+    with pytest.raises(PrivacyBudgetError, match=r"already_released=True\.$"):
+        book.charge(gaussian(1.0), **ZERO_OUT)
+    with pytest.raises(PrivacyBudgetError, match=r"Nothing was recorded\.$"):
+        book.fit(DPSGDClassifier(epsilon=1.0), *blobs())
+
+
+def test_a_class_or_a_nested_pipeline_is_refused_with_the_way_out():
+    with pytest.raises(PrivacyError, match=r"is a class: pass an instance, DPSGDClassifier\(\)"):
+        ledger().fit(DPSGDClassifier, *blobs())
+    nested = make_pipeline(make_pipeline(Normalizer()), DPSGDClassifier())
+    with pytest.raises(PrivacyError, match="'pipeline' is a Pipeline inside of another step"):
+        ledger().fit(nested, *blobs())

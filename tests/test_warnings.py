@@ -11,6 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from dpsubspace import (
+    DPPCA,
     BoundedScaler,
     DPSGDClassifier,
     DPSGDFClassifier,
@@ -114,7 +115,7 @@ def test_columns_in_different_units_are_told_by_the_released_mean(kind):
     table, y = units()
     X = table.to_numpy() if kind == "numbers" else table
     (text,) = messages(DPSGDFClassifier(random_state=0), X, y)
-    assert ("column 1:" if kind == "numbers" else "column 'income':") in text
+    assert ("column 1 makes" if kind == "numbers" else "column 'income' makes") in text
     (text,) = messages(GEPClassifier(random_state=0), X, y, X_public=(X[:50],))
     assert "different units" in text
     scaled = make_pipeline(BoundedScaler(bounds=([18, 0, 0], [90, 2e5, 1])), DPSGDFClassifier())
@@ -127,7 +128,7 @@ def test_two_columns_of_many_may_hold_the_length():
     rest = np.random.default_rng(1).random((len(y), 8))
     X = np.column_stack([table["age"], table["age"] + 20 * rest[:, 0], table["share"], rest])
     (text,) = messages(DPSGDFClassifier(random_state=0), X, y)
-    assert "column 1 and 0:" in text
+    assert "columns 1 and 0 make up" in text
 
 
 def test_rows_in_one_unit_are_not_told_to_be_scaled():
@@ -178,6 +179,24 @@ def test_a_search_says_it_once(steps):
         for n in (40, 50):
             model.fit(X[:n], y[:n])
         assert len(caught) == 6  # outside of a search, Python's own rule
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        ([BoundedScaler(epsilon=0.1), DPSGDClassifier(epsilon=10.0)], "bounds are read from"),
+        ([DPPCA(1, data_norm=1.0, epsilon=0.05), DPSGDClassifier(epsilon=10.0)], "second moment"),
+        ([DPSGDClassifier(epsilon=10.0, delta=0.1)], "one whole record"),
+    ],
+    ids=["scaler", "components", "delta"],
+)
+def test_each_step_of_a_pipeline_says_it_once_in_a_search(steps, text):
+    X, y = blobs(n=61)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        cross_val_score(make_pipeline(*steps), X, y, cv=4)
+    assert [text in str(each.message) for each in caught] == [True]
+    assert caught[0].filename == __file__
 
 
 def test_filters_are_obeyed_within_a_search():
