@@ -19,12 +19,14 @@ from dpsubspace._privacy import (
     RELATION_IN_WORDS,
     PrivacyGuarantee,
     composed,
+    counted,
     describe,
     epsilon_of,
     gaussian_epsilon,
     is_free,
     non_private,
     rounded,
+    sq_mu_of,
     warn_about_delta,
 )
 from dpsubspace._private import Released, inside_ledger
@@ -37,6 +39,9 @@ __all__ = ["PrivacyLedger"]
 
 # Part of what is left of the slack that one charge takes.
 _SLACK_SHARE = 1 / 100
+
+# Rounding of squares of mu that are the same.
+_EQUAL = 1e-12
 
 
 class PrivacyLedger:
@@ -434,8 +439,9 @@ class PrivacyLedger:
                 unit = getattr(part, "privacy_unit", "row")
                 self._check_match(part.neighboring_relation, unit, secure=part.random_state is None)
         warn_about_delta(self.delta, n_samples, stacklevel=2)
-        watch = _Watch(self, label, [(name, plan) for name, _, plan in plans])
-        with watch.failures(unseen=fits_unseen(estimator)), inside_ledger(self.delta, watch.spend):
+        planned = [(name, plan) for name, _, plan in plans]
+        watch = _Watch(self, label, planned, unseen=fits_unseen(estimator))
+        with watch.failures(), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
         # A ColumnTransformer leaves a part unfitted that gets no column.
@@ -615,21 +621,21 @@ class PrivacyLedger:
                 " what they need before anything is released."
             )
 
-    def _restate(self, entry: Entry, event: DpEvent, *, force: bool = False) -> tuple[Entry, bool]:
-        """Charge `event` in place of an entry, or raise and change nothing if that is over.
+    def _restate(self, entry: Entry, event: DpEvent) -> Entry:
+        """Charge `event` in place of an entry of which nothing has been released.
 
-        Returns the new entry and whether it fits, like :meth:`_add`.
+        Returns the new entry, or raises and changes nothing if that is over.
         """
         with self._lock:
             if event == entry[1]:
-                return entry, True
-            place = next(i for i, kept in enumerate(self._entries) if kept is entry)
+                return entry
+            place = self._place(entry)
             old = self._plan
             del self._entries[place]
             self._reopen()
             spent = self._spent()
             plan, charge, fits = self._best(event, spent)
-            if not (fits or force):
+            if not fits:
                 error = self._over(entry[0], event, spent, ())
                 self._entries.insert(place, entry)
                 self._plan = old
@@ -640,7 +646,43 @@ class PrivacyLedger:
             new = (entry[0], _copied(event), charge)
             self._entries.insert(place, new)
             self._plan = plan
-            return new, fits
+            return new
+
+    def _settle(self, entry: Entry, event: DpEvent) -> Entry:
+        """Charge an entry for `event`, what ran of it, where that is less; return what it is then.
+
+        Notes
+        -----
+        Who may end a fit, or change what is left of it, after a look at a part of it has
+        made a choice: the plan stays, and so does the charge, which holds for all that was
+        planned. It is lowered where parts are charged one by one, by squares of mu that add up.
+        """
+        with self._lock:
+            old, new = (self._sq_mu(e) for e in (entry[1], event))
+            charge = entry[2]
+            if old is None or new is None or new > old * (1 + _EQUAL):
+                return entry
+            if charge.slack or charge.epsilon:
+                return entry
+            settled = (entry[0], _copied(event), Charge(sq_mu=min(new, charge.sq_mu)))
+            self._entries[self._place(entry)] = settled
+            return settled
+
+    def _place(self, entry: Entry) -> int:
+        return next(i for i, kept in enumerate(self._entries) if kept is entry)
+
+    def _sq_mu(self, event: DpEvent) -> float | None:
+        """Square of mu of full-batch Gaussian mechanisms; None for anything else."""
+        return sq_mu_of(counted(event), self.neighboring_relation)
+
+    def _covers(self, planned: DpEvent, event: DpEvent) -> bool:
+        """Whether `event` may run in place of `planned` at no cost, whatever was seen before.
+
+        Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
+        the one dominates the other.
+        """
+        most, cost = self._sq_mu(planned), self._sq_mu(event)
+        return most is not None and cost is not None and cost <= most * (1 + _EQUAL)
 
     def _drop(self, entry: Entry) -> None:
         """Give back an entry of which nothing was released."""
@@ -796,12 +838,24 @@ class PrivacyLedger:
 
 
 class _Watch:
-    """One fit inside a ledger: what was planned, and what it has released."""
+    """One fit inside a ledger: what was planned, and what it has released.
 
-    def __init__(self, ledger: PrivacyLedger, label: str, plans: list[tuple[str, DpEvent]]):
-        self._ledger = ledger
+    Notes
+    -----
+    Before its first release a fit may be charged anew, as any other. After it, whoever saw
+    that release may have had a hand in what follows, and what is charged together must have
+    been fixed together. So what was planned stays charged as a whole, and what runs beyond
+    it is an entry of its own: to release all that was planned, and then what was chosen,
+    would tell no less.
+    """
+
+    def __init__(
+        self, ledger: PrivacyLedger, label: str, plans: list[tuple[str, DpEvent]], *, unseen: bool
+    ):
+        self._ledger, self._label, self._unseen = ledger, label, unseen
         self._left = [plan for _, plan in plans if not is_free(plan)]
-        self._released: list[DpEvent] = []
+        self._released: list[DpEvent] = []  # all that was seen
+        self._ran: list[DpEvent] = []  # of what was planned, or in its place
         self._entry, _ = ledger._add(label, composed(self._left), plans)
 
     def spend(self, guarantee: PrivacyGuarantee) -> None:
@@ -811,32 +865,45 @@ class _Watch:
         if is_free(event):
             return
         ledger._check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
-        left = list(self._left)
-        if left:  # another event than was planned takes the place of the next one
-            left.pop(left.index(event) if event in left else 0)
-        whole = composed([*self._released, event, *left])
-        self._entry, _ = ledger._restate(self._entry, whole)
+        if not (self._released or self._unseen) and event not in self._left:
+            # Nothing is out: it takes the place of what was planned next.
+            left = self._left[1:]
+            self._entry = ledger._restate(self._entry, composed([event, *left]))
+            self._left = [event, *left]
+        self._count(event)
         self._released.append(_copied(event))
-        self._left = left
+
+    def _count(self, event: DpEvent, *, force: bool = False) -> bool:
+        """Count `event` as planned, or charge it beside that; with `force` in any case.
+
+        Returns whether it fits.
+        """
+        ledger = self._ledger
+        fitting = [plan for plan in self._left if plan == event]
+        fitting += [plan for plan in self._left if ledger._covers(plan, event)]
+        if not fitting:
+            return ledger._add(self._label, event, force=force)[1]
+        self._left.remove(fitting[0])
+        self._ran.append(_copied(event))
+        return True
 
     @contextmanager
-    def failures(self, *, unseen: bool):
+    def failures(self):
         """Charge a fit that fails for what it has released, and for all where that is unseen."""
         try:
             yield
         except BaseException as error:
             ledger = self._ledger
             if self._released:
-                left = self._left if unseen else []
-                ledger._restate(self._entry, composed([*self._released, *left]), force=True)
-            elif not unseen and ledger._given_back(error):
+                left = self._left if self._unseen else []
+                ledger._settle(self._entry, composed([*self._ran, *left]))
+            elif not self._unseen and ledger._given_back(error):
                 ledger._drop(self._entry)
             raise
 
     def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
         """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
-        ledger, problem = self._ledger, None
-        unseen = []
+        ledger, problem, fits = self._ledger, None, True
         known = list(self._released)
         for guarantee in guarantees:
             event = guarantee.event
@@ -845,20 +912,19 @@ class _Watch:
             if event in known:
                 known.remove(event)
                 continue
-            unseen.append(_copied(event))
             try:
                 ledger._check_match(
                     guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
                 )
             except PrivacyError as error:
-                unseen[-1], problem = non_private(), error
-        ran = composed([*self._released, *unseen])
-        self._entry, fits = ledger._restate(self._entry, ran, force=True)
+                event, problem = non_private(), error
+            fits = self._count(event, force=True) and fits
+        self._entry = ledger._settle(self._entry, composed(self._ran))
         if problem is not None:
             raise problem
         if not fits:
             raise PrivacyBudgetError(
-                f"{self._entry[0]} cost more than planned, and more than the budget:"
+                f"{self._label} cost more than planned, and more than the budget:"
                 f" epsilon={ledger.epsilon():.4g} of {ledger.budget:.4g} is spent and recorded."
             )
 
