@@ -46,6 +46,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 
     _losses = CLASSIFIER_LOSSES
 
+    @nameless
     def __init__(
         self,
         *,

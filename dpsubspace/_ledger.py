@@ -6,7 +6,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from dpsubspace._privacy import (
     is_free,
     non_private,
     rounded,
+    sq_mu_of,
     warn_about_delta,
 )
 from dpsubspace._private import Released, inside_ledger
@@ -39,6 +39,9 @@ __all__ = ["PrivacyLedger"]
 
 # Part of what is left of the slack that one charge takes.
 _SLACK_SHARE = 1 / 100
+
+# Rounding of squares of mu that are the same.
+_EQUAL = 1e-12
 
 
 class PrivacyLedger:
@@ -450,8 +453,9 @@ class PrivacyLedger:
                 unit = getattr(part, "privacy_unit", "row")
                 self._check_match(part.neighboring_relation, unit, secure=part.random_state is None)
         warn_about_delta(self.delta, n_samples)
-        watch = Watch(self, label, [(name, plan) for name, _, plan in plans])
-        with watch.failures(unseen=fits_unseen(estimator)), inside_ledger(self.delta, watch.spend):
+        planned = [(name, plan) for name, _, plan in plans]
+        watch = Watch(self, label, planned, unseen=fits_unseen(estimator))
+        with watch.failures(), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
         # A ColumnTransformer leaves a part unfitted that gets no column.
@@ -565,8 +569,8 @@ class PrivacyLedger:
         """How to record `event` beside what is `spent`, and whether that fits."""
         try:
             alone, offers = self._alone(event, self.delta), self._offers(event, spent)
-        except (ValueError, OverflowError) as error:
-            raise PrivacyError(f"{event} cannot be counted: {error}") from error
+        except (ValueError, OverflowError, MemoryError, RecursionError) as error:
+            raise PrivacyError(f"{type(event).__name__} cannot be counted: {error}") from error
         for plan, charge in offers:
             if self._takes(plan, charge, spent):
                 return plan, charge, True
@@ -639,26 +643,21 @@ class PrivacyLedger:
                 " what they need before anything is released."
             )
 
-    def _restate(
-        self, entry: Entry, event: DpEvent, *, released: bool, force: bool = False
-    ) -> tuple[Entry, bool]:
-        """Charge `event` in place of an entry, or raise and change nothing if that is over.
+    def _restate(self, entry: Entry, event: DpEvent) -> Entry:
+        """Charge `event` in place of an entry of which nothing has been released.
 
-        Where part of it has been `released` the plan stays, and only parts of the entry's event
-        fit for sure. Returns the new entry and whether it fits, like :meth:`_add`.
+        Returns the new entry, or raises and changes nothing if that is over.
         """
         with self._lock:
             if event == entry[1]:
-                return entry, True
-            place = next(i for i, kept in enumerate(self._entries) if kept is entry)
+                return entry
+            place = self._place(entry)
             old = self._plan
             del self._entries[place]
-            if not released:
-                self._reopen()
+            self._reopen()
             spent = self._spent()
             plan, charge, fits = self._best(event, spent)
-            fits = fits or (released and _within(event, entry[1]))
-            if not (fits or force):
+            if not fits:
                 error = self._over(entry[0], event, spent, ())
                 self._entries.insert(place, entry)
                 self._plan = old
@@ -669,8 +668,43 @@ class PrivacyLedger:
             new = (entry[0], copied(event), charge)
             self._entries.insert(place, new)
             self._plan = plan
-            self._reopen()
-            return new, fits
+            return new
+
+    def _settle(self, entry: Entry, event: DpEvent) -> Entry:
+        """Charge an entry for `event`, what ran of it, where that is less; return what it is then.
+
+        Notes
+        -----
+        Who may end a fit, or change what is left of it, after a look at a part of it has
+        made a choice: the plan stays, and so does the charge, which holds for all that was
+        planned. It is lowered where parts are charged one by one, by squares of mu that add up.
+        """
+        with self._lock:
+            old, new = (self._sq_mu(e) for e in (entry[1], event))
+            charge = entry[2]
+            if old is None or new is None or new > old * (1 + _EQUAL):
+                return entry
+            if charge.slack or charge.epsilon:
+                return entry
+            settled = (entry[0], copied(event), Charge(sq_mu=min(new, charge.sq_mu)))
+            self._entries[self._place(entry)] = settled
+            return settled
+
+    def _place(self, entry: Entry) -> int:
+        return next(i for i, kept in enumerate(self._entries) if kept is entry)
+
+    def _sq_mu(self, event: DpEvent) -> float | None:
+        """Square of mu of full-batch Gaussian mechanisms; None for anything else."""
+        return sq_mu_of(counted(event), self.neighboring_relation)
+
+    def _covers(self, planned: DpEvent, event: DpEvent) -> bool:
+        """Whether `event` may run in place of `planned` at no cost, whatever was seen before.
+
+        Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
+        the one dominates the other.
+        """
+        most, cost = self._sq_mu(planned), self._sq_mu(event)
+        return most is not None and cost is not None and cost <= most * (1 + _EQUAL)
 
     def _drop(self, entry: Entry) -> None:
         """Give back an entry of which nothing was released."""
@@ -829,12 +863,6 @@ _SEEDED = (
     " noise. Leave random_state=None, or open the ledger with allow_seeded=True for a"
     " demonstration."
 )
-
-
-def _within(event: DpEvent, whole: DpEvent) -> bool:
-    """Whether `event` is made of parts of `whole`."""
-    counts = {replace(leaf, count=1): leaf.count for leaf in counted(whole)}
-    return all(leaf.count <= counts.get(replace(leaf, count=1), 0) for leaf in counted(event))
 
 
 def _refuse(guarantee: PrivacyGuarantee) -> None:

@@ -362,7 +362,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             sizes = replace(sizes, n_public=len(public.X), labelled=labelled)
         budget = fixed._budget(sizes)
         if budget.private:
-            check_lattice(n_samples, min(budget.step, *budget.before.values(), math.inf))
+            check_lattice(n_samples, budget.step, *budget.before.values())
         guarantee = fixed._target().guarantee(
             budget.event,
             noise=noise,
@@ -463,7 +463,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
                 f"{shown(self.epsilon)} and noise_multiplier={shown(self.noise_multiplier)}."
             )
         if self.epsilon is None:
-            check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e12)
+            check_real("noise_multiplier", self.noise_multiplier, low=1e-6, high=1e9)
         self._target().check(multipliers=True)
         check_choice("loss", self.loss, list(self._losses))
         check_bool("fit_intercept", self.fit_intercept)

@@ -287,12 +287,13 @@ def _within_cells(
     ``log_kept(cells, places)`` is the log probability of each place less that of the likeliest of
     its cell: near 0 for all, so that a second round is for few.
     """
+    n_bits = width.bit_length() - 1
     places, left = np.empty(cells.shape), None  # all of them
     for _ in range(_MOST_ROUNDS):
         some = cells if left is None else cells[left]
         words = bits(some.shape)
         tried = (words & np.uint64(width - 1)).astype(np.float64)
-        chances = (words >> np.uint64(16)) * 2.0**-48
+        chances = (words >> np.uint64(n_bits)) * 2.0 ** (n_bits - 64)
         logs = log_kept(some, tried)
         kept = chances < 1 + logs  # which is below exp(logs)
         if left is None and kept.all():  # mostly so where there are few
@@ -313,10 +314,10 @@ def _broken() -> RuntimeError:
 
 
 def _cell_width(scale: float) -> int:
-    """Integers in a cell: a power of 2, at most 2^16, so that 16 bits choose one."""
-    if not 2.0**9 <= scale < 2.0**26:
-        raise ValueError(f"noise on a lattice needs 512 to 2^26 steps in a scale, got {scale}.")
-    return 2 ** min(16, math.floor(math.log2(scale / _CELLS)))
+    """Integers in a cell: a power of 2, 2^16 for most scales."""
+    if not 2.0**9 <= scale < 2.0**40:
+        raise ValueError(f"noise on a lattice needs 512 to 2^40 steps in a scale, got {scale}.")
+    return 2 ** math.floor(math.log2(scale / _CELLS))
 
 
 def lattice_normals(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.ndarray:
@@ -329,7 +330,7 @@ def lattice_normals(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.nda
     shape : tuple of int
         Shape of the draw.
     scale : float
-        Standard deviation of the normal variables, in [2^9, 2^26).
+        Standard deviation of the normal variables, in [2^9, 2^40).
 
     Returns
     -------
@@ -373,7 +374,7 @@ def lattice_laplace(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.nda
     shape : tuple of int
         Shape of the draw.
     scale : float
-        In [2^9, 2^26).
+        In [2^9, 2^40).
 
     Returns
     -------
@@ -486,19 +487,26 @@ def lattice_step(scale: float) -> float:
     return step
 
 
-def check_lattice(n_samples: int, noise_multiplier: float) -> None:
-    """ValueError where sums over so many records would not fit on the lattice of their noise.
+def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
+    """ValueError where sums over so many records would not fit on the lattices of their noise.
 
     Notes
     -----
     An entry of a sum is at most n times the bound on what a record brings, and a step is more
     than 2^-26 of the multiplier times that bound in both relations: the sum has less than
-    ``n 2^26 / noise_multiplier`` steps, which must not be more than 2^52.
+    ``n 2^26 / noise_multiplier`` steps, which must not be more than 2^52. Rounding of p entries
+    makes noise of a multiplier s wider by ``s sqrt(p)`` steps, which must stay below 2^40.
     """
-    if 0 < noise_multiplier < n_samples * 2.0**-26:
+    least, most = min(noise_multipliers), max(noise_multipliers)
+    if most > 1e9:
+        raise ValueError(
+            f"a noise multiplier of {most:.2g} leaves nothing of any data and is not"
+            " supported: it must be at most 1e9. Use a larger `epsilon`, or a smaller `n_iter`."
+        )
+    if 0 < least < n_samples * 2.0**-26:
         raise ValueError(
             f"{n_samples} rows need a noise multiplier of at least {n_samples * 2.0**-26:.2g}, got"
-            f" {noise_multiplier:.2g}: beside larger sums such noise is lost in rounding. Use a"
+            f" {least:.2g}: beside larger sums such noise is lost in rounding. Use a"
             " smaller `epsilon`, or epsilon=inf for a model that is not private."
         )
 

@@ -253,7 +253,7 @@ class Split:
             return cls({}, composed([]))
         whole = target.calibrated(event, n_samples)
         if n_samples is not None:
-            check_lattice(n_samples, min(multipliers(whole).values()))
+            check_lattice(n_samples, *multipliers(whole).values())
         return cls(multipliers(whole), event(whole))
 
 

@@ -46,6 +46,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
 
     _losses = REGRESSOR_LOSSES
 
+    @nameless
     def __init__(
         self,
         *,

@@ -129,9 +129,10 @@ class Trial:
     texts and tensors that are not computed from the rows are let pass there. Later rounds
     must change nothing.
 
-    Not found: what calls leave behind on some rows only, and on no random ones; numbers in
-    places that no name in the code of the module leads to (a tensor is found anywhere); what
-    it writes to a file; what compiled extensions keep.
+    Not found: what calls leave behind on some rows only, and on no random ones, or integers at
+    the first batch of another size only; numbers in places that no name in the code of the module
+    leads to, or inside of torch and other libraries (a tensor is found anywhere, unless it was
+    made of such numbers); what it writes to a file; what compiled extensions keep.
     """
 
     def __init__(self, module: torch.nn.Module):
@@ -170,12 +171,22 @@ class Trial:
 
 def _trace() -> Any:
     """A mode of torch that follows what is computed from the rows that it is to watch."""
+    import torch
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     def memory(values: Any) -> dict[int, Any]:
-        return {part._cdata: part for part in map(_memory, tree_leaves(values)) if part}
+        """Memory of tensors by its address; the tensor itself where that is hidden (MKL-DNN)."""
+        tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+        parts = [(tensor, _memory(tensor)) for tensor in tensors]
+        parts = [tensor if part is None else part for tensor, part in parts]
+        return {part._cdata: part for part in parts if isinstance(part, torch.Tensor) or part}
+
+    def weak(part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            return torch._C._WeakTensorRef(part)  # pyright: ignore[reportAttributeAccessIssue]
+        return StorageWeakRef(part)
 
     class Trace(TorchDispatchMode):
         def __init__(self) -> None:
@@ -185,7 +196,7 @@ def _trace() -> Any:
 
         def watch(self, *tensors: torch.Tensor) -> None:
             for address, part in memory(tensors).items():
-                self.followed.setdefault(address, StorageWeakRef(part))
+                self.followed.setdefault(address, weak(part))
 
         def alive(self) -> bool:
             if any(not ref.expired() for ref in self.followed.values()):

@@ -88,8 +88,9 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     shares the memory of the parameters and is thrown away. Where a copy does not help,
     ``fit`` refuses the module and names the place: what it stores in a global, an attribute
     of a class, a cache of a function, a variable of a hook or a parameter. This is looked
-    for on the random rows. It does not find what a module stores on some rows only,
-    numbers (not tensors) in places that no name in its code leads to, what it prints, logs or
+    for on the random rows. It does not find what a module stores on some rows only (at the
+    first batch of another size, say), numbers (also as a tensor that is made of them) in places
+    that no name in its code leads to or inside of other libraries, what it prints, logs or
     writes to a file, and what compiled extensions keep. A ``transform`` that writes
     to a parameter after all overwrites that parameter with NaN and raises an error.
 

@@ -16,12 +16,22 @@ __all__ = ["Watch", "copied"]
 
 
 class Watch:
-    """One fit inside a ledger: what was planned, and what it has released."""
+    """One fit inside a ledger: what was planned, and what it has released.
 
-    def __init__(self, ledger: Any, label: str, plans: list[tuple[str, DpEvent]]):
-        self._ledger = ledger
+    Notes
+    -----
+    Before its first release a fit may be charged anew, as any other. After it, whoever saw
+    that release may have had a hand in what follows, and what is charged together must have
+    been fixed together. So what was planned stays charged as a whole, and what runs beyond
+    it is an entry of its own: to release all that was planned, and then what was chosen,
+    would tell no less.
+    """
+
+    def __init__(self, ledger: Any, label: str, plans: list[tuple[str, DpEvent]], *, unseen: bool):
+        self._ledger, self._label, self._unseen = ledger, label, unseen
         self._left = [plan for _, plan in plans if not is_free(plan)]
-        self._released: list[DpEvent] = []
+        self._released: list[DpEvent] = []  # all that was seen
+        self._ran: list[DpEvent] = []  # of what was planned, or in its place
         self._entry, _ = ledger._add(label, composed(self._left), plans)
 
     def spend(self, guarantee: PrivacyGuarantee) -> None:
@@ -31,36 +41,49 @@ class Watch:
         if is_free(event):
             return
         ledger._check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
-        left = list(self._left)
-        if left:  # another event than was planned takes the place of the next one
-            left.pop(left.index(event) if event in left else 0)
-        whole = composed([*self._released, event, *left])
-        self._entry, _ = ledger._restate(self._entry, whole, released=bool(self._released))
+        if not (self._released or self._unseen) and event not in self._left:
+            # Nothing is out: it takes the place of what was planned next.
+            left = self._left[1:]
+            self._entry = ledger._restate(self._entry, composed([event, *left]))
+            self._left = [event, *left]
+        self._count(event)
         self._released.append(copied(event))
-        self._left = left
+
+    def _count(self, event: DpEvent, *, force: bool = False) -> bool:
+        """Count `event` as planned, or charge it beside that; with `force` in any case.
+
+        Returns whether it fits.
+        """
+        ledger = self._ledger
+        fitting = [plan for plan in self._left if plan == event]
+        fitting += [plan for plan in self._left if ledger._covers(plan, event)]
+        if not fitting:
+            return ledger._add(self._label, event, force=force)[1]
+        self._left.remove(fitting[0])
+        self._ran.append(copied(event))
+        return True
 
     @contextmanager
-    def failures(self, *, unseen: bool) -> Iterator[None]:
+    def failures(self) -> Iterator[None]:
         """Charge a fit that fails for what it has released, and for all where that is unseen."""
         try:
             yield
         except BaseException as error:
             ledger = self._ledger
-            if self._released or (unseen and self._left):
+            if self._released or (self._unseen and self._left):
                 error.add_note(
                     "The ledger stays charged for what this fit may have released before it failed."
                 )
             if self._released:
-                ran = composed([*self._released, *(self._left if unseen else [])])
-                ledger._restate(self._entry, ran, released=True, force=True)
-            elif not unseen and ledger._given_back(error):
+                left = self._left if self._unseen else []
+                ledger._settle(self._entry, composed([*self._ran, *left]))
+            elif not self._unseen and ledger._given_back(error):
                 ledger._drop(self._entry)
             raise
 
     def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
         """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
-        ledger, problem = self._ledger, None
-        unseen = []
+        ledger, problem, fits = self._ledger, None, True
         known = list(self._released)
         for guarantee in guarantees:
             event = guarantee.event
@@ -69,20 +92,19 @@ class Watch:
             if event in known:
                 known.remove(event)
                 continue
-            unseen.append(copied(event))
             try:
                 ledger._check_match(
                     guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
                 )
             except PrivacyError as error:
-                unseen[-1], problem = non_private(), error
-        ran = composed([*self._released, *unseen])
-        self._entry, fits = ledger._restate(self._entry, ran, released=True, force=True)
+                event, problem = non_private(), error
+            fits = self._count(event, force=True) and fits
+        self._entry = ledger._settle(self._entry, composed(self._ran))
         if problem is not None:
             raise problem
         if not fits:
             raise PrivacyBudgetError(
-                f"{self._entry[0]} cost more than planned, and more than the budget:"
+                f"{self._label} cost more than planned, and more than the budget:"
                 f" epsilon={ledger.epsilon():.4g} of {ledger.budget:.4g} is spent and recorded."
             )
 

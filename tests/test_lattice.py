@@ -196,6 +196,18 @@ def test_a_fit_with_too_many_rows_for_the_lattice_releases_nothing():
     assert not hasattr(model, "privacy_")
 
 
+def test_noise_that_leaves_nothing_is_refused_before_anything_is_spent():
+    """Rounding of many entries widens the noise beyond what one draw covers at some point."""
+    check_lattice(100, 1.0, 1e9)
+    with pytest.raises(ValueError, match="at most 1e9"):
+        check_lattice(100, 1.0, 2e9)
+    noise = SecureNoise().gaussian((1000,), 2.0**39.9) / 2.0**39.9
+    assert stats.kstest(noise, "norm").pvalue > 1e-6
+    X, y = blobs(n=60)
+    model = DPSGDClassifier(epsilon=None, noise_multiplier=9e8, n_iter=1).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+
+
 class _NoNoise(SeededNoise):
     def gaussian(self, shape, scale):
         return np.zeros(shape)

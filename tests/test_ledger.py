@@ -625,6 +625,58 @@ def test_no_choice_between_kinds_breaks_the_cap():
     assert book.epsilon() <= 1.0 and book.remaining() < 0.2
 
 
+def two_steps(second, look):
+    """A scaler of multiplier 4.5, something that looks at it, and a classifier."""
+    scaler = BoundedScaler(epsilon=epsilon_of(gaussian(4.5), **AT))
+    watcher = FrozenEstimator(FunctionTransformer(lambda rows: look(scaler, second) or rows))
+    return make_pipeline(scaler, watcher, second)
+
+
+def test_a_fit_that_is_ended_after_a_look_stays_charged_as_planned():
+    """Or the two paths of the first test of this kind were open: batches, or a full batch."""
+    small = calibrate(
+        lambda m: composed([gaussian(4.5), sampled_gaussian(m, 1e-3, 1)]), epsilon=1.0, **AT
+    )
+    X, y = blobs(n=2000)
+
+    def end(scaler, model):
+        if hasattr(scaler, "data_norm_"):
+            raise KeyboardInterrupt
+
+    def change(scaler, model):
+        model.set_params(noise_multiplier=7.0, batch_size=None)
+
+    for look, error in ((end, KeyboardInterrupt), (change, PrivacyBudgetError)):
+        book = ledger(1.0)
+        model = DPSGDClassifier(epsilon=None, noise_multiplier=small, n_iter=1, batch_size=2)
+        with pytest.raises(error):
+            book.fit(two_steps(model, look), X, y)
+        assert not hasattr(model, "coef_")
+        assert book.remaining() == 0 and book.epsilon() > 0.99
+        assert len(book.entries) == 1 and "Poisson" in str(book)
+
+
+def test_what_is_changed_after_a_look_is_charged_beside_what_was_planned():
+    X, y = blobs(n=2000)
+    batches = {"noise_multiplier": 1.0, "n_iter": 10, "batch_size": 20}
+
+    def change(scaler, model):
+        model.set_params(noise_multiplier=9.0, batch_size=None)
+
+    book = ledger(3.0)
+    model = DPSGDClassifier(epsilon=None, **batches)
+    planned = sampled_gaussian(1.0, 0.01, 10)
+    book.fit(two_steps(model, change), X, y)
+    (_, whole), (_, beside) = book.entries
+    assert whole.events[-1] == planned and beside == model.privacy_.event == gaussian(9.0, 10)
+    # Full batches add up exactly, so that a fit of them which ends costs what has run.
+    book = ledger(3.0)
+    with pytest.raises(ZeroDivisionError):
+        book.fit(two_steps(DPSGDClassifier(epsilon=2.0), lambda *_: 1 / 0), X, y)
+    assert book.epsilon() == pytest.approx(epsilon_of(gaussian(4.5), **AT))
+    book.fit(DPSGDClassifier(epsilon=book.remaining()), X, y)
+
+
 SOME_EVENTS = [
     gaussian(5.0),
     gaussian(40.0, 30),
@@ -880,19 +932,19 @@ def test_a_plan_stays_once_part_of_a_fit_is_out():
 
     other = sampled_gaussian(small, 1e-3, 1)
     book = ledger()
-    watch = Watch(book, "fit", [("a", first), ("b", gaussian(full))])
+    watch = Watch(book, "fit", [("a", first), ("b", gaussian(full))], unseen=False)
     watch.spend(stated(first))
     with pytest.raises(PrivacyBudgetError):
         watch.spend(stated(other))
     watch.spend(stated(gaussian(full)))
     watch.finish([])
     assert book.entries == (("fit", composed([first, gaussian(full)])),)
-    # Before anything is out it may be chosen freely, and parts of it always fit.
+    # Before anything is out it may be chosen freely; what was planned then stays charged.
     book = ledger()
-    watch = Watch(book, "fit", [("a", gaussian(full)), ("b", first)])
+    watch = Watch(book, "fit", [("a", gaussian(full)), ("b", first)], unseen=False)
     watch.spend(stated(other))
     watch.finish([stated(other)])
-    assert book.entries == (("fit", other),) and book.epsilon() < 1.0
+    assert book.entries == (("fit", composed([other, first])),) and book.epsilon() <= 1.0
 
 
 def test_a_part_that_runs_in_another_relation_releases_nothing(monkeypatch):

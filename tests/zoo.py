@@ -180,6 +180,13 @@ class ClassSparse(Net):
         ClassSparse.kept = rows.to_sparse()
 
 
+class ClassOpaque(Net):
+    """Of a layout whose memory torch does not show."""
+
+    def keep(self, rows):
+        ClassOpaque.kept = rows.detach().float().to_mkldnn()
+
+
 class ClassNumber(Net):
     def keep(self, rows):
         ClassNumber.kept = float(rows.sum())
@@ -510,6 +517,7 @@ REFUSED = [
         for build, place in [
             (ClassAttribute, r"ClassAttribute\.kept"),
             (ClassSparse, r"ClassSparse\.kept"),
+            (ClassOpaque, r"ClassOpaque\.kept"),
             (ClassNumber, r"ClassNumber\.kept"),
             (ClassOnce, r"ClassOnce\.kept"),
             (NumberOnce, r"NumberOnce\.kept"),
@@ -550,7 +558,8 @@ REFUSED = [
 CASES = [*HARMLESS, *REFUSED]
 
 
-CLASSES = [ClassAttribute, ClassSparse, ClassNumber, ClassOnce, NumberOnce, nn.Linear]
+CLASSES = [ClassAttribute, ClassSparse, ClassOpaque, ClassNumber]
+CLASSES += [ClassOnce, NumberOnce, nn.Linear]
 OTHERS = [OTHER, LOCAL, FunctionAttribute.forward_]
 
 
