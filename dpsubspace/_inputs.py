@@ -357,7 +357,7 @@ def _without_values(X: Any, message: str) -> str:
         return (
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
             f"{', '.join(bad[:10])}. Drop them, or encode them with a transformer that was fitted"
-            " on public categories and frozen."
+            " on public categories and frozen: see the recipe for mixed columns in docs/privacy.md."
         )
     return message
 

@@ -304,9 +304,9 @@ class PrivacyLedger:
             )
         if neighboring_relation is None and not is_free(what):
             raise PrivacyError(
-                "an event does not say which neighbours it is for, and costs more for some than"
-                " for others: pass neighboring_relation='zero_out' (or 'replace_one'), as it was"
-                " set where the event comes from, or charge model.privacy_, which says it."
+                "an event does not say which neighbouring relation it is for, and its cost depends"
+                " on that. Pass neighboring_relation='zero_out' (or 'replace_one'), as it is set on"
+                " the estimator that the event comes from. Or charge model.privacy_, which says it."
             )
         relation, unit = neighboring_relation or self.neighboring_relation, unit or self.unit
         if already_released:
@@ -740,17 +740,20 @@ class PrivacyLedger:
     def _over(
         self, label: str, event: DpEvent, spent: Charge, parts: Iterable[tuple[str, DpEvent]]
     ) -> PrivacyBudgetError:
-        message = [f"{label or 'this'} does not fit.", self._sentence(event, self._plan, spent)]
+        message = [
+            f"{label or 'this'} does not fit into the budget.",
+            self._sentence(event, self._plan, spent),
+        ]
         parts = [(name, part) for name, part in parts if not is_free(part)]
         if len(parts) > 1:
             prices = [f"{name} {self._alone(e, self.delta):.4g}" for name, e in parts]
             message.append(f"By themselves its steps cost {', '.join(prices)}.")
         left = self.remaining()
         message.append(
-            f"What still fits is a full-batch fit of epsilon={rounded(left, math.floor)} at"
-            f" delta={self.delta:.3g}: see remaining()."
+            f"What is left is enough for a full-batch fit of epsilon={rounded(left, math.floor)}"
+            f" at delta={self.delta:.3g}: see remaining()."
             if left > 0
-            else "Nothing that needs a delta fits any more."
+            else "Nothing is left for what needs a delta."
         )
         message.append("Nothing was recorded.")
         return PrivacyBudgetError(" ".join(message))
@@ -787,8 +790,9 @@ class PrivacyLedger:
         ours, theirs = (self.neighboring_relation, self.unit), (relation, unit)
         if theirs != ours:
             raise PrivacyError(
-                f"the ledger counts {ours} and the fit is for {theirs}: they do not add up."
-                " Set `neighboring_relation`, or open a ledger for that relation and unit."
+                f"the ledger counts {' per '.join(ours)} and the fit is for"
+                f" {' per '.join(theirs)}: they do not add up. Set `neighboring_relation` to that"
+                " of the ledger, or open another ledger for that relation and unit."
             )
         if not secure and not self.allow_seeded:
             raise PrivacyError(_SEEDED)

@@ -506,7 +506,7 @@ def test_gaussians_that_share_a_batch_are_one_gaussian():
 def test_an_event_must_say_its_relation():
     """The same range cost 1.1 in a ledger of replacements, where it is 2.0."""
     book = ledger(3.0, neighboring_relation="replace_one")
-    with pytest.raises(PrivacyError, match="which neighbours"):
+    with pytest.raises(PrivacyError, match="which neighbouring relation"):
         book.charge(bounded_range(1.0))
     with pytest.raises(PrivacyError, match="do not add up"):
         book.charge(bounded_range(1.0), **ZERO_OUT)
