@@ -393,3 +393,12 @@ def test_nothing_of_the_guarantee_is_taken_for_html():
     model.privacy_ = replace(model.privacy_, public=("<script>alert(1)</script>",))
     below = model._repr_html_().partition("<table><caption>")[2]
     assert "<script>" not in below and "&lt;script&gt;" in below
+
+
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP])
+def test_errors_of_python_name_no_class_that_users_do_not_know(Estimator):
+    X, y = blobs(n=30)
+    for call in (lambda: Estimator(eps=1), lambda: Estimator().fit(X, y, groups=y)):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert "Linear" not in str(caught.value) and "Gradient" not in str(caught.value)
