@@ -11,7 +11,7 @@ classes), on six of 20 to 100 classes, and epsilon from 0.3 to 10;
   sigma the multiplier of all steps together, and the best such norm hardly depends on n or
   epsilon: it grows like the cube root of p. The optimum is flat, within a factor of 2.
 * With more than twenty classes that norm has to grow by the cube root of their number over
-  twenty besides. Pairs of digits with 10, 20, 50 and 100 labels made of the same rows asked for
+  twenty besides. Pairs of digits with 10, 20, 50 and 100 labels made of them asked for about
   0.9, 1, 1.4 and 1.6 times the length that weights alone ask for, images of 40 classes for 1.4
   (at 16 columns as at 196), text of 30 and 77 for 1.2 and 1.7. What the clip norm should be does
   not change. One table, which patient of 42 a voice is, asks for 4: its classes lie close and
