@@ -14,8 +14,8 @@ classes), on six of 20 to 100 classes, and epsilon from 0.3 to 10;
   twenty besides. Pairs of digits with 10, 20, 50 and 100 labels made of them asked for about
   0.9, 1, 1.4 and 1.6 times the length that weights alone ask for, images of 40 classes for 1.4
   (at 16 columns as at 196), text of 30 and 77 for 1.2 and 1.7. What the clip norm should be does
-  not change. One table, which patient of 42 a voice is, asks for 4: its classes lie close and
-  hardly overlap, which public numbers do not tell.
+  not change. One table, which patient of 42 a voice is, asks for 4, and no public
+  number was found that tells why.
 * Clipping keeps steps from diverging, so they may be far longer than without it, until
   gradients are no longer clipped: hence `largest`. More steps only where that binds.
 * A clip norm of half the bound on a row is better than the bound: less noise, for gradients

@@ -387,8 +387,8 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
             if isinstance(error, ValueError) and "label type: unknown" not in str(error):
                 raise
             raise ValueError(
-                "`y` has missing labels, or labels of types that cannot be ordered: drop those"
-                " rows, or give all of them a label of one type."
+                "Unknown label type: `y` has missing labels, or labels of types that cannot be"
+                " ordered. Drop those rows, or give all of them a label of one type."
             ) from None
         labels, codes = np.unique(y, return_inverse=True)
         if len(labels) < 2:
