@@ -71,11 +71,11 @@ def measured(run):
 
 def estimator(job, X, y):
     import dpsubspace
-    from dpsubspace import _linear_model
+    from dpsubspace._accounting import budget
 
     warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
     if not job["accounting"]:  # what a fit costs is counted by no peer while it trains
-        _linear_model.epsilon_of = lambda *args, **kwargs: 1.0
+        budget.epsilon_of = lambda *args, **kwargs: 1.0
     model = getattr(dpsubspace, job["method"])(
         epsilon=None,
         **{name: job[name] for name in ("noise_multiplier", "n_iter", "clip_norm", "batch_size")},

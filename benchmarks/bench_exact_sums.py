@@ -58,11 +58,12 @@ from bench_linear import seconds
 from threadpoolctl import threadpool_limits
 
 from dpsubspace._array import EPS, by_columns, slices
-from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource, clipped_sum
-from dpsubspace._losses import LogLoss
-from dpsubspace._noise import DisjointTotal
-from dpsubspace._scaling import RowMap
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._release.mechanisms import DisjointTotal
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap
 
 CLIP, BIAS, LOSS = 0.5, 0.5, LogLoss()
 MULTIPLIER = 37.306  # of each of 100 steps at epsilon 1 and delta 1e-5

@@ -53,14 +53,15 @@ from _report import printed, save
 from bench_linear import one_fit, seconds
 from threadpoolctl import threadpool_limits
 
-from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource, OuterGradients
-from dpsubspace._losses import LogLoss
-from dpsubspace._noise import SecureNoise
-from dpsubspace._scaling import RowMap
-from dpsubspace._steps import FlatStep, GEPStep
-from dpsubspace._subspace import AnchorSubspace, FeatureSubspace, _Part, anchor_subspace
-from dpsubspace._training import TrainingPlan, train
+from dpsubspace._gradients.linear import LinearSource, OuterGradients
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._public.anchors import AnchorSubspace, _Part, anchor_subspace
+from dpsubspace._public.subspace import FeatureSubspace
+from dpsubspace._release.noise import SecureNoise
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap
+from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.steps import FlatStep, GEPStep
 
 CLIP, RESIDUAL_CLIP, MULTIPLIER = 0.3, 0.2, 5.0
 DECAYS = (0.25, 0.5)  # of the standard deviations of features

@@ -20,9 +20,11 @@ from bench_linear import STEPS_AT_ONCE, private_step, random_rows, seconds
 from scipy.special import ndtri
 from threadpoolctl import threadpool_limits
 
-from dpsubspace import _statistics, _training
-from dpsubspace._noise import _system_bits, release
-from dpsubspace._private import Target
+from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators import functions
+from dpsubspace._release.mechanisms import release
+from dpsubspace._release.noise import _system_bits
+from dpsubspace._solvers import descent
 from dpsubspace.exceptions import PrivacyWarning
 
 STEPS = {
@@ -61,7 +63,7 @@ def step_rows(args):
         step = private_step(rng, X, y, outputs, False, batch)
         times = []
         for _ in range(args.repeats + 1):
-            with releasing(_training, plain_release):
+            with releasing(descent, plain_release):
                 plain = seconds(step)
             times.append((plain, seconds(step)))
         times = np.array(times[1:])
@@ -83,10 +85,10 @@ def attack_rows(args):
     for name, function in (("plain", plain_release), ("lattice", release)):
         for carrier in ("present", "absent"):
             hits, present = 0, np.arange(1024) >= (carrier == "absent")
-            with releasing(_statistics, function), warnings.catch_warnings():
+            with releasing(functions, function), warnings.catch_warnings():
                 warnings.simplefilter("ignore", PrivacyWarning)
                 for _ in range(args.runs):
-                    mean = _statistics._mean(X, Target(1.0, 1e-5), None, present=present, **options)
+                    mean = functions._mean(X, Target(1.0, 1e-5), None, present=present, **options)
                     total = float(mean.value[0]) * 1024
                     # 1 plus noise that brings it near 0 is a multiple of 2^-53.
                     hits += abs(total) < 0.5 and total * 2.0**53 != np.rint(total * 2.0**53)

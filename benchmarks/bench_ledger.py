@@ -25,18 +25,10 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr
 
 from dpsubspace import PrivacyLedger
-from dpsubspace._curves import price_of
-from dpsubspace._privacy import (
-    bounded_range,
-    calibrate,
-    counted,
-    epsilon_of,
-    gaussian_epsilon,
-    gaussian_sq_mu,
-    laplace,
-    rounding_error,
-    sampled_gaussian,
-)
+from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu, rounding_error
+from dpsubspace._accounting.curves import price_of
+from dpsubspace._accounting.events import bounded_range, counted, laplace, sampled_gaussian
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 DELTA = 1e-5

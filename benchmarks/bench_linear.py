@@ -35,14 +35,15 @@ from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource
-from dpsubspace._losses import LogLoss
-from dpsubspace._noise import SecureNoise
-from dpsubspace._privacy import calibrate, sampled_gaussian
-from dpsubspace._scaling import RowMap, Shift
-from dpsubspace._steps import FlatStep
-from dpsubspace._training import TrainingPlan, train
+from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.events import sampled_gaussian
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._release.noise import SecureNoise
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.steps import FlatStep
 
 # One step -------------------------------------------------------------------------------------
 

@@ -56,10 +56,13 @@ from scipy import sparse, stats
 from threadpoolctl import threadpool_limits
 
 import dpsubspace as ours
-from dpsubspace import _gradients, _linear_model, _noise, _privacy, _statistics
+from dpsubspace._accounting import budget, cost, events
+from dpsubspace._accounting.budget import Target
+from dpsubspace._accounting.leaves import leaves as leaves_of
 from dpsubspace._array import as_like, to_numpy
-from dpsubspace._privacy import _leaves
-from dpsubspace._private import Target
+from dpsubspace._estimators import functions, linear_model
+from dpsubspace._gradients import clipping
+from dpsubspace._release import mechanisms, noise
 
 # The three functions that release, as their auditor wants to see them ---------------------------
 
@@ -153,7 +156,7 @@ def hooks():
     """Every name that the three functions are imported by, replaced while this lasts."""
     seen, undo = [], []
     for primitive in PRIMITIVES:
-        real = getattr(_noise, primitive.name)
+        real = getattr(mechanisms, primitive.name)
         for name, module in [*sys.modules.items()]:
             if name.startswith("dpsubspace.") and getattr(module, primitive.name, None) is real:
                 undo.append((module, primitive.name, real))
@@ -394,7 +397,7 @@ def function(name, column=False, epsilon=1.0, delta="auto", **options):
             how = {"epsilon": epsilon, "delta": delta, "neighboring_relation": relation}
             return of_all(X, random_state=seed, **how, **options)
         target = Target(epsilon, delta, relation)
-        return getattr(_statistics, f"_{name}")(X, target, seed, present=present, **options)
+        return getattr(functions, f"_{name}")(X, target, seed, present=present, **options)
 
     return run
 
@@ -521,7 +524,7 @@ def charged(result):
 
 
 def leaves(event):
-    return [(leaf, count) for leaf, count in _leaves(event)]
+    return [(leaf, count) for leaf, count in leaves_of(event)]
 
 
 def squared_mu(seen, event):
@@ -632,7 +635,7 @@ def audit_rows(args):
         places = [("usual", form) for form in forms] + [("700 rows", "float32")]
         places += [(where, "float64") for where in ("zeros", "all rows equal", "far apart")]
         for where, form in places:
-            for relation in _noise.NEIGHBORING_RELATIONS:
+            for relation in events.NEIGHBORING_RELATIONS:
                 yield audit(name, run, relation, form, where)
 
 
@@ -657,7 +660,7 @@ def unclipped(norms, clip_norm):
 
 
 def half_bound(value, norm_bound, slack):
-    return _noise.vector_sum(value, norm_bound / 2, slack)
+    return mechanisms.vector_sum(value, norm_bound / 2, slack)
 
 
 def half_noise(self, shape, scale, *rest):
@@ -680,15 +683,15 @@ def undercharged(step, before, n_iter, rate):
     return replace(budget, event=budget_of(2 * step, before, n_iter, rate).event)
 
 
-train_model, train_loop = _linear_model.LinearModel._train, _linear_model.train
-budget_of, gaussian = _linear_model.Budget.of, _noise.SeededNoise.gaussian
+train_model, train_loop = linear_model.LinearModel._train, linear_model.train
+budget_of, gaussian = budget.Budget.of, noise.SeededNoise.gaussian
 PLANTED = {
-    "gradients are not clipped": (_gradients, "shrink_factors", unclipped),
-    "a bound is half of what it should be": (_gradients, "vector_sum", half_bound),
-    "noise is half of what it should be": (_noise.SeededNoise, "gaussian", half_noise),
-    "a fit remembers the largest entry": (_linear_model.LinearModel, "_train", remembered),
-    "labels decide when a fit ends": (_linear_model, "train", stopped),
-    "half of the noise is charged": (_linear_model.Budget, "of", undercharged),
+    "gradients are not clipped": (clipping, "shrink_factors", unclipped),
+    "a bound is half of what it should be": (clipping, "vector_sum", half_bound),
+    "noise is half of what it should be": (noise.SeededNoise, "gaussian", half_noise),
+    "a fit remembers the largest entry": (linear_model.LinearModel, "_train", remembered),
+    "labels decide when a fit ends": (linear_model, "train", stopped),
+    "half of the noise is charged": (budget.Budget, "of", undercharged),
 }
 
 
@@ -706,17 +709,17 @@ def planted_rows(args):
 
 def sampled_rows(args):
     """Lower bounds on epsilon from many outputs, for records that move a sum by its whole bound."""
-    for relation in _noise.NEIGHBORING_RELATIONS:
+    for relation in events.NEIGHBORING_RELATIONS:
         for primitive in PRIMITIVES:
             if args.only not in primitive.name:
                 continue
             epsilon, one, other, multiplier = worst_pair(primitive.name, relation)
             auditor, untrusted = Auditor(), replace(primitive, accountant=None)
-            release = audited(untrusted, squared(getattr(_noise, primitive.name)), [])
+            release = audited(untrusted, squared(getattr(mechanisms, primitive.name)), [])
             for data, start in ((one, lambda: None), (other, auditor.set_replay)):
                 start()
                 with auditor:
-                    release(data, multiplier, _noise.SeededNoise(1), neighboring_relation=relation)
+                    release(data, multiplier, noise.SeededNoise(1), neighboring_relation=relation)
             auditor.validate_records()
             auditor.run_distributional_audit(n_samples=args.samples)
             bound = auditor.log[0].empirical_epsilon_lb
@@ -743,15 +746,13 @@ def worst_pair(name, relation):
     back = -away if relation == "replace_one" else 0 * away
     if name == "release":
         multiplier = 2.0
-        epsilon = _privacy.epsilon_of(
-            _privacy.gaussian(multiplier), 1e-5, neighboring_relation=relation
-        )
-        return epsilon, *(_noise.vector_sum(v, 1.0, 0.0) for v in (away, back)), multiplier
+        epsilon = cost.epsilon_of(events.gaussian(multiplier), 1e-5, neighboring_relation=relation)
+        return epsilon, *(mechanisms.vector_sum(v, 1.0, 0.0) for v in (away, back)), multiplier
     if name == "release_laplace":
         other = np.array([0.0, 1.0, 0.0]) if relation == "replace_one" else back
-        return 1.0, *(_noise.energy_sum(v, 1.0) for v in (away, other)), 1.0
+        return 1.0, *(mechanisms.energy_sum(v, 1.0) for v in (away, other)), 1.0
     other = np.diag([0.0, 1.0, 0.0]) if relation == "replace_one" else np.zeros((3, 3))
-    return 2.0, *(_noise.gram_sum(m, 1.0) for m in (np.diag(away), other)), 2.0
+    return 2.0, *(mechanisms.gram_sum(m, 1.0) for m in (np.diag(away), other)), 2.0
 
 
 SECTIONS = {"audit": audit_rows, "planted": planted_rows, "sampled": sampled_rows}

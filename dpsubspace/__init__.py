@@ -1,17 +1,15 @@
 """Differentially private learning for scikit-learn."""
 
-from dpsubspace._audit import AuditResult, audit_epsilon, one_run_audit
-from dpsubspace._display import PrivacyUtilityDisplay
-from dpsubspace._gep import GEPClassifier, GEPRegressor
-from dpsubspace._ledger import PrivacyLedger
-from dpsubspace._linear import DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._pca import DPPCA
-from dpsubspace._privacy import PrivacyGuarantee
-from dpsubspace._private import Released
-from dpsubspace._regression import DPSGDRegressor
-from dpsubspace._scaler import BoundedScaler
-from dpsubspace._statistics import private_covariance, private_mean, private_quantile
-from dpsubspace._torch import TorchFeatures
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
+from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
+from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
+from dpsubspace._estimators.pca import DPPCA
+from dpsubspace._estimators.scaler import BoundedScaler
+from dpsubspace._estimators.torch_features import TorchFeatures
+from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
+from dpsubspace._workflow.display import PrivacyUtilityDisplay
+from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,

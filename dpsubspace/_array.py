@@ -44,7 +44,6 @@ __all__ = [
     "chunk_map",
     "chunk_rows",
     "column_sums",
-    "device",
     "eps_of",
     "gram",
     "namespace",
@@ -59,7 +58,6 @@ __all__ = [
 ]
 
 Array = Any
-
 EPS = float(np.finfo(np.float64).eps)
 
 # Records that are added up in the dtype of the data before float64 takes over.

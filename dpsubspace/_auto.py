@@ -145,7 +145,6 @@ LARGEST, CENTRED_LARGEST = 16.0, 32.0
 
 # Classes up to which the noise that is borne depends on the number of weights only.
 FEW_CLASSES = 20
-
 _FEWEST, _MOST = 100, 400
 
 

@@ -14,11 +14,11 @@ from dpsubspace import (
     GEPClassifier,
     GEPRegressor,
 )
+from dpsubspace._accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
 from dpsubspace._array import to_numpy
-from dpsubspace._features import Features
-from dpsubspace._noise import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
-from dpsubspace._noise import release
-from dpsubspace._scaling import RowMap
+from dpsubspace._release.mechanisms import release
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]

@@ -8,9 +8,10 @@ from helpers import VERSIONS, InformedClassifier, ScaledNoise
 from sklearn.datasets import load_breast_cancer
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import DPSGDClassifier, PrivacyError, _linear_model, audit_epsilon, one_run_audit
-from dpsubspace._audit import _p_value
-from dpsubspace._noise import SeededNoise
+from dpsubspace import DPSGDClassifier, PrivacyError, audit_epsilon, one_run_audit
+from dpsubspace._estimators import linear_model
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._workflow.audit import _p_value
 
 
 def test_p_value_and_bounds_match_published_values():
@@ -63,7 +64,7 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(
     assert not honest.refuted and "does not refute the claim of 1" in str(honest)
 
     monkeypatch.setattr(
-        _linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
+        linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
     )
     broken = one_run_audit(model, X, y, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2
@@ -122,7 +123,7 @@ def test_canaries_in_and_off_public_directions_do_not_refute_the_claim(monkeypat
     assert not honest.refuted
 
     monkeypatch.setattr(
-        _linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
+        linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
     )
     broken = one_run_audit(model, X, y, n_canaries=300, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2

@@ -15,29 +15,27 @@ from helpers import RELATIONS, ScaledNoise
 from scipy import integrate, special, stats
 
 from dpsubspace import PrivacyError, PrivacyGuarantee, PrivacyLedger
-from dpsubspace._bingham import _best_b, sample_bingham
-from dpsubspace._events import BoundedRangeDpEvent, bounded_range_curve
-from dpsubspace._noise import (
+from dpsubspace._accounting.bounded_range import BoundedRangeDpEvent, bounded_range_curve
+from dpsubspace._accounting.calibration import calibrate, calibrate_range
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import (
+    bounded_range,
+    composed,
+    describe,
+    gaussian,
+    laplace,
+    sampled_gaussian,
+)
+from dpsubspace._release.bingham import _best_b, sample_bingham
+from dpsubspace._release.mechanisms import (
     BoundedL1Sum,
     BoundedSum,
-    SecureNoise,
-    SeededNoise,
     energy_sum,
     gram_sum,
     release_direction,
     release_laplace,
 )
-from dpsubspace._privacy import (
-    bounded_range,
-    calibrate,
-    calibrate_range,
-    composed,
-    describe,
-    epsilon_of,
-    gaussian,
-    laplace,
-    sampled_gaussian,
-)
+from dpsubspace._release.noise import SecureNoise, SeededNoise
 
 ZERO_OUT, REPLACE_ONE = (
     {"neighboring_relation": relation} for relation in ("zero_out", "replace_one")
@@ -211,7 +209,7 @@ def test_equal_eigenvalues_give_a_uniform_direction():
 
 
 def test_a_broken_source_is_an_error_and_not_a_loop(monkeypatch):
-    monkeypatch.setattr("dpsubspace._bingham._MOST_BATCHES", 3)
+    monkeypatch.setattr("dpsubspace._release.bingham._MOST_BATCHES", 3)
     with pytest.raises(RuntimeError, match="source of randomness"):
         sample_bingham(np.diag([1.0, 0.0]), lambda s: np.full(s, np.nan), lambda s: np.full(s, 0.5))
 

@@ -23,14 +23,18 @@ from scipy import sparse
 from sklearn.base import is_classifier
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
-from dpsubspace._features import Features
-from dpsubspace._gradients import DenseGradients, LinearSource, OuterGradients, clipped_sum
-from dpsubspace._losses import LogLoss
-from dpsubspace._moments import bounded_row_sum, noisy_radius, noisy_range
-from dpsubspace._noise import SeededNoise
-from dpsubspace._scaling import RowMap, Shift
-from dpsubspace._steps import GEPStep, _Parts
-from dpsubspace._subspace import FeatureSubspace, anchor_subspace
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.linear import LinearSource, OuterGradients
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._public.anchors import anchor_subspace
+from dpsubspace._public.subspace import FeatureSubspace
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._solvers.steps import GEPStep, _Parts
+from dpsubspace._statistics.counts import noisy_radius, noisy_range
+from dpsubspace._statistics.means import bounded_row_sum
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

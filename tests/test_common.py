@@ -32,8 +32,8 @@ from dpsubspace import (
     PublicDataWarning,
     TorchFeatures,
     _compat,
-    _linear_model,
 )
+from dpsubspace._estimators import linear_model
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
@@ -223,7 +223,7 @@ def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
         return (lambda: False), (lambda: None)
 
     honest, expected = fitted()
-    monkeypatch.setattr(_linear_model, "start_progress", meddle)
+    monkeypatch.setattr(linear_model, "start_progress", meddle)
     model, seen = fitted()
     assert model.privacy_ == honest.privacy_
     np.testing.assert_equal(seen, expected)

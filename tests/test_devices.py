@@ -6,7 +6,7 @@ from helpers import ESTIMATORS, INFORMED, blobs
 from scipy import sparse
 
 from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._spectral import MECHANISMS
+from dpsubspace._statistics.spectra import MECHANISMS
 
 torch = pytest.importorskip("torch")
 

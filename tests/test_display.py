@@ -21,7 +21,8 @@ from dpsubspace import (
     PrivacyUtilityDisplay,
     PrivacyWarning,
 )
-from dpsubspace._privacy import composed, epsilon_of
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -6,14 +6,14 @@ import inspect
 
 import pytest
 from numpydoc.validate import validate
-from test_layers import MODULES
+from test_layers import PATHS
 
 import dpsubspace
 
 # scikit-learn's own exemptions; methods need neither examples nor cross-references.
 SKIP = {"RT02", "GL01", "GL02"}
 # Modules whose examples need an extra.
-EXTRAS = {"_torch": "torch", "_display": "matplotlib"}
+EXTRAS = {"_estimators.torch_features": "torch", "_workflow.display": "matplotlib"}
 METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
 
 
@@ -37,9 +37,9 @@ def test_public_docstring(name, skip):
     assert [error for error in validate(name)["errors"] if error[0] not in skip] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_examples_in_docstrings_run(path):
-    if path.stem in EXTRAS:
-        pytest.importorskip(EXTRAS[path.stem])
-    name = "dpsubspace" if path.stem == "__init__" else f"dpsubspace.{path.stem}"
+@pytest.mark.parametrize("module", PATHS)
+def test_examples_in_docstrings_run(module):
+    if module in EXTRAS:
+        pytest.importorskip(EXTRAS[module])
+    name = "dpsubspace" if module == "__init__" else f"dpsubspace.{module}"
     assert doctest.testmod(importlib.import_module(name)).failed == 0

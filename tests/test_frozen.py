@@ -22,13 +22,13 @@ from dpsubspace import (
     DPSGDRegressor,
     GEPClassifier,
     GEPRegressor,
-    _noise,
-    _statistics,
     private_covariance,
     private_mean,
     private_quantile,
 )
-from dpsubspace._private import Target
+from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators import functions
+from dpsubspace._release import mechanisms
 
 D, N = 4, 60
 
@@ -55,7 +55,7 @@ def frozen(monkeypatch, outputs):
 
     with monkeypatch.context() as patch:
         for name in ("release", "release_laplace", "release_direction"):
-            real = getattr(_noise, name)
+            real = getattr(mechanisms, name)
             for module in [m for key, m in sys.modules.items() if key.startswith("dpsubspace.")]:
                 if getattr(module, name, None) is real:
                     patch.setattr(module, name, freezing(real))
@@ -85,7 +85,7 @@ def transformer(Model, **options):
 
 
 def function(public, **options):
-    inner = getattr(_statistics, public.__name__.removeprefix("private"))
+    inner = getattr(functions, public.__name__.removeprefix("private"))
 
     def run(X, y, present, relation):
         return inner(X, Target(20.0, "auto", relation), 0, present=present, **options)

@@ -35,15 +35,16 @@ from dpsubspace import (
     PublicDataWarning,
     _auto,
 )
-from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource
-from dpsubspace._losses import LogLoss
-from dpsubspace._moments import noisy_shares
-from dpsubspace._noise import SeededNoise
-from dpsubspace._privacy import epsilon_of, sampled_gaussian
-from dpsubspace._public import mean_gradient
-from dpsubspace._scaling import RowMap, Shift
-from dpsubspace._steps import MirrorStep
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import sampled_gaussian
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._public.start import mean_gradient
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._solvers.steps import MirrorStep
+from dpsubspace._statistics.counts import noisy_shares
 
 uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
 noisy = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

@@ -5,8 +5,8 @@ import pytest
 from helpers import releases
 
 from dpsubspace import GEPClassifier, GEPRegressor, PrivacyLedger
+from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._array import to_numpy
-from dpsubspace._privacy import epsilon_of
 from dpsubspace.exceptions import PrivacyBudgetError
 
 

@@ -12,7 +12,7 @@ from test_bounds import assert_within_bounds, neighbours
 from test_gep import assert_refused
 
 from dpsubspace import GEPClassifier, GEPRegressor, PrivacyWarning
-from dpsubspace._linear_model import Sizes
+from dpsubspace._accounting.budget import Sizes
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

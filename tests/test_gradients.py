@@ -6,11 +6,12 @@ from helpers import PLAIN, formed
 from scipy import sparse
 
 from dpsubspace._array import Total, chunk_rows, row_norms, row_product, slices
-from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource, clipped_sum
-from dpsubspace._losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
-from dpsubspace._noise import DisjointTotal
-from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
+from dpsubspace._release.mechanisms import DisjointTotal
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap, Shift
 
 LOSSES = {**CLASSIFIER_LOSSES, **REGRESSOR_LOSSES}
 ROW_MAPS = [

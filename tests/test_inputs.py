@@ -18,7 +18,7 @@ from dpsubspace import (
     GEPClassifier,
     PrivacyWarning,
 )
-from dpsubspace._inputs import shown
+from dpsubspace._checks import shown
 
 SECRET = "seven-four-one"  # a private value that must never turn up in a message
 

@@ -16,26 +16,23 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
-    _noise,
     private_covariance,
     private_mean,
     private_quantile,
 )
-from dpsubspace._noise import (
+from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators.functions import _mean
+from dpsubspace._release import noise as noise_module
+from dpsubspace._release.mechanisms import (
     BoundedL1Sum,
     BoundedSum,
-    SecureNoise,
-    SeededNoise,
     check_lattice,
-    lattice_laplace,
-    lattice_normals,
     lattice_step,
     release,
     release_direction,
     release_laplace,
 )
-from dpsubspace._private import Target
-from dpsubspace._statistics import _mean
+from dpsubspace._release.noise import SecureNoise, SeededNoise, lattice_laplace, lattice_normals
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 
@@ -297,9 +294,9 @@ def test_zeros_before_the_first_one_are_counted_beyond_one_word():
     def zeros_first(shape):
         return np.full(shape, next(words), dtype=np.uint64)
 
-    fractions, _ = _noise._fractions(zeros_first, (4,))
+    fractions, _ = noise_module._fractions(zeros_first, (4,))
     np.testing.assert_allclose(fractions, 2.0 ** -(12 + 106 + 1), rtol=1e-15)
-    fractions, signs = _noise._fractions(bits_of(4), (100_000,))
+    fractions, signs = noise_module._fractions(bits_of(4), (100_000,))
     octaves = -np.frexp(fractions)[1]
     assert octaves.max() > 12
     counts = np.append(np.bincount(octaves)[:14], (octaves > 13).sum())
@@ -331,7 +328,7 @@ def test_noise_reaches_as_far_as_its_bits_say(monkeypatch, draw, size):
             first[1] = 0.99
         return first, signs
 
-    monkeypatch.setattr(_noise, "_fractions", fractions)
+    monkeypatch.setattr(noise_module, "_fractions", fractions)
     drawn = np.abs(draw(bits_of(2), (10,), 2.0**24)) / 2.0**24
     np.testing.assert_allclose(drawn, size, rtol=0.02)
 
@@ -339,7 +336,7 @@ def test_noise_reaches_as_far_as_its_bits_say(monkeypatch, draw, size):
 @pytest.mark.parametrize("draw", [lattice_normals, lattice_laplace])
 def test_every_place_is_reached_far_out(monkeypatch, draw):
     """Inverses of uniforms of 53 bits leave out most steps beyond 6 standard deviations."""
-    monkeypatch.setattr(_noise, "_fractions", _far_out(40))
+    monkeypatch.setattr(noise_module, "_fractions", _far_out(40))
     drawn = draw(bits_of(3), (100_000,), 2.0**24)
     counts = np.bincount(np.mod(drawn, 256).astype(int), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-3

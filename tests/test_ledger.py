@@ -36,21 +36,19 @@ from dpsubspace import (
     private_mean,
     private_quantile,
 )
-from dpsubspace._curves import dominating_mu, price_of
-from dpsubspace._privacy import (
-    accountant,
+from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.cost import accountant, epsilon_of, gaussian_epsilon
+from dpsubspace._accounting.curves import dominating_mu, price_of
+from dpsubspace._accounting.events import (
     bounded_range,
-    calibrate,
     composed,
     counted,
-    epsilon_of,
     gaussian,
-    gaussian_epsilon,
     laplace,
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._watch import Watch
+from dpsubspace._workflow.watch import Watch
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 AT = {"delta": 1e-5, **ZERO_OUT}
@@ -296,9 +294,9 @@ def test_a_fit_that_fails_before_its_first_release_costs_nothing():
 
 
 def break_third_step(monkeypatch):
-    from dpsubspace import _steps
+    from dpsubspace._solvers import steps
 
-    calls, clipped_sum = [], _steps.clipped_sum
+    calls, clipped_sum = [], steps.clipped_sum
 
     def failing(*args, **kwargs):
         calls.append(1)
@@ -306,7 +304,7 @@ def break_third_step(monkeypatch):
             raise MemoryError("third step")
         return clipped_sum(*args, **kwargs)
 
-    monkeypatch.setattr(_steps, "clipped_sum", failing)
+    monkeypatch.setattr(steps, "clipped_sum", failing)
 
 
 def test_a_fit_that_fails_after_a_release_costs_everything(monkeypatch):
@@ -882,7 +880,7 @@ def test_a_function_over_budget_releases_nothing(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("looked at the values")
 
-    monkeypatch.setattr("dpsubspace._statistics.noisy_quantiles", fail)
+    monkeypatch.setattr("dpsubspace._estimators.functions.noisy_quantiles", fail)
     with pytest.raises(PrivacyBudgetError):
         ledger(1.0).run(private_quantile, np.arange(100.0), 0.5, epsilon=2.0)
 

@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import NotFittedError
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
-from dpsubspace._features import Features
-from dpsubspace._scaling import RowMap, Shift
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap, Shift
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,23 @@ import zoo
 from helpers import PLAIN, blobs
 from test_gradients import targets, total
 
-from dpsubspace import _gradients, _modules
-from dpsubspace._features import Features
-from dpsubspace._gradients import DenseGradients, LinearSource, clipped_sum
-from dpsubspace._losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss, Squared
-from dpsubspace._modules import ModuleSource, module_scores, parameter_groups
-from dpsubspace._noise import SeededNoise
-from dpsubspace._steps import FlatStep, GEPStep
-from dpsubspace._subspace import anchor_subspace
-from dpsubspace._training import TrainingPlan, train
+from dpsubspace._gradients import dense, vectorised
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.groups import parameter_groups
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import (
+    CLASSIFIER_LOSSES,
+    REGRESSOR_LOSSES,
+    LogLoss,
+    Squared,
+)
+from dpsubspace._gradients.modules import ModuleSource, module_scores
+from dpsubspace._public.anchors import anchor_subspace
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._rows.features import Features
+from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.steps import FlatStep, GEPStep
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -241,7 +249,7 @@ def test_chunks_of_batches_are_small_and_gradients_fit_into_memory():
     assert source(net, n=1000, sample_rate=0.1, microbatch_size=5).chunk == 5
     wide = nn.Sequential(nn.Linear(16, 100_000), nn.Linear(100_000, 1))
     with torch.no_grad():
-        rows = _modules._RowByRow(wide, (16,), torch.device("cpu")).default_rows()
+        rows = vectorised._RowByRow(wide, (16,), torch.device("cpu")).default_rows()
     assert rows == 2**28 // (4 * (17 * 100_000 + 100_001 + 100_001 + 16))
 
 
@@ -287,7 +295,7 @@ def test_slack_is_that_of_float64_and_of_what_moves(monkeypatch):
 
     def with_spreads(again, elsewhere, **options):
         monkeypatch.setattr(
-            _modules._RowByRow, "spreads", lambda self, size: spreads.update(n=size) or out
+            vectorised._RowByRow, "spreads", lambda self, size: spreads.update(n=size) or out
         )
         out = (again, elsewhere)
         src = source(net, n=400, **options)
@@ -307,13 +315,13 @@ def test_slack_is_that_of_float64_and_of_what_moves(monkeypatch):
 
 def test_spreads_find_what_depends_on_the_place_or_changes():
     net = made(perceptron, 1).eval()
-    rows = _modules._RowByRow(net, (16,), torch.device("cpu"))
+    rows = vectorised._RowByRow(net, (16,), torch.device("cpu"))
     first = torch.randn(9, 4)
-    assert _modules._spread(first, first.clone()) == 0
+    assert vectorised._spread(first, first.clone()) == 0
     moved = first.clone()
     moved[0, 0] += 1e-3
-    assert _modules._spread(first, moved) == 2**-20  # of one row in nine: not typical
-    assert _modules._spread(first, first * (1 + 1e-4)) == pytest.approx(16e-4, rel=0.1)
+    assert vectorised._spread(first, moved) == 2**-20  # of one row in nine: not typical
+    assert vectorised._spread(first, first * (1 + 1e-4)) == pytest.approx(16e-4, rel=0.1)
     with torch.no_grad():
         again, elsewhere = rows.spreads(32)
     assert again == 0 and elsewhere in (0, pytest.approx(2**-20, rel=20))
@@ -326,7 +334,7 @@ def test_spreads_find_what_depends_on_the_place_or_changes():
 @pytest.mark.parametrize("as_rows", [np.asarray, torch.tensor])
 @np.errstate(all="ignore")  # as in training
 def test_dense_gradients(as_rows, dtype, monkeypatch, rng):
-    monkeypatch.setattr(_gradients, "_WIDE", 64)
+    monkeypatch.setattr(dense, "_WIDE", 64)
     rows = rng.normal(size=(300, 7)).astype(dtype)
     rows[3], rows[5, 2], rows[6, 1] = 0, np.nan, np.inf
     counted = np.arange(300) != 8

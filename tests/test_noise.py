@@ -10,7 +10,8 @@ from helpers import RELATIONS, ScaledNoise
 from scipy import stats
 
 from dpsubspace import DPSGDClassifier
-from dpsubspace._noise import BoundedSum, SecureNoise, SeededNoise, as_noise, release
+from dpsubspace._release.mechanisms import BoundedSum, release
+from dpsubspace._release.noise import SecureNoise, SeededNoise, as_noise
 
 SOURCES = [SecureNoise(), SeededNoise(1)]
 

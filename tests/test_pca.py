@@ -22,22 +22,22 @@ from dpsubspace import (
     PrivacyWarning,
     PublicDataWarning,
 )
-from dpsubspace import _pca as pca_module
-from dpsubspace import _spectral as spectral_module
-from dpsubspace._features import Features
-from dpsubspace._noise import SeededNoise
-from dpsubspace._privacy import composed, epsilon_of, gaussian
-from dpsubspace._scaling import RowMap, Shift
-from dpsubspace._spectral import (
-    MECHANISMS,
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed, gaussian
+from dpsubspace._estimators import pca as pca_module
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._statistics import spectra as spectral_module
+from dpsubspace._statistics.moments import (
     Rows,
     _packed,
     _symmetric,
-    _without_noise,
     product_with,
     projected_moment,
     second_moment,
 )
+from dpsubspace._statistics.spectra import MECHANISMS, _without_noise
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 GAUSSIAN = [name for name, mechanism in MECHANISMS.items() if not mechanism.pure]

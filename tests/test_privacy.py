@@ -15,7 +15,9 @@ from dpsubspace import (
     PrivacyGuarantee,
     PrivacyLedger,
 )
-from dpsubspace._privacy import calibrate, composed, describe, epsilon_of, gaussian, non_private
+from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed, describe, gaussian, non_private
 
 EPSILONS = [0.01, 0.1, 1.0, 3.0, 10.0, 100.0]
 

@@ -12,11 +12,11 @@ from dpsubspace import (
     DPSGDRegressor,
     PrivacyLedger,
     PrivacyWarning,
-    _linear_model,
     audit_epsilon,
 )
-from dpsubspace._moments import noisy_range
-from dpsubspace._noise import SeededNoise
+from dpsubspace._estimators import linear_model
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._statistics.counts import noisy_range
 
 
 @pytest.fixture(scope="module")
@@ -175,5 +175,5 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatc
 
     assert lower_bound() <= 1.0
     noise = lambda state: ScaledNoise(SeededNoise(state), 0.1)  # noqa: E731
-    monkeypatch.setattr(_linear_model, "as_noise", noise)
+    monkeypatch.setattr(linear_model, "as_noise", noise)
     assert lower_bound() > 1.2

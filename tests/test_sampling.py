@@ -7,8 +7,10 @@ from helpers import CLASSIFIERS, RELATIONS, blobs
 from scipy import stats
 
 from dpsubspace import PrivacyError, PrivacyLedger
-from dpsubspace._noise import SecureNoise, SeededNoise
-from dpsubspace._privacy import calibrate, composed, epsilon_of, gaussian, sampled_gaussian
+from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
+from dpsubspace._release.noise import SecureNoise, SeededNoise
 
 TARGET = {"epsilon": 1.0, "delta": 1e-5}
 

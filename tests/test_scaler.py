@@ -26,10 +26,11 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
     PublicDataWarning,
-    _scaler,
 )
-from dpsubspace._noise import SeededNoise
-from dpsubspace._privacy import composed, epsilon_of, is_free
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed, is_free
+from dpsubspace._estimators import scaler as scaler_module
+from dpsubspace._release.noise import SeededNoise
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
@@ -250,7 +251,7 @@ def test_the_noise_is_that_of_the_event(monkeypatch, relation, epsilon):
 
     def p_value(factor):
         monkeypatch.setattr(
-            _scaler, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
+            scaler_module, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
         )
         with releases(monkeypatch) as seen:
             scaler = BoundedScaler(epsilon=epsilon, **options).fit(X)
@@ -292,7 +293,7 @@ def test_a_failed_fit_costs_what_was_released(monkeypatch):
     X = table(300)
     scaler = BoundedScaler().fit(X)
     for name in ("noisy_ranges", "noisy_quantiles"):
-        monkeypatch.setattr(_scaler, name, fail)
+        monkeypatch.setattr(scaler_module, name, fail)
     with pytest.raises(MemoryError):
         scaler.fit(X[:, :2])
     assert hasattr(scaler, "privacy_") and not hasattr(scaler, "data_norm_")

@@ -13,10 +13,15 @@ from sklearn.linear_model import HuberRegressor
 from sklearn.svm import LinearSVC
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
-from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource
-from dpsubspace._losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Hinge, SoftHinge
-from dpsubspace._solver import minimise
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import (
+    CLASSIFIER_LOSSES,
+    REGRESSOR_LOSSES,
+    Hinge,
+    SoftHinge,
+)
+from dpsubspace._rows.features import Features
+from dpsubspace._solvers.lbfgs import minimise
 
 NOT_PRIVATE = {"epsilon": math.inf}
 

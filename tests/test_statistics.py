@@ -16,15 +16,21 @@ from dpsubspace import (
     PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
-    _statistics,
     audit_epsilon,
     private_covariance,
     private_mean,
     private_quantile,
 )
-from dpsubspace._moments import SEARCH, _Doubles, _Line, noisy_quantiles, rank_noise
-from dpsubspace._noise import SeededNoise
-from dpsubspace._private import Target
+from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators import functions
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._statistics.quantiles import (
+    SEARCH,
+    _Doubles,
+    _Line,
+    noisy_quantiles,
+    rank_noise,
+)
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
@@ -116,17 +122,17 @@ def test_counts_move_within_their_bounds(values, other, levels, bounded, seed):
 
 
 CALLS = {
-    "quantile": (_statistics._quantile, {"level": [0.3, 0.9], "bounds": None}),
-    "bounded quantile": (_statistics._quantile, {"level": 0.5, "bounds": (-3, 9)}),
-    "mean": (_statistics._mean, {"data_norm": 3.0, "bounds": None, "method": "recentre"}),
-    "plain": (_statistics._mean, {"data_norm": 3.0, "bounds": None, "method": "gaussian"}),
-    "free": (_statistics._mean, {"data_norm": None, "bounds": None, "method": "recentre"}),
-    "covariance": (_statistics._covariance, {"data_norm": 3.0, "bounds": None, "centered": True}),
+    "quantile": (functions._quantile, {"level": [0.3, 0.9], "bounds": None}),
+    "bounded quantile": (functions._quantile, {"level": 0.5, "bounds": (-3, 9)}),
+    "mean": (functions._mean, {"data_norm": 3.0, "bounds": None, "method": "recentre"}),
+    "plain": (functions._mean, {"data_norm": 3.0, "bounds": None, "method": "gaussian"}),
+    "free": (functions._mean, {"data_norm": None, "bounds": None, "method": "recentre"}),
+    "covariance": (functions._covariance, {"data_norm": 3.0, "bounds": None, "centered": True}),
     "free moment": (
-        _statistics._covariance,
+        functions._covariance,
         {"data_norm": None, "bounds": None, "centered": False},
     ),
-    "box": (_statistics._mean, {"data_norm": None, "bounds": (-1, 4), "method": "recentre"}),
+    "box": (functions._mean, {"data_norm": None, "bounds": (-1, 4), "method": "recentre"}),
 }
 RELEASED = {"quantile": 20, "bounded quantile": 14, "mean": 22, "plain": 1, "free": 23, "box": 22}
 RELEASED |= {"covariance": 23, "free moment": 24}
@@ -173,7 +179,7 @@ def test_the_noise_is_that_of_the_event(monkeypatch, name, relation):
 
     def p_value(factor):
         monkeypatch.setattr(
-            _statistics, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
+            functions, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
         )
         with releases(monkeypatch) as seen:
             guarantee = call(X, Target(9.0, 1e-5, relation), 0, **options).privacy
@@ -196,7 +202,7 @@ def test_quantiles_hit_their_rank_within_the_noise(monkeypatch, relation, bounds
 
     def misses(factor=1.0):
         monkeypatch.setattr(
-            _statistics, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
+            functions, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
         )
         worst = []
         for seed in range(20):
@@ -345,14 +351,14 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatc
     options = {"data_norm": 1.0, "bounds": None, "centered": False, "present": coins}
 
     def lower_bound():
-        released = _statistics._covariance(np.eye(n_canaries), target, 0, **options).value
+        released = functions._covariance(np.eye(n_canaries), target, 0, **options).value
         order = np.argsort(np.diag(released))
         right = int(coins[order[-100:]].sum() + (~coins[order[:100]]).sum())
         return audit_epsilon(n_canaries, 200, right, delta=1e-5)
 
     assert lower_bound() <= 1.0
     noise = lambda state: ScaledNoise(SeededNoise(state), 0.1)  # noqa: E731
-    monkeypatch.setattr(_statistics, "as_noise", noise)
+    monkeypatch.setattr(functions, "as_noise", noise)
     assert lower_bound() > 1.2
 
 

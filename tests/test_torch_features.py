@@ -21,9 +21,9 @@ from dpsubspace import (
     PrivacyError,
     PrivacyLedger,
     TorchFeatures,
-    _torch,
 )
-from dpsubspace._throwaway import throwaway
+from dpsubspace._gradients import torch_rows
+from dpsubspace._gradients.throwaway import throwaway
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -169,13 +169,13 @@ def test_clones_and_pickles():
 
 
 def test_fit_takes_nothing_from_the_rows_but_their_width(monkeypatch):
-    seen, mapped = [], _torch._mapped
+    seen, mapped = [], torch_rows._mapped
 
     def spy(module, rows, *options):
         seen.append(rows.copy())
         return mapped(module, rows, *options)
 
-    monkeypatch.setattr(_torch, "_mapped", spy)
+    monkeypatch.setattr(torch_rows, "_mapped", spy)
     for rows in (ROWS, -1e6 * ROWS[:3]):
         TorchFeatures(nn.Linear(16, 2)).fit(rows)
     first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
@@ -448,7 +448,7 @@ def test_failures_on_private_rows_do_not_quote_them():
     with pytest.raises(RuntimeError, match="failed with ValueError") as caught:
         TorchFeatures(Calls(picky)).fit_transform(X)
     frames = (frame for frame, _ in traceback.walk_tb(caught.value.__traceback__))
-    ours = [frame.f_locals for frame in frames if frame.f_code.co_filename == _torch.__file__]
+    ours = [frame.f_locals for frame in frames if "dpsubspace" in frame.f_code.co_filename]
     assert ours and not any(isinstance(v, np.ndarray) for local in ours for v in local.values())
     assert "12345678" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__context__ is None

@@ -17,13 +17,14 @@ from helpers import (
 )
 from scipy import stats
 
-from dpsubspace import DPSGDClassifier, _linear_model
-from dpsubspace._features import Features
-from dpsubspace._gradients import LinearSource
-from dpsubspace._losses import LogLoss
-from dpsubspace._noise import SeededNoise
-from dpsubspace._steps import FlatStep
-from dpsubspace._training import TrainingPlan, train
+from dpsubspace import DPSGDClassifier
+from dpsubspace._estimators import linear_model
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._rows.features import Features
+from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.steps import FlatStep
 
 
 def p_values(monkeypatch, Estimator, relation, factor, **options):
@@ -34,7 +35,7 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
     X, y = blobs(n=400, d=1500)
     if factor != 1:
         monkeypatch.setattr(
-            _linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
+            linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
         )
     model = Estimator(
         epsilon=5.0, n_iter=3, neighboring_relation=relation, random_state=0, **options
@@ -80,7 +81,7 @@ def noise_of_parts(monkeypatch, relation, factor, **options):
     X, y = blobs(n=150, d=30)
     if factor != 1:
         monkeypatch.setattr(
-            _linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
+            linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
         )
     options = {"epsilon": None, "noise_multiplier": 3.0, "n_iter": 12, **options}
     model = InformedClassifier(neighboring_relation=relation, random_state=0, **options)
@@ -243,7 +244,7 @@ def test_an_empty_batch_steps_with_noise_alone(monkeypatch):
 
 
 def test_a_batch_of_everything_is_the_full_batch(monkeypatch):
-    from dpsubspace._noise import SeededNoise as Source
+    from dpsubspace._release.noise import SeededNoise as Source
 
     everything = trained(plan())
     monkeypatch.setattr(Source, "poisson_sample", lambda self, n, rate: np.arange(n))

@@ -19,8 +19,8 @@ from dpsubspace import (
     GEPClassifier,
     PrivacyWarning,
 )
-from dpsubspace._moments import noisy_range
-from dpsubspace._noise import SeededNoise
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._statistics.counts import noisy_range
 
 
 def messages(model, X, y, **public):

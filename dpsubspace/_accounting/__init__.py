@@ -1,0 +1,1 @@
+"""What a fit costs; knows no data, no noise and no estimator."""

@@ -1,0 +1,153 @@
+"""Events: what a fit releases, in the words of ``dp_accounting``, and in English.
+
+A mechanism is *described* by an event here, read as leaves (``leaves``) and *counted* elsewhere
+(``cost``). ``dp_accounting`` is imported inside functions: the import is not free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from dpsubspace._accounting.leaves import Leaf
+
+__all__ = [
+    "NEIGHBORING_RELATIONS",
+    "RELATION_IN_WORDS",
+    "bounded_range",
+    "composed",
+    "counted",
+    "describe",
+    "gaussian",
+    "is_free",
+    "laplace",
+    "non_private",
+    "rounded",
+    "sampled_gaussian",
+]
+
+RELATION_IN_WORDS = {
+    "zero_out": "one record becomes a null record; their number is public",
+    "replace_one": "one record is replaced by any other; their number is public",
+}
+
+
+# Events -------------------------------------------------------------------------------------
+
+
+def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
+    """Event of `count` Gaussian releases of one noise multiplier each."""
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+
+    event = GaussianDpEvent(float(noise_multiplier))
+    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+
+def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) -> DpEvent:
+    """Event of `count` Gaussian releases, each on a Poisson batch (all records at rate 1)."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+
+    if sample_rate == 1:
+        return gaussian(noise_multiplier, count)
+    step = GaussianDpEvent(float(noise_multiplier))
+    event = PoissonSampledDpEvent(float(sample_rate), step)
+    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+
+def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
+    """Event of `count` exponential mechanisms whose privacy loss has a range of `epsilon` each.
+
+    `epsilon` is for the relation of the guarantee, whichever it is.
+    """
+    from dp_accounting import SelfComposedDpEvent
+
+    from dpsubspace._accounting.bounded_range import BoundedRangeDpEvent
+
+    event = BoundedRangeDpEvent(float(epsilon))
+    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+
+def laplace(epsilon: float, *, neighboring_relation: str) -> DpEvent:
+    """Event of a Laplace release of `epsilon` under the relation.
+
+    Like a Gaussian multiplier, the event's is against the norm of one record, and accountants
+    double what a replacement moves.
+    """
+    from dp_accounting import LaplaceDpEvent
+
+    return LaplaceDpEvent(_doubling(neighboring_relation) / float(epsilon))
+
+
+def composed(events: Iterable[DpEvent]) -> DpEvent:
+    """Event of all `events` that cost something; a single one stays itself."""
+    from dp_accounting import ComposedDpEvent, NoOpDpEvent
+
+    events = [event for event in events if not is_free(event)]
+    if not events:
+        return NoOpDpEvent()
+    return events[0] if len(events) == 1 else ComposedDpEvent(events)
+
+
+def is_free(event: DpEvent) -> bool:
+    """Whether `event` is that of a fit that takes nothing from the records."""
+    from dp_accounting import NoOpDpEvent
+
+    return type(event) is NoOpDpEvent
+
+
+def non_private() -> DpEvent:
+    """Event of a release without noise; no ledger takes it."""
+    from dp_accounting import NonPrivateDpEvent
+
+    return NonPrivateDpEvent()
+
+
+def _doubling(neighboring_relation: str) -> int:
+    """What a replacement moves a sum by, in norms of one record, for events that count so."""
+    return 2 if neighboring_relation == "replace_one" else 1
+
+
+def counted(event: DpEvent) -> tuple[Leaf, ...]:
+    """Mechanisms that `event` is made of; PrivacyError for what cannot be counted."""
+    from dpsubspace._accounting.leaves import leaves, merged
+
+    return merged(leaves(event))
+
+
+def describe(event: DpEvent) -> str:
+    """`event` in a line of English."""
+    from dpsubspace._accounting.leaves import leaves
+
+    return " + ".join(map(_in_words, leaves(event))) or "nothing that depends on the records"
+
+
+def _in_words(leaf: Leaf) -> str:
+    if leaf.kind == "gaussian" and leaf.value == 0:
+        return "without noise: not private"
+    if leaf.kind == "range":
+        words = f"exponential mechanism, epsilon {rounded(leaf.value, math.ceil)}"
+    elif leaf.kind == "search":
+        inside = " + ".join(map(_in_words, leaf.inside))
+        words = f"best of about {leaf.value:.4g} runs of {inside}"
+    else:
+        kind = "Laplace" if leaf.kind == "laplace" else "Gaussian"
+        words = f"{kind} noise, multiplier {rounded(leaf.value, math.floor)}"
+    if leaf.sampled:
+        words = f"on a Poisson batch of rate {leaf.rate:.4g}: {words}"
+    return words if leaf.count == 1 else f"{leaf.count} x ({words})"
+
+
+def rounded(value: float, towards: Callable[[float], int], digits: int = 4) -> str:
+    """`value` with a few digits, rounded by `math.floor` or `math.ceil` (beyond 1e-9 of it)."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    slack = 1e-9 if towards is math.floor else -1e-9
+    return f"{towards(value / step * (1 + slack)) * step:.{digits}g}"
+
+
+NEIGHBORING_RELATIONS = ("zero_out", "replace_one")

@@ -1,0 +1,164 @@
+"""The statement that a fit makes about its privacy."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dpsubspace._accounting.events import RELATION_IN_WORDS, describe, rounded
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = ["PrivacyGuarantee", "Released", "default_delta", "warn_about_delta"]
+
+
+def default_delta(n_samples: int) -> float:
+    """Policy for ``delta="auto"``: min(1e-5, 1 / (10 n_samples))."""
+    return min(1e-5, 1 / (10 * n_samples))
+
+
+def warn_about_delta(delta: float, n_samples: int) -> None:
+    """Warn if `delta` allows publishing a record outright with noticeable probability."""
+    if delta * n_samples > 1:
+        warn(
+            f"delta={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}. Such a promise would be"
+            " kept even by publishing one whole record, drawn at random. Use delta='auto' or a"
+            " value far below 1/n_samples.",
+            PrivacyWarning,
+            about=("delta", delta),
+        )
+
+
+# The statement on a fitted model ------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyGuarantee:
+    """Differential privacy of a fitted model, with everything that it rests on.
+
+    Found on every fitted estimator as ``privacy_``. It holds public values only.
+
+    Parameters
+    ----------
+    event : dp_accounting.DpEvent
+        What ran (what was planned, where a callback ended the fit early); compose it
+        with other events, or charge it to a ledger.
+    epsilon : float
+        Privacy loss bound at `delta`; inf for a fit that is not private.
+    delta : float
+        Additive slack of the bound (not the probability that it fails, which is larger);
+        0 for pure differential privacy.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Which data sets the guarantee cannot tell apart.
+    unit : str
+        What a record is, for example ``"row"``.
+    secure : bool
+        Whether the noise came from a cryptographic source. The noise of a seeded fit can
+        be removed by anyone who knows the seed, or who sees another fit with that seed.
+    public : tuple of str
+        What the guarantee assumes to be public knowledge.
+
+    See Also
+    --------
+    PrivacyLedger : Adds up the guarantees of many fits on the same records.
+
+    Notes
+    -----
+    ``print(model.privacy_)`` is the statement in words; notebooks show it as a table.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import DPSGDClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = DPSGDClassifier(epsilon=1.0, random_state=0).fit(X, y)
+    >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
+    (epsilon = 1, delta = 1e-05)-differentially private per row
+      neighbours  zero_out: one record becomes a null record; their number is public
+      released    100 x (Gaussian noise, multiplier 37.3)
+      randomness  seeded: whoever knows the seed, or sees it used twice, can remove the noise
+      public      number of records (1797), number and names of features (64),
+                  set of labels (10, read from y), all parameters but random_state,
+                  that the data pass the checks
+      covers      this fit only: no other step, score or fit on the same records
+    """
+
+    event: DpEvent
+    epsilon: float
+    delta: float
+    neighboring_relation: str
+    unit: str
+    secure: bool
+    public: tuple[str, ...] = ()
+
+    def _rows(self) -> list[tuple[str, str]]:
+        relation = self.neighboring_relation
+        randomness = (
+            "secure: drawn from the operating system"
+            if self.secure
+            else "seeded: whoever knows the seed, or sees it used twice, can remove the noise"
+        )
+        rows = [
+            ("neighbours", f"{relation}: {RELATION_IN_WORDS[relation]}"),
+            ("released", describe(self.event)),
+            ("randomness", randomness),
+            ("public", ", ".join(self.public)),
+            ("covers", "this fit only: no other step, score or fit on the same records"),
+        ]
+        return rows if self.epsilon < math.inf else rows[1:2]
+
+    def _headline(self) -> str:
+        if self.epsilon == math.inf:
+            return "NOT private (epsilon = inf)"
+        # Rounded up, and multipliers down: a printed statement never claims more than is true.
+        epsilon, delta = (rounded(value, math.ceil) for value in (self.epsilon, self.delta))
+        slack = f", delta = {delta}" if self.delta else ""  # 0: differential privacy as such
+        return f"(epsilon = {epsilon}{slack})-differentially private per {self.unit}"
+
+    def __str__(self) -> str:
+        return "\n".join([self._headline(), *(f"  {k:<11} {v}" for k, v in self._rows())])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(k)}</th>"
+            f"<td style='text-align:left'>{html.escape(v)}</td></tr>"
+            for k, v in self._rows()
+        )
+        return f"<table><caption><b>{html.escape(self._headline())}</b></caption>{rows}</table>"
+
+
+class Released(NamedTuple):
+    """What a private function gives: a value, and what it cost.
+
+    A pair, to be unpacked as ``value, guarantee = private_mean(...)``. The value is safe to
+    publish with the statement beside it.
+
+    Parameters
+    ----------
+    value : object
+        What was released: a number or an array.
+    privacy : PrivacyGuarantee
+        What the call cost and what that rests on; :meth:`PrivacyLedger.charge` takes it.
+
+    See Also
+    --------
+    private_mean : Returns one.
+    private_quantile : Returns one.
+
+    Examples
+    --------
+    >>> from dpsubspace import PrivacyLedger, private_quantile
+    >>> ages = [18 + i % 70 for i in range(5000)]
+    >>> released = private_quantile(ages, 0.5, bounds=(0, 110), epsilon=0.3)
+    >>> ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    >>> ledger.charge(released.privacy, "median age")
+    >>> 45 < released.value < 60
+    True
+    """
+
+    value: Any
+    privacy: PrivacyGuarantee

@@ -1,0 +1,369 @@
+"""Events of ``dp_accounting`` as what they are made of, and an event and accountants it lacks.
+
+:func:`leaves` is the only place that asks an event for its type, and everything that counts an
+event reads its leaves. It knows few events and refuses all others, also subclasses of those
+it knows: what cannot be counted must not be counted as nothing.
+
+Imports ``dp_accounting``, so it is itself imported inside functions only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import attr
+import dp_accounting as dpa
+import numpy as np
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from dpsubspace._accounting.bounded_range import (
+    _LEAST_RANGE,
+    BoundedRangeDpEvent,
+    bounded_range_curve,
+)
+from dpsubspace.exceptions import PrivacyError
+
+__all__ = [
+    "Accountant",
+    "Leaf",
+    "event_from",
+    "event_of",
+    "leaves",
+    "merged",
+    "plain",
+    "renyi_curve",
+]
+
+# Draws that are composed exactly; blocks of as many are composed by dp_accounting. The
+# time grows with the square, and what is lost between blocks is about a percent.
+BLOCK = 32
+
+# A smaller multiplier is no noise: its square could not be divided by.
+_LEAST_NOISE = 1e-150
+
+
+# What events are made of ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A mechanism that runs `count` times.
+
+    Parameters
+    ----------
+    kind : {"gaussian", "laplace", "range", "search"}
+        What runs. A release without noise is a Gaussian of multiplier 0.
+    value : float
+        Noise multiplier against the norm of one record, or the epsilon of a bounded range.
+    count : int
+        How often it runs.
+    rate : float
+        Probability with which a record takes part; below 1 for Gaussians only.
+    shape : float
+        Of the number of runs of a search, whose mean is its `value`.
+    inside : tuple of Leaf
+        What each run of a search is made of.
+    """
+
+    kind: str
+    value: float
+    count: int = 1
+    rate: float = 1.0
+    shape: float = 0.0
+    inside: tuple[Leaf, ...] = ()
+
+    @property
+    def pure(self) -> bool:
+        """Whether it has an epsilon without a delta."""
+        return self.kind in ("laplace", "range")
+
+    @property
+    def sampled(self) -> bool:
+        """Whether it runs on Poisson batches."""
+        return self.rate < 1
+
+
+def leaves(event: Any) -> Iterator[Leaf]:
+    """Mechanisms that `event` is made of, in order; PrivacyError for what cannot be counted.
+
+    Sampling at rate 1 is no sampling. Gaussians that share a batch are one Gaussian. Only
+    ``NoOpDpEvent`` is nothing.
+    """
+    kind = type(event)
+    if kind is dpa.NoOpDpEvent:
+        return
+    if kind is dpa.NonPrivateDpEvent:
+        yield Leaf("gaussian", 0.0)
+    elif kind is dpa.GaussianDpEvent:
+        yield Leaf("gaussian", _multiplier(event))
+    elif kind is dpa.LaplaceDpEvent:
+        multiplier = _multiplier(event)
+        yield Leaf("laplace", multiplier) if multiplier else Leaf("gaussian", 0.0)
+    elif kind is BoundedRangeDpEvent:
+        yield Leaf("range", _number(event, "epsilon", low=0.0))
+    elif kind is dpa.ComposedDpEvent:
+        for part in event.events:
+            yield from leaves(part)
+    elif kind is dpa.SelfComposedDpEvent:
+        count: Any = event.count
+        if not (isinstance(count, Integral) and not isinstance(count, bool) and int(count) >= 1):
+            raise PrivacyError(
+                f"{event} cannot be counted: an event must run a whole number of times, not"
+                f" {count}."
+            )
+        for leaf in leaves(event.event):
+            yield replace(leaf, count=leaf.count * int(count))
+    elif kind is dpa.PoissonSampledDpEvent:
+        yield from _sampled(event)
+    elif kind is RepeatAndSelectDpEvent:
+        yield _search(event)
+    else:
+        raise PrivacyError(
+            f"{event} cannot be counted: only (sampled) Gaussian mechanisms, Laplace mechanisms,"
+            " bounded ranges and private searches over Gaussian ones can, and compositions of"
+            " these."
+        )
+
+
+def _number(event: Any, name: str, *, low: float, high: float = math.inf) -> float:
+    """Field of an event; PrivacyError unless it is a finite number from `low` to `high`."""
+    value: Any = getattr(event, name)
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and low <= float(value) <= high):  # False for NaN
+        most = f"from {low:g} to {high:g}" if high < math.inf else f"of at least {low:g}"
+        raise PrivacyError(
+            f"{event} cannot be counted: its `{name}` must be a number {most}, not {value!r}."
+        )
+    return float(value)
+
+
+def _multiplier(event: Any) -> float:
+    multiplier = _number(event, "noise_multiplier", low=0.0)
+    return 0.0 if multiplier < _LEAST_NOISE else multiplier
+
+
+def _sampled(event: Any) -> Iterator[Leaf]:
+    """One Gaussian on a Poisson batch, made of all that runs on it; or what ran, at rate 1."""
+    rate = _number(event, "sampling_probability", low=0.0, high=1.0)
+    if rate == 0:
+        raise PrivacyError(f"{event} cannot be counted: a rate must be in (0, 1], not {rate:g}.")
+    inside = list(leaves(event.event))
+    if rate == 1 or not inside:
+        yield from inside
+        return
+    if any(leaf.kind != "gaussian" or leaf.sampled for leaf in inside):
+        raise PrivacyError(
+            f"{event} cannot be counted: only Gaussian mechanisms on Poisson batches can."
+        )
+    if any(leaf.value == 0 for leaf in inside):
+        yield Leaf("gaussian", 0.0)
+        return
+    alone = len(inside) == inside[0].count == 1  # keeps its last digit
+    value = inside[0].value
+    if not alone:
+        value = math.fsum(leaf.count / leaf.value**2 for leaf in inside) ** -0.5
+    yield Leaf("gaussian", value, rate=rate)
+
+
+def _search(event: Any) -> Leaf:
+    """Private search over (sampled) Gaussians (Papernot, Steinke, 2022)."""
+    mean, shape = _number(event, "mean", low=1.0), event.shape
+    shape = math.inf if shape == math.inf else _number(event, "shape", low=0.0)
+    inside = merged(leaves(event.event))
+    if not inside or any(leaf.kind != "gaussian" for leaf in inside):
+        raise PrivacyError(f"{event} cannot be counted: only a search over Gaussians can.")
+    if any(leaf.value == 0 for leaf in inside):
+        return Leaf("gaussian", 0.0)
+    return Leaf("search", mean, shape=shape, inside=inside)
+
+
+def merged(parts: Iterable[Leaf]) -> tuple[Leaf, ...]:
+    """Leaves with equal ones as one: in which order they ran makes no difference."""
+    counts: Counter[Leaf] = Counter()
+    for leaf in parts:
+        counts[replace(leaf, count=1)] += leaf.count
+    return tuple(replace(leaf, count=count) for leaf, count in counts.items())
+
+
+def event_of(parts: Iterable[Leaf]) -> dpa.DpEvent:
+    """Event of leaves, in a form that every accountant takes."""
+    events = []
+    for leaf in parts:
+        if leaf.kind == "gaussian":
+            event = dpa.GaussianDpEvent(leaf.value) if leaf.value else dpa.NonPrivateDpEvent()
+            event = dpa.PoissonSampledDpEvent(leaf.rate, event) if leaf.sampled else event
+        elif leaf.kind == "laplace":
+            event = dpa.LaplaceDpEvent(leaf.value)
+        elif leaf.kind == "range":
+            event = BoundedRangeDpEvent(leaf.value)
+        else:
+            event = RepeatAndSelectDpEvent(event_of(leaf.inside), leaf.value, leaf.shape)
+        events.append(event if leaf.count == 1 else dpa.SelfComposedDpEvent(event, leaf.count))
+    if not events:
+        return dpa.NoOpDpEvent()
+    return events[0] if len(events) == 1 else dpa.ComposedDpEvent(events)
+
+
+# Types that a file may hold, with the fields that each of them has.
+_WRITTEN = {
+    kind.__name__: (kind, tuple(field.name for field in attr.fields(kind)))
+    for kind in (
+        dpa.NoOpDpEvent,
+        dpa.NonPrivateDpEvent,
+        dpa.GaussianDpEvent,
+        dpa.LaplaceDpEvent,
+        BoundedRangeDpEvent,
+        dpa.ComposedDpEvent,
+        dpa.SelfComposedDpEvent,
+        dpa.PoissonSampledDpEvent,
+        RepeatAndSelectDpEvent,
+    )
+}
+
+
+def plain(event: dpa.DpEvent) -> dict[str, Any]:
+    """`event`, which can be counted, as JSON takes it; an infinite number as a string."""
+
+    def value(field: Any) -> Any:
+        if isinstance(field, dpa.DpEvent):
+            return plain(field)
+        if isinstance(field, (list, tuple)):
+            return [plain(part) for part in field]
+        if isinstance(field, Integral):
+            return int(field)
+        return "inf" if field == math.inf else float(field)
+
+    name = type(event).__name__
+    return {"type": name, **{field: value(getattr(event, field)) for field in _WRITTEN[name][1]}}
+
+
+def event_from(written: Any) -> dpa.DpEvent:
+    """Event that :func:`plain` wrote; PrivacyError for anything else, or what cannot be counted."""
+
+    def value(field: Any) -> Any:
+        if isinstance(field, dict):
+            return built(field)
+        if isinstance(field, list):
+            return [built(part) for part in field]
+        return math.inf if field == "inf" else field
+
+    def built(written: Any) -> dpa.DpEvent:
+        name = written.get("type") if isinstance(written, dict) else None
+        kind, fields = _WRITTEN.get(name, (None, ())) if isinstance(name, str) else (None, ())
+        if kind is None or written.keys() != {"type", *fields}:
+            raise PrivacyError(f"{written!r} is not an event.")
+        return kind(**{field: value(written[field]) for field in fields})
+
+    event = built(written)
+    try:
+        list(leaves(event))
+    except (AttributeError, TypeError) as error:  # a number where an event should be, say
+        raise PrivacyError(f"{written!r} is not an event.") from error
+    return event
+
+
+class Accountant(PLDAccountant):
+    """Accountant of privacy loss distributions that also knows a bounded range.
+
+    Laplace events it takes under replace-one too, as it does Gaussian ones: a multiplier
+    against the norm of one record, whose replacement moves the sum by twice as much.
+    """
+
+    def _maybe_compose(self, event: dpa.DpEvent, count: int, do_compose: bool) -> Any:
+        replace_one = self.neighboring_relation == dpa.NeighboringRelation.REPLACE_ONE
+        if isinstance(event, BoundedRangeDpEvent):
+            if do_compose:
+                blocks, rest = divmod(count, BLOCK)
+                if blocks:
+                    self._add(self._bounded_range(event.epsilon, BLOCK).self_compose(blocks))
+                if rest:
+                    self._add(self._bounded_range(event.epsilon, rest))
+        elif isinstance(event, dpa.LaplaceDpEvent) and replace_one:
+            if do_compose:
+                one = pld.from_laplace_mechanism(
+                    event.noise_multiplier / 2,
+                    value_discretization_interval=self._value_discretization_interval,
+                )
+                self._add(one.self_compose(count))
+        else:
+            return super()._maybe_compose(event, count, do_compose)
+        return None
+
+    def curve(self, orders: np.ndarray) -> np.ndarray:
+        """Hockey-stick divergences of orders ``e^a`` for rising a of at least 0, both ways."""
+        return np.asarray(self._pld.get_delta_for_epsilon(orders.tolist()))
+
+    def _add(self, new: pld.PrivacyLossDistribution) -> None:
+        self._pld = self._pld.compose(new)
+
+    def _bounded_range(self, epsilon: float, count: int) -> pld.PrivacyLossDistribution:
+        """Distribution of the accountant's grid that dominates `count` mechanisms."""
+        interval, epsilon = self._value_discretization_interval, max(epsilon, _LEAST_RANGE)
+        step, curve = bounded_range_curve(epsilon, count)
+        most = math.ceil(count * epsilon / interval)
+        orders = np.arange(-most, most + 1) * interval
+        place = orders / step + len(curve) // 2
+        left = np.clip(np.floor(place).astype(int), 0, len(curve) - 2)
+        # Chords in e^a lie above the curve. Where the grid ends it is known.
+        share = np.clip(np.expm1((place - left) * step) / math.expm1(step), 0.0, 1.0)
+        divergences = curve[left] * (1 - share) + curve[left + 1] * share
+        divergences = np.where(place < 0, -np.expm1(np.minimum(orders, 0.0)), divergences)
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            interval, -most, most, np.minimum.accumulate(divergences)
+        )
+        return pld.PrivacyLossDistribution(pmf)
+
+
+def renyi_curve(parts: Sequence[Leaf], orders: np.ndarray) -> np.ndarray:
+    """Hockey-stick divergences of orders ``e^a``, from the Renyi divergences of the leaves.
+
+    Parameters
+    ----------
+    parts : sequence of Leaf
+        What runs, under add-or-remove: Renyi accountants do not double a replacement.
+    orders : ndarray
+        Values of a, of at least 0.
+
+    Returns
+    -------
+    ndarray
+        Upper bounds.
+
+    Notes
+    -----
+    With l the likelihood ratio of P to Q under Q and ``t = e^a``, the divergence is
+    ``E (l - t)_+``, and Renyi divergences bound ``E l^x`` by ``e^((x - 1) r(x))``. Three bounds
+    follow, and the least of them counts. The largest value of ``(l - t) / l^x`` is at
+    ``l = t x / (x - 1)``, so the divergence is at most
+    ``e^((x - 1) (r(x) - a)) (1 - 1 / x)^(x - 1) / x`` (Balle et al., 2020).
+    It is at most that at t = 1, the total variation, for which Pinsker and Bretagnolle and Huber
+    have bounds by the Kullback-Leibler divergence, no larger than any r(x). And of ratios with
+    mean 1 and variance at most ``v = e^r(2) - 1`` it is at most
+    ``(sqrt(v + (t - 1)^2) - (t - 1)) / 2`` (Scarf, 1958).
+    """
+    accountant = RdpAccountant(neighboring_relation=dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(event_of(parts))
+    x, r = np.asarray(accountant._orders, float), np.asarray(accountant._rdp, float)
+    x, r = x[np.isfinite(r)], np.maximum(r[np.isfinite(r)], 0.0)
+    if not len(x):
+        return np.ones_like(orders)
+    logs = (x - 1) * (r - orders[:, None]) + (x - 1) * np.log1p(-1 / x) - np.log(x)
+    least = r.min()
+    total = min(math.sqrt(least / 2), math.sqrt(-math.expm1(-least)), 1.0)
+    found = np.minimum(np.exp(np.minimum(logs.min(axis=1), 0.0)), total)
+    second = r[x >= 2].min(initial=math.inf)
+    if second < 700:
+        excess = np.expm1(np.minimum(orders, 350.0))
+        variance = math.expm1(second)
+        scarf = variance / (np.sqrt(variance + excess**2) + excess) / 2
+        found = np.minimum(found, scarf)
+    return np.minimum.accumulate(found) * (1 + 1e-9)

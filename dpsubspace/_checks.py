@@ -1,0 +1,118 @@
+"""Checks of single parameters, with errors that name the value and the way out."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "check_auto",
+    "check_bool",
+    "check_bounds",
+    "check_choice",
+    "check_integer",
+    "check_real",
+    "shown",
+]
+
+# Parameters ---------------------------------------------------------------------------------
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
+_SHORT.maxstring, _SHORT.maxother = 100, 200
+
+
+def shown(value: Any) -> str:
+    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries."""
+    return _SHORT.repr(_plain_value(value))
+
+
+def _plain_value(value: Any) -> Any:
+    """`value` with Python's own numbers and lists in the place of NumPy's."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain_value, value))
+    if type(value) is dict:
+        return {_plain_value(key): _plain_value(each) for key, each in value.items()}
+    return value
+
+
+def check_real(
+    name: str,
+    value: Any,
+    *,
+    low: float,
+    high: float = math.inf,
+    include_low: bool = False,
+    include_high: bool = False,
+    hint: str = "",
+) -> float:
+    """`value` as a float, or ValueError with its name and range."""
+    if isinstance(value, (Real, np.floating)) and not isinstance(value, (bool, np.bool_)):
+        value = float(value)
+        above = value >= low if include_low else value > low
+        below = value <= high if include_high else value < high
+        if above and below:  # never true of NaN
+            return value
+    interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
+    raise ValueError(
+        f"`{name}` must be a number in {interval}, got {shown(value)}.{hint and ' '}{hint}"
+    )
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """`value` if it is a bool, or ValueError with its name."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"`{name}` must be True or False, got {shown(value)}.")
+
+
+def check_auto(name: str, value: Any, **interval: Any) -> None:
+    """ValueError unless `value` is "auto" or a number that `check_real` takes."""
+    if not (isinstance(value, str) and value == "auto"):
+        check_real(name, value, hint="Or use 'auto'.", **interval)
+
+
+def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
+    """`value` as an int from `low` to `high`, or ValueError with its name."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        value = int(value)
+        if value >= low and (high is None or value <= high):
+            return value
+    limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+    raise ValueError(f"`{name}` must be an integer {limits}, got {shown(value)}.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
+    """`value` if it is one of `choices`, or ValueError that lists them."""
+    if isinstance(value, (str, type(None))) and value in choices:
+        return value
+    raise ValueError(f"`{name}` must be one of {list(choices)}, got {shown(value)}.")
+
+
+def check_bounds(
+    name: str, value: Any, n_columns: int | None = None, *, column: str = "target"
+) -> None:
+    """ValueError unless `value` is (low, high), finite and in order, for `n_columns` columns."""
+    try:
+        ends = [np.asarray(bound) for bound in value]
+        low, high = (end.astype(np.float64) for end in ends if end.dtype != np.bool_)
+    except (TypeError, ValueError):
+        low = high = np.asarray(np.nan)
+    sizes = {end.size for end in (low, high) if end.ndim}
+    fits = max(low.ndim, high.ndim) <= 1 and len(sizes) <= 1
+    if n_columns is not None:
+        fits = fits and sizes <= {n_columns}
+    if isinstance(value, list) and value and all(np.shape(pair) == (2,) for pair in value):
+        fits = False  # a pair a column, which two columns would take for the lows and the highs
+    bounded = bool((np.abs(np.append(low, high)) <= 1e50).all())  # never true of NaN
+    if not (fits and bounded and (low < high).all()):
+        raise ValueError(
+            f"`{name}` must be a tuple (low, high) with low < high: two finite numbers, or two"
+            f" arrays of one number a {column} (not a pair for each), got {shown(value)}."
+        )

@@ -1,0 +1,1 @@
+"""What users fit: check, plan, run, store."""

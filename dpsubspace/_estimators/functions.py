@@ -1,0 +1,611 @@
+"""Private quantiles, means and covariances, as functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+
+from dpsubspace._accounting.budget import Split, Target
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, warn_about_delta
+from dpsubspace._accounting.permission import about_to_release
+from dpsubspace._array import plain_arithmetic, row_norms
+from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
+from dpsubspace._release.mechanisms import check_lattice, release
+from dpsubspace._release.noise import NoiseSource, as_noise
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.inputs import check_rows
+from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._statistics.counts import count_above_noise, noisy_range
+from dpsubspace._statistics.means import bounded_row_sum
+from dpsubspace._statistics.moments import Rows, released_moment
+from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+__all__ = ["private_covariance", "private_mean", "private_quantile"]
+
+# Releases of a search between public bounds, which it leaves 16,384 values.
+_BETWEEN_BOUNDS = 14
+
+# Shares of the budget (of mu^2).
+_NORM_SHARE = 0.1
+_RECENTRE = {"centre": (1 / 3, 1), "radius": (1 / 3, SEARCH), "mean": (1 / 3, 1)}
+_COVARIANCE = {"centre": (0.1, 1), "radius": (0.1, SEARCH), "mean": (0.1, 1), "moment": (0.7, 1)}
+
+
+def private_quantile(
+    X: Any,
+    level: Any = 0.5,
+    *,
+    bounds: Any = None,
+    epsilon: float = 1.0,
+    delta: float | str = "auto",
+    neighboring_relation: str = "zero_out",
+    random_state: int | np.random.RandomState | None = None,
+) -> Released:
+    """Release quantiles of private columns.
+
+    One binary search for each quantile, all side by side, by noisy counts of what lies below.
+    No bounds need to be known: the search runs over numbers of all magnitudes.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples,) or (n_samples, n_features)
+        Private values, a row a record.
+    level : float or array-like of shape (n_levels,), default=0.5
+        Shares of the values that should lie below, in (0, 1).
+    bounds : tuple (low, high) or None, default=None
+        Public range: two numbers, or two arrays of shape (n_features,). It saves a sixth of
+        the noise, and values outside count as the nearer end. None searches numbers up to 2^64
+        in steps of a part in 4096.
+    epsilon : float, default=1.0
+        Privacy budget, from 1e-4 to 1e6, for all columns and levels together.
+        ``float("inf")`` gives exact quantiles, which are not private.
+    delta : float or "auto", default="auto"
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides: whether a record was used, or what it says. The
+        number of records is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything
+        else is reproducible, and whoever knows it can remove the noise.
+
+    Returns
+    -------
+    Released
+        ``(value, privacy)``: quantiles as ``numpy.quantile(X, level, axis=0)`` shapes them, and
+        the :class:`PrivacyGuarantee` of this call, for a :class:`PrivacyLedger` to charge.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used; nothing has been
+        released then and no privacy spent.
+
+    See Also
+    --------
+    private_mean : The mean of private rows.
+    BoundedScaler : Scales columns by private quantiles.
+
+    Notes
+    -----
+    Released: at each of 20 stages (14 with `bounds`) the counts of values between the
+    midpoints of all searches of a column, for all columns at once. A record is in one cell a
+    column, so the L2 sensitivity is sqrt(n_features) (``"zero_out"``) or sqrt(2 n_features)
+    (``"replace_one"``), however many levels there are. Event: 20 (14) Gaussian mechanisms.
+    The unit is one row. Assumed public: the numbers of rows and features, and all parameters.
+
+    The rank of the result is off by a few standard deviations of the noise of a count. A level
+    nearer to 0 or 1 than that cannot be told from the empty space beyond the data: the nearest
+    one that can is searched for instead, with a warning. The grid holds 0 and integers
+    up to 8192, so that ties at them are found exactly; with `bounds`, both ends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import private_quantile
+    >>> incomes = np.random.default_rng(0).lognormal(10, 1, size=50000)
+    >>> median, guarantee = private_quantile(incomes, 0.5, epsilon=0.5, random_state=0)
+    >>> bool(abs(np.mean(incomes < median) - 0.5) < 0.01)
+    True
+    >>> guarantee.epsilon
+    0.5
+    """
+    options = {"level": level, "bounds": bounds}
+    return _quantile(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
+
+
+def _quantile(
+    X: Any,
+    target: Target,
+    random_state: Any,
+    *,
+    level: Any,
+    bounds: Any,
+    present: np.ndarray | None = None,
+) -> Released:
+    """Release quantiles, with the records where `present` is False as null records."""
+    target.check()
+    levels = np.asarray(level)
+    if levels.ndim > 1 or levels.size == 0:
+        raise ValueError("`level` must be a number or a list of numbers in (0, 1).")
+    for value in levels.ravel().tolist():
+        check_real("level", value, low=0, high=1)
+    if sparse.issparse(X):
+        raise ValueError("sparse rows are not supported: use X.toarray().")
+    flat = np.ndim(X) == 1
+    values = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64)
+    n_samples, n_columns = values.shape
+    grid = None
+    if bounds is not None:
+        check_bounds("bounds", bounds, n_columns, column="feature")
+        low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
+        grid = (low, high)
+    noise = as_noise(random_state)
+    count = SEARCH if grid is None else _BETWEEN_BOUNDS
+    split = Split.of(target, {"search": (1.0, count)}, n_samples)
+    multiplier = split.multipliers["search"]
+    public = () if grid is None else ("bounds of the features",)
+    guarantee = _guarantee(target, split, noise, values.shape, public)
+    wanted = np.atleast_1d(levels).astype(float)
+    hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), target.neighboring_relation)
+    if min(wanted.min(), 1 - wanted.max()) * n_samples < hidden:
+        nearest = min(0.5, hidden / n_samples)
+        replaced = f"levels below {nearest:.2g} or above {1 - nearest:.2g} are replaced by these"
+        if nearest == 0.5:
+            replaced = "every level is replaced by 0.5, which is the median"
+        warn(
+            f"the noise of the counts hides about {min(hidden, n_samples):.0f} of {n_samples}"
+            f" rows: {replaced}. More rows, fewer columns or a larger epsilon help.",
+            PrivacyWarning,
+            about=("levels", guarantee.epsilon),
+        )
+    about_to_release(guarantee)
+    if not target.private:
+        values = values if present is None else values[present]
+        values = values if grid is None else np.clip(values, *grid)
+        found = np.quantile(values, wanted, axis=0)
+    else:
+        found = noisy_quantiles(
+            values,
+            wanted,
+            multiplier,
+            noise=noise.child("search"),
+            neighboring_relation=target.neighboring_relation,
+            bounds=grid,
+            n_levels=count,
+            present=present,
+        )
+    found = found[:, 0] if flat else found
+    found = found if levels.ndim else found[0]
+    return Released(float(found) if found.ndim == 0 else found, guarantee)
+
+
+def private_mean(
+    X: Any,
+    *,
+    data_norm: float | None = None,
+    bounds: Any = None,
+    method: str = "recentre",
+    epsilon: float = 1.0,
+    delta: float | str = "auto",
+    neighboring_relation: str = "zero_out",
+    random_state: int | np.random.RandomState | None = None,
+) -> Released:
+    """Release the mean of private rows.
+
+    Rows are shortened to a bound and added up, with noise in proportion to the bound. The bound
+    may be far larger than the rows' distance from each other: "recentre" finds a rough mean
+    and the distance of most rows from it first, and then adds up the differences.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Private rows. Sparse matrices stay sparse. A column of numbers is one feature.
+    data_norm : float or None, default=None
+        Public bound on row norms; longer rows are shortened to it. None buys one, where there
+        are no `bounds`, for a tenth of the budget.
+    bounds : tuple (low, high) or None, default=None
+        Public ranges of the columns instead: two numbers, or two arrays of shape
+        (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
+        columns in different units need them, or a :class:`BoundedScaler` before.
+    method : {"recentre", "gaussian"}, default="recentre"
+        "gaussian" spends everything on one sum of rows, "recentre" on three releases: far
+        better where rows are far from 0 (from the middle of `bounds`) beside their spread. Where
+        they are not, and where they are skewed, "gaussian" is up to twice as good.
+    epsilon : float, default=1.0
+        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` gives the exact mean of the bounded
+        rows, which is not private.
+    delta : float or "auto", default="auto"
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides: whether a record was used, or what it says. The
+        number of records is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything
+        else is reproducible, and whoever knows it can remove the noise.
+
+    Returns
+    -------
+    Released
+        ``(value, privacy)``: the mean, an array of shape (n_features,) (a float for `X` of
+        one dimension), and the :class:`PrivacyGuarantee` of this call.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used; nothing has been
+        released then and no privacy spent.
+
+    See Also
+    --------
+    private_quantile : Quantiles of private columns.
+    DPSGDFClassifier : Buys the mean that it needs by itself.
+
+    Notes
+    -----
+    Released: without `data_norm` and `bounds`, counts of row norms in cells, of L2
+    sensitivity 1 (``"zero_out"``) or sqrt(2) (``"replace_one"``); the sum of bounded rows,
+    of sensitivity R or 2 R; with "recentre" then counts of distances from that mean at 20
+    stages of a search for their quantile r, of sensitivity 1 or sqrt(2), and the sum of
+    differences shortened to r, of sensitivity r or 2 r. Event: Gaussian mechanisms, calibrated
+    together. The unit is one row. Assumed public: the numbers of rows and features, `data_norm`,
+    `bounds` and all other parameters.
+
+    Rows beyond a bound are shortened, which biases the mean of a skew distribution: of incomes
+    by two or three times the noise with "recentre", which shortens as many rows as Huang,
+    Liang and Yi (2021) advise, and hardly with "gaussian" and bounds. A bound on norms that is
+    bought is at most 2^40; and noise is in proportion to the norm of whole rows, so that
+    a column in small units drowns beside one in large ones.
+
+    References
+    ----------
+    Huang, Liang, Yi. "Instance-optimal mean estimation under differential privacy".
+    NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import private_mean
+    >>> rows = np.random.default_rng(0).normal([100, -50], 1.0, size=(10000, 2))
+    >>> mean, guarantee = private_mean(rows, data_norm=200, epsilon=1.0, random_state=0)
+    >>> bool(np.abs(mean - rows.mean(axis=0)).max() < 0.05)
+    True
+    >>> guarantee.epsilon
+    1.0
+    """
+    options = {"data_norm": data_norm, "bounds": bounds, "method": method}
+    return _mean(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
+
+
+def _mean(
+    X: Any,
+    target: Target,
+    random_state: Any,
+    *,
+    data_norm: float | None,
+    bounds: Any,
+    method: str,
+    present: np.ndarray | None = None,
+) -> Released:
+    """Release the mean, with the records where `present` is False as null records."""
+    target.check()
+    check_choice("method", method, ("recentre", "gaussian"))
+    _check_bound(data_norm, bounds)
+    flat = not sparse.issparse(X) and np.ndim(X) == 1
+    rows = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64, copy=False)
+    n_samples, n_columns = rows.shape
+    public = ("bound on row norms",) if data_norm is not None else ()
+    middle, half = 0.0, 1.0
+    if bounds is not None:
+        public = ("bounds of the features",)
+        rows, middle, half = _boxed(rows, bounds)
+        data_norm = math.sqrt(n_columns)
+    noise = as_noise(random_state)
+    bought = data_norm is None
+    parts = {"norm": (_NORM_SHARE, 1)} if bought else {}
+    left = 1 - _NORM_SHARE if bought else 1.0
+    own = _RECENTRE if method == "recentre" else {"mean": (1.0, 1)}
+    parts |= {name: (share * left, count) for name, (share, count) in own.items()}
+    split = Split.of(target, parts, n_samples)
+    guarantee = _guarantee(target, split, noise, rows.shape, public)
+    _warn_of_counts(split, target, n_samples)
+    first = split.multipliers.get("centre", split.multipliers["mean"])
+    noise_ratio = first * math.sqrt(n_columns) / n_samples
+    if noise_ratio > 1:
+        warn(
+            f"the noise of the sum is {noise_ratio:.2g} times what {n_samples} rows of the largest"
+            " norm add up to: expect a result that is mostly noise. More rows, fewer features or"
+            " a larger epsilon help.",
+            PrivacyWarning,
+            about=("sum", guarantee.epsilon),
+        )
+    options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    about_to_release(guarantee)
+    with plain_arithmetic(None):
+        if data_norm is None:
+            data_norm = _bought_norm(rows, target, split, noise, present)
+        mean = _centre(rows, data_norm, split, noise, **options)[0]
+    if bounds is not None:
+        mean = np.clip(mean, -1.0, 1.0)
+    mean = mean * half + middle
+    return Released(float(mean[0]) if flat else mean, guarantee)
+
+
+def private_covariance(
+    X: Any,
+    *,
+    data_norm: float | None = None,
+    bounds: Any = None,
+    centered: bool = True,
+    epsilon: float = 1.0,
+    delta: float | str = "auto",
+    neighboring_relation: str = "zero_out",
+    random_state: int | np.random.RandomState | None = None,
+) -> Released:
+    """Release the covariance matrix of private rows.
+
+    A private mean and the distance of most rows from it come first; the noise of the matrix is
+    then in proportion to the square of that distance.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Private rows.
+    data_norm : float or None, default=None
+        Public bound on row norms; longer rows are shortened to it. None buys one, where there
+        are no `bounds`, for a tenth of the budget.
+    bounds : tuple (low, high) or None, default=None
+        Public ranges of the columns instead: two numbers, or two arrays of shape
+        (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
+        columns in different units need them, or a :class:`BoundedScaler` before.
+    centered : bool, default=True
+        Whether to release the covariance, or the second moment of rows as they are, the mean
+        of ``x x^T``.
+    epsilon : float, default=1.0
+        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` gives the exact matrix of the
+        bounded rows, which is not private.
+    delta : float or "auto", default="auto"
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides: whether a record was used, or what it says. The
+        number of records is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything
+        else is reproducible, and whoever knows it can remove the noise.
+
+    Returns
+    -------
+    Released
+        ``(value, privacy)``: a symmetric matrix of shape (n_features, n_features) without
+        negative eigenvalues, divided by the number of rows, and the
+        :class:`PrivacyGuarantee` of this call.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used; nothing has been
+        released then and no privacy spent.
+
+    See Also
+    --------
+    private_mean : The mean of private rows.
+    DPPCA : Finds the strongest directions alone, with less noise.
+
+    Notes
+    -----
+    Released: what :func:`private_mean` releases, with a radius r for the rows about the mean,
+    and the second moment of these rows, shortened to r, of sensitivity ``r^2``
+    (``"zero_out"``) or ``sqrt(2) r^2`` (``"replace_one"``) in Frobenius norm. Its noise is a
+    symmetric Gaussian matrix (Dwork, Talwar, Thakurta, Zhang, 2014, with noise that looks
+    the same in every basis). Event: Gaussian mechanisms, calibrated together. The unit is one
+    row. Assumed public: the numbers of rows and features, `data_norm` and all other parameters.
+
+    Rows further out than r count as if they were at r, so that variances of distributions with
+    heavy tails come out too low. Negative eigenvalues, which are noise, are set to zero.
+
+    References
+    ----------
+    Dwork, Talwar, Thakurta, Zhang. "Analyze Gauss: optimal bounds for privacy-preserving
+    principal component analysis". STOC 2014.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import private_covariance
+    >>> rows = np.random.default_rng(0).normal(50, [3.0, 1.0], size=(20000, 2))
+    >>> covariance, guarantee = private_covariance(rows, data_norm=100, random_state=0)
+    >>> bool(np.abs(covariance - np.cov(rows.T)).max() < 0.2)
+    True
+    >>> guarantee.epsilon
+    1.0
+    """
+    options = {"data_norm": data_norm, "bounds": bounds, "centered": centered}
+    return _covariance(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
+
+
+def _covariance(
+    X: Any,
+    target: Target,
+    random_state: Any,
+    *,
+    data_norm: float | None,
+    bounds: Any,
+    centered: bool,
+    present: np.ndarray | None = None,
+) -> Released:
+    """Release the covariance, with the records where `present` is False as null records."""
+    target.check()
+    check_bool("centered", centered)
+    _check_bound(data_norm, bounds)
+    rows = _rows(X).astype(np.float64, copy=False)
+    n_samples, n_columns = rows.shape
+    public = ("bound on row norms",) if data_norm is not None else ()
+    middle, half = np.zeros(n_columns), np.ones(n_columns)
+    if bounds is not None:
+        public = ("bounds of the features",)
+        rows, middle, half = _boxed(rows, bounds)
+        data_norm = math.sqrt(n_columns)
+    noise = as_noise(random_state)
+    parts = {"norm": (_NORM_SHARE, 1)} if data_norm is None else {}
+    left = 1 - _NORM_SHARE if data_norm is None else 1.0
+    parts |= {name: (share * left, count) for name, (share, count) in _COVARIANCE.items()}
+    split = Split.of(target, parts, n_samples)
+    guarantee = _guarantee(target, split, noise, rows.shape, public)
+    _warn_of_counts(split, target, n_samples)
+    noise_ratio = split.multipliers["moment"] * math.sqrt(2 * n_columns) / n_samples
+    if noise_ratio > 1:
+        warn(
+            f"the noise of the matrix is {noise_ratio:.2g} times as strong as {n_samples} rows in"
+            " one direction: expect a result that is mostly noise. More rows, fewer features or a"
+            " larger epsilon help.",
+            PrivacyWarning,
+            about=("matrix", guarantee.epsilon),
+        )
+    options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    about_to_release(guarantee)
+    with plain_arithmetic(None):
+        if data_norm is None:
+            data_norm = _bought_norm(rows, target, split, noise, present)
+        mean, radius, features = _centre(rows, data_norm, split, noise, **options)
+        near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
+        about = Rows(near, radius, noise, **options)
+        moment = released_moment(about, split.multipliers["moment"])[0]
+    values, vectors = np.linalg.eigh(moment)
+    moment = half[:, None] * ((vectors * np.maximum(values, 0.0)) @ vectors.T) * half
+    if not centered:
+        mean = mean * half + middle
+        moment = moment + np.outer(mean, mean)
+    return Released((moment + moment.T) / 2, guarantee)
+
+
+def _check_bound(data_norm: float | None, bounds: Any) -> None:
+    """ValueError unless at most one of them is given, and in its range."""
+    if data_norm is not None:
+        check_real("data_norm", data_norm, low=1e-50, high=1e50)
+        if bounds is not None:
+            raise ValueError("give `data_norm` or `bounds`, not both.")
+
+
+def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows clipped to public ranges and in units of them, from -1 to 1; middles, half widths."""
+    n_columns = rows.shape[1]
+    check_bounds("bounds", bounds, n_columns, column="feature")
+    if sparse.issparse(rows):
+        raise ValueError("`bounds` would fill sparse rows: give `data_norm`.")
+    low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
+    middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
+    return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0), middle, half
+
+
+def _bought_norm(
+    rows: Any, target: Target, split: Split, noise: NoiseSource, present: np.ndarray | None
+) -> float:
+    """Bound on the norms of nearly all rows, released."""
+    norms = row_norms(rows)
+    high = float(norms.max())
+    if target.private:
+        high = noisy_range(
+            norms,
+            split.multipliers["norm"],
+            noise=noise.child("norm"),
+            neighboring_relation=target.neighboring_relation,
+            present=present,
+        )[1]
+    return max(high, 2.0**-40)
+
+
+def _centre(
+    rows: Any,
+    data_norm: float,
+    split: Split,
+    noise: NoiseSource,
+    *,
+    neighboring_relation: str,
+    present: np.ndarray | None,
+) -> tuple[np.ndarray, float, Features]:
+    """Mean of rows shortened to `data_norm`, in one release or recentred, in three.
+
+    Returns
+    -------
+    mean : ndarray of shape (d,)
+        Released mean.
+    radius : float
+        Radius about it of nearly all rows, released, or public.
+    features : Features
+        The rows.
+    """
+    features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+    n_samples, n_columns = rows.shape
+
+    def released(name: str, total: Any) -> np.ndarray:
+        multiplier, source = split.multipliers[name], noise.child(name)
+        relation = neighboring_relation
+        return release(total, multiplier, source, neighboring_relation=relation) / n_samples
+
+    total = bounded_row_sum(features, data_norm, present=present)
+    final, radius = split.multipliers["mean"], 2 * data_norm
+    if "centre" not in split.multipliers or final == 0:
+        return released("mean", total), radius, features
+    first = released("centre", total)
+    about = features.shifted(Shift(first, None))
+    # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
+    doubled = 2 if neighboring_relation == "replace_one" else 1
+    outside = min(0.5, doubled * final * math.sqrt(n_columns) / n_samples)
+    found = noisy_quantiles(
+        about.distances()[:, None],
+        np.array([1 - outside]),
+        split.multipliers["radius"],
+        noise=noise.child("radius"),
+        neighboring_relation=neighboring_relation,
+        present=present,
+    )
+    radius = min(max(float(found[0, 0]), 2.0**-60), 2 * data_norm)
+    near = about.clipped(radius)
+    mean = first + released("mean", bounded_row_sum(near, radius, present=present))
+    return mean, radius, features
+
+
+def _warn_of_counts(split: Split, target: Target, n_samples: int) -> None:
+    """Warn where public sizes tell that a bound on norms will be made of noise."""
+    if "norm" not in split.multipliers or not target.private:
+        return
+    unit = math.sqrt(0.5) if target.neighboring_relation == "replace_one" else 1.0
+    needed = 3 * count_above_noise(split.multipliers["norm"] * unit)
+    if n_samples < needed:
+        warn(
+            f"the noise of the counts that a bound on norms is read from hides {n_samples} rows:"
+            f" about {needed:.0f} are needed. Give `data_norm` or `bounds` from public knowledge,"
+            " or expect a result that is mostly noise.",
+            PrivacyWarning,
+            about=("norms", needed),
+        )
+
+
+def _rows(X: Any) -> Any:
+    """Checked rows of a function's argument."""
+    return check_rows(BaseEstimator(), X, reset=True)
+
+
+def _guarantee(
+    target: Target,
+    split: Split,
+    noise: NoiseSource,
+    shape: tuple[int, int],
+    public: tuple[str, ...],
+) -> PrivacyGuarantee:
+    """Statement on one call, with its warning."""
+    n_samples, n_features = shape
+    guarantee = target.guarantee(
+        split.event, secure=noise.secure, n_samples=n_samples, n_features=n_features, public=public
+    )
+    if target.private:
+        check_lattice(n_samples, *split.multipliers.values())
+        warn_about_delta(guarantee.delta, n_samples)
+    return guarantee

@@ -1,0 +1,644 @@
+"""Private principal component analysis."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsubspace._accounting.budget import Split, pure_split
+from dpsubspace._accounting.guarantee import warn_about_delta
+from dpsubspace._array import Array, check_device, on_device, plain_arithmetic, row_norms, to_numpy
+from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
+from dpsubspace._estimators.base import PrivateEstimator
+from dpsubspace._release.mechanisms import check_lattice
+from dpsubspace._release.noise import NoiseSource, as_noise
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.inputs import check_rows
+from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.public import check_public_rows
+from dpsubspace._statistics.centring import recentred_mean
+from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius
+from dpsubspace._statistics.means import noisy_mean, noisy_spread
+from dpsubspace._statistics.moments import Rows
+from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles
+from dpsubspace._statistics.spectra import MECHANISMS, Mechanism, Spectrum
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = ["DPPCA"]
+
+# Shares of the budget (of mu^2) for what comes before the subspace.
+_BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE, _SPREAD_SHARE = 0.05, 0.1, 0.02, 0.02
+_COARSE_SHARE, _FINE_SHARE = 0.08, 0.04
+
+# Share of the rows that a radius should leave as they are, more or less.
+_NEAR = {"within": 0.25, "margin": 0.0}
+
+# Share of the rows that a bound on norms that is bought should leave as they are.
+_BOUND_LEVEL = 0.9
+
+# Columns up to which a square matrix is taken for granted.
+_SQUARE = 4096
+
+
+class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
+    """Differentially private principal component analysis.
+
+    Directions in which private rows vary most, from noisy second moments. Rows about their
+    private mean are clipped to a private radius by default, so that what they have in common
+    costs little and outliers cost nothing.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        Number of components; a share in (0, 1) of the released variance, of which as few
+        components are kept as explain it (those that stand out of the noise, with a warning,
+        where these explain less); None keeps ``min(n_samples, n_features)``. With
+        one release of all eigenvalues ("adaptive", "gaussian") any number costs the same.
+    epsilon : float, default=1.0
+        Privacy budget, from 1e-4 to 1e6, for everything that is released. ``float("inf")``
+        adds no noise and clips nothing but rows above `data_norm`.
+    delta : float or "auto", default="auto"
+        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
+        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+        0, pure differential privacy, goes with ``mechanism="bingham"``.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides: whether a record was used, or what it says. The
+        second needs up to twice the noise. The number of records is public in both.
+    mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
+        "adaptive" shifts rows by a private mean, clips them to a private radius and takes
+        the eigenvectors of their noisy second moment (to which the mean is added back where
+        ``centered=False``). "gaussian" takes those of the noisy second moment of rows
+        clipped to `data_norm` (Analyze Gauss). "power" finds few components of
+        many columns by power iteration, without a square matrix. "bingham" draws one
+        direction after another, each paid for, so that few should be asked for; with
+        ``delta=0`` it spends no delta. It needs ``centered=False`` and a public `data_norm`.
+        "auto" is "adaptive" up to 4,096 columns and "power" beyond.
+    centered : bool, default=True
+        Whether components are those of rows less their private mean, as in scikit-learn, or
+        of rows as they are.
+    data_norm : float or None, default=None
+        Public bound on the norm of a row; longer rows are shrunk to it. None buys a coarse
+        one from noisy counts.
+    whiten : bool, default=False
+        Whether ``transform`` divides by the released standard deviations.
+    microbatch_size : int or None, default=None
+        Records to have in memory at once; no more than memory and time depend on it.
+    device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
+        Where second moments are computed. Fitted attributes are NumPy arrays.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything
+        else is reproducible, and whoever knows it can remove the noise.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features)
+        Orthonormal directions, that of the largest variance first, the largest entry of
+        each positive.
+    explained_variance_ : ndarray of shape (n_components_,)
+        Variance along each, less what noise adds to it; 0 where noise hides it. Of normal
+        rows about right, of rows with heavy tails too low.
+    explained_variance_ratio_ : ndarray of shape (n_components_,)
+        Share of the released total variance.
+    mean_ : ndarray of shape (n_features,)
+        Released mean of the rows, those above `data_norm` clipped, shrunk towards zero by the
+        estimator of James and Stein; zeros where ``centered=False``.
+    n_components_ : int
+        Number of components.
+    noise_variance_ : float
+        Mean of the variance in all other directions.
+    data_norm_ : float
+        Bound on row norms, given or released.
+    n_samples_ : int
+        Number of rows.
+    privacy_ : PrivacyGuarantee
+        What the fit cost and what that rests on. Set just before the first release: a
+        fit that fails later leaves it, since the budget is gone.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where `X` has names that are strings.
+
+    See Also
+    --------
+    PrivacyLedger : Adds up the cost of a Pipeline.
+
+    Notes
+    -----
+    Released, with rows clipped to the bound c: where ``data_norm=None``, twenty noisy counts
+    of row norms (a record is in one cell each); for the mean, the sum of rows, of sensitivity
+    c (``"zero_out"``) or 2c (``"replace_one"``), six noisy counts of distances from it and the
+    sum of rows near it; for the radius, twelve counts of distances from the mean that this
+    makes, and their sum of squares; for the subspace, the second moment of rows of norm at most
+    the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the
+    number of components. "gaussian" has one sum for the mean and c for r. "power" releases two
+    to six products of that moment with a basis instead, which move by no more, and the moment
+    within the subspace. "bingham" releases directions of a bounded range of privacy loss, and a
+    Laplace sum. Event: all of these Gaussian mechanisms, calibrated together and exactly,
+    never above `epsilon`. The unit is one row. Assumed public: the numbers of rows and
+    features, `data_norm`, `X_public` and all parameters.
+
+    Clipping to a radius near the shortest rows keeps directions and forgets lengths, as
+    spherical principal components do: for rows that are spread alike in all directions from
+    their mean but for scale, the components are the same. Variances are computed back from
+    those of directions as if rows were normal, and scaled to the released mean square
+    distance, in which rows beyond twice the ninth decile of distances count as at it.
+
+    ``X_public`` rows are mapped alike. Their second moment is public, and is combined
+    with the released one. ``transform`` releases nothing: coordinates of private
+    rows are as private as the rows.
+
+    References
+    ----------
+    Dwork, Talwar, Thakurta, Zhang. "Analyze Gauss: optimal bounds for privacy-preserving
+    principal component analysis". STOC 2014.
+
+    Chaudhuri, Sarwate, Sinha. "A near-optimal algorithm for differentially-private
+    principal components". JMLR 14, 2013.
+
+    Hardt, Price. "The noisy power method". NeurIPS 2014.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import DPPCA
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> pca = DPPCA(n_components=8, epsilon=3.0, random_state=0).fit(X)
+    >>> pca.transform(X).shape
+    (1797, 8)
+    >>> bool(pca.explained_variance_ratio_.sum() > 0.5)
+    True
+    """
+
+    # Public data are asked for once, here, so that no user has to route them.
+    __metadata_request__fit: ClassVar = {"X_public": True}
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        epsilon: float = 1.0,
+        delta: float | str = "auto",
+        neighboring_relation: str = "zero_out",
+        mechanism: str = "auto",
+        centered: bool = True,
+        data_norm: float | None = None,
+        whiten: bool = False,
+        microbatch_size: int | None = None,
+        device: Any = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.mechanism = mechanism
+        self.centered = centered
+        self.data_norm = data_norm
+        self.whiten = whiten
+        self.microbatch_size = microbatch_size
+        self.device = device
+        self.random_state = random_state
+
+    # Public surface -------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, X_public: Any = None):
+        """Find the principal components of private rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
+            copied. Sparse matrices are used in CSR form.
+        y : None
+            Ignored.
+        X_public : array-like of shape (n_public, n_features) or tuple of them, optional
+            Public rows.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        MemoryError
+            If the mechanism needs more memory than the machine has; the message says how much,
+            and which mechanism does not. Nothing has been released then.
+        """
+        return self._fit(X, X_public=X_public)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the coordinates of rows along the components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            Of private rows they are private: nothing is released but the components.
+        """
+        check_is_fitted(self, "components_")
+        X = check_rows(self, X, reset=False)
+        axes = self._axes(X.dtype)
+        return X @ axes - self.mean_.astype(X.dtype) @ axes
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Return the rows that have given coordinates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Coordinates, as ``transform`` returns them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Rows in the space of the components, through ``mean_``.
+        """
+        check_is_fitted(self, "components_")
+        X = np.asarray(X)
+        if X.ndim != 2 or X.shape[1] != self.n_components_:
+            raise ValueError(
+                f"`X` must have a row of {self.n_components_} coordinates for each record, got an"
+                f" array of shape {X.shape}."
+            )
+        scale = self._scale()[:, None] if self.whiten else 1.0
+        return X @ (scale * self.components_) + self.mean_
+
+    def privacy_event(
+        self,
+        n_samples: int | None = None,
+        n_features: int | None = None,
+        n_outputs: int | None = None,
+    ) -> DpEvent:
+        """Return what a fit would cost, before any data are seen.
+
+        Parameters
+        ----------
+        n_samples : int, optional
+            Number of private rows. Needed where ``delta="auto"``.
+        n_features : int, optional
+            Number of features. What ``mechanism="auto"`` is depends on it; without it the
+            event is that of "adaptive", which costs the same. Needed for "bingham" with
+            ``n_components=None``.
+        n_outputs : int, optional
+            Ignored; the same call fits all estimators.
+
+        Returns
+        -------
+        DpEvent
+            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range, or a size that is needed was not given.
+        """
+        self._check_parameters()
+        return self._split(n_samples, n_features).event
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, *, X_public: Any = None, present: np.ndarray | None = None):
+        """Fit with the records where `present` is False as null records.
+
+        Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
+        """
+        fixed = copy.copy(self)  # what runs is what is charged, whatever happens to parameters
+        fixed._check_parameters()
+        X = check_rows(self, X, reset=True)
+        public = check_public_rows(self, X, X_public)
+        n_samples, n_features = X.shape
+        where = check_device(fixed.device)
+        noise = as_noise(fixed.random_state)
+        k = fixed._n_components(n_samples, n_features)
+        mechanism = fixed._mechanism(n_features)
+        _check_memory(mechanism, n_features, k, bool(public))
+        split = fixed._split(n_samples, n_features)
+        if fixed._target().private:
+            sums = {name: m for name, m in split.multipliers.items() if name != "direction"}
+            if mechanism.pure:
+                sums = {"spectrum": 1 / sums["spectrum"]}
+            check_lattice(n_samples, *sums.values())
+        known = [] if fixed.data_norm is None else [f"bound on row norms ({fixed.data_norm:g})"]
+        known += [f"{sum(map(len, public))} rows of X_public"] if public else []
+        guarantee = fixed._target().guarantee(
+            split.event,
+            secure=noise.secure,
+            n_samples=n_samples,
+            n_features=n_features,
+            public=tuple(known),
+            unit=self.privacy_unit,
+        )
+        fixed._warn(mechanism, split, (n_samples, n_features), guarantee.delta)
+        with plain_arithmetic(where):
+            X, present = on_device(X, where), on_device(present, where)
+            self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
+            releases = _Releases(split.multipliers, noise, fixed.neighboring_relation, present)
+            rows, unit, mean = fixed._rows(X, public, mechanism, releases)
+            spectrum = mechanism(rows, k, split.multipliers)
+        k = fixed._kept(spectrum)
+        self._store(spectrum, k, mean, unit, n_samples)
+        return self
+
+    def _rows(
+        self,
+        X: Array,
+        public: tuple[np.ndarray, ...],
+        mechanism: Mechanism,
+        releases: _Releases,
+    ) -> tuple[Rows, float, np.ndarray | None]:
+        """Bounded rows in units of the bound on their norms, that bound, and their mean.
+
+        In these units nothing overflows, whatever the bound is.
+
+        Notes
+        -----
+        Privacy: norms, mean, distances from the mean and their spread are released one after
+        another, each with the bound that earlier ones determine, so they compose
+        adaptively, and with the subspace to the event of the fit.
+        """
+        bound = self.data_norm
+        if bound is None:
+            norms = to_numpy(row_norms(X))[:, None]
+            level = _BOUND_LEVEL if self._target().private else 1.0
+            found = releases.of(noisy_quantiles, "norms", norms, np.array([level]))
+            # A place of the search stands for an octave over 4,096.
+            bound = max(1.001 * float(found[0, 0]), 2.0**-40)
+        row_map = RowMap(norm="ball", data_norm=float(bound))
+        features = Features(X, row_map, self.microbatch_size)
+        shown = [Features(rows.astype(np.float64), row_map) for rows in public]
+        private, radius, spread, shift = self._target().private, 1.0, None, None
+        if self.centered or mechanism.recentres:
+            known = {"public": _formed(shown)}
+            if private and mechanism.recentres:
+                mean = releases.all_of(recentred_mean, features, radius, **known, **_NEAR)
+                # Nearly all rows are clipped: their directions tell of the subspace, at the
+                # price of the shortest rows and not of the longest.
+                distances = features.shifted(Shift(mean, None)).distances()
+                quartile = releases.of(noisy_radius, "radius", distances, 2.0, **_NEAR)
+                radius = quartile / math.sqrt(2)
+                far = releases.of(noisy_radius, "far", distances, 2.0, within=0.9, margin=0.0)
+                spread = releases.of(noisy_spread, "spread", distances, 2 * far)
+            else:
+                mean = releases.of(noisy_mean, "mean", features, radius, **known)
+                radius = 1.0 if private else 2.0
+            shift = Shift(mean, None)
+            features = features.shifted(shift).clipped(radius, formed=mechanism.forms_rows)
+            shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
+        rows = Rows(
+            features,
+            radius,
+            releases.noise,
+            releases.neighboring_relation,
+            releases.present,
+            spread=spread,
+            offset=None if shift is None or self.centered else shift.mean,
+            public=_formed(shown),
+        )
+        return rows, float(bound), shift.mean if shift is not None and self.centered else None
+
+    def _kept(self, spectrum: Spectrum) -> int:
+        """Components that are kept of those that were released."""
+        if self._fraction is None:
+            return len(spectrum.components)
+        explained = np.cumsum(spectrum.energies) / (spectrum.total or 1.0)
+        enough = explained >= self._fraction * (1 - 1e-12)
+        if enough.any():
+            return int(np.argmax(enough)) + 1
+        k = max(1, int(np.count_nonzero(spectrum.energies)))
+        warn(
+            f"`n_components`={self.n_components} of the variance cannot be told from noise: the"
+            f" {k} components that stand out of it explain {explained[-1]:.2g}, and are kept.",
+            PrivacyWarning,
+            about=("n_components", self.n_components),
+        )
+        return k
+
+    def _store(
+        self, spectrum: Spectrum, k: int, mean: np.ndarray | None, unit: float, n_samples: int
+    ) -> None:
+        """Set what is released, in the terms of scikit-learn's PCA and the units of the rows."""
+        d = spectrum.components.shape[1]
+        components, energies = spectrum.components[:k], spectrum.energies[:k]
+        largest = np.abs(components).argmax(axis=1)
+        signs = np.sign(components[np.arange(k), largest])
+        self.n_components_ = k
+        self.n_samples_ = n_samples
+        self.data_norm_ = unit
+        self.mean_ = np.zeros(d) if mean is None else unit * mean
+        self.explained_variance_ = unit**2 * energies
+        total = spectrum.total if spectrum.total > 0 else 1.0
+        self.explained_variance_ratio_ = energies / total
+        left = max(0.0, spectrum.total - float(energies.sum()))
+        self.noise_variance_ = unit**2 * left / (d - k) if k < d else 0.0
+        hidden = d - int(np.count_nonzero(energies))  # also of components that are kept
+        self._hidden_variance = unit**2 * left / hidden if hidden else 0.0
+        self.components_ = components * np.where(signs == 0, 1.0, signs)[:, None]  # last
+
+    def _axes(self, dtype: np.dtype) -> np.ndarray:
+        """What rows are multiplied by, (n_features, n_components)."""
+        axes = self.components_.T / self._scale() if self.whiten else self.components_.T
+        return axes.astype(dtype)
+
+    def _scale(self) -> np.ndarray:
+        """Standard deviation along each component; that of the rest where noise hides it."""
+        variances, hidden = self.explained_variance_, self._hidden_variance
+        return np.sqrt(np.where(variances > 0, variances, hidden if hidden > 0 else 1.0))
+
+    # Parameters -----------------------------------------------------------------------------
+
+    @property
+    def _fraction(self) -> float | None:
+        """Share of the variance to explain, where `n_components` is one."""
+        k = self.n_components
+        return None if k is None or isinstance(k, Integral) else float(k)
+
+    def _check_parameters(self) -> None:
+        """Raise ValueError for any parameter out of its range, before data are touched."""
+        choices = ["auto", *MECHANISMS]
+        check_choice("mechanism", self.mechanism, choices)
+        chosen = MECHANISMS.get(self.mechanism)
+        pure = chosen is not None and chosen.pure
+        if self.delta == 0 and not pure:
+            raise ValueError(
+                f"`delta`=0 needs mechanism='bingham', centered=False, a public `data_norm` and few"
+                f" components, got mechanism={self.mechanism!r}. Or use delta='auto'."
+            )
+        self._target().check(pure=pure)
+        check_bool("centered", self.centered)
+        check_bool("whiten", self.whiten)
+        if chosen is not None and chosen.pure and (self.centered or self.data_norm is None):
+            raise ValueError(
+                f"mechanism={self.mechanism!r} spends no delta, which a private mean and private"
+                f" bounds would: it needs centered=False, got {shown(self.centered)}, and a public"
+                f" `data_norm`, got {shown(self.data_norm)}. Or use mechanism='adaptive'."
+            )
+        if self.data_norm is not None:
+            check_real("data_norm", self.data_norm, low=1e-50, high=1e50)
+        if self.microbatch_size is not None:
+            check_integer("microbatch_size", self.microbatch_size, low=1)
+        k = self.n_components
+        if isinstance(k, (Integral, bool)):
+            check_integer("n_components", k, low=1)
+        elif k is not None:
+            hint = "Or use a number of components, or None for all."
+            check_real("n_components", k, low=0, high=1, hint=hint)
+
+    def _n_components(self, n_samples: int | None, n_features: int) -> int:
+        """Components to release; all of them where a share of the variance is asked for."""
+        if self._fraction is not None:
+            mechanism = self._mechanism(n_features)
+            if mechanism.pure or not mechanism.forms_rows:
+                raise ValueError(
+                    f"`n_components`={self.n_components} is a share of the variance, which"
+                    f" mechanism={self.mechanism!r} does not know for {n_features} columns. Give"
+                    " the number of components, or use mechanism='adaptive'."
+                )
+            return n_features
+        most = n_features if n_samples is None else min(n_samples, n_features)
+        k = most if self.n_components is None else int(self.n_components)
+        if k > most:
+            raise ValueError(
+                f"`n_components`={k} is more than the {most} that {n_samples} rows of {n_features}"
+                " columns have. Use at most as many, or None for all."
+            )
+        return k
+
+    def _mechanism(self, n_features: int | None) -> Mechanism:
+        if self.mechanism != "auto":
+            return MECHANISMS[self.mechanism]
+        # Not known before the data are: both cost the same.
+        square = n_features is None or n_features <= _SQUARE
+        return MECHANISMS["adaptive" if square else "power"]
+
+    def _split(self, n_samples: int | None, n_features: int | None) -> Split:
+        """Noise multipliers of all releases, and the event that they add up to."""
+        mechanism = self._mechanism(n_features)
+        before: dict[str, tuple[float, int]] = {}
+        if self.data_norm is None:
+            before["norms"] = (_BOUND_SHARE, SEARCH)
+        if self.centered or mechanism.recentres:
+            before["mean"] = (_MEAN_SHARE, 1)
+        if mechanism.recentres:
+            before["coarse mean"] = (_COARSE_SHARE, 1)
+            before["coarse radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
+            before["mean"] = (_FINE_SHARE, 1)
+            before["radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
+            before["far"] = (_RADIUS_SHARE, RADIUS_COUNTS)
+            before["spread"] = (_SPREAD_SHARE, 1)
+        rest = 1 - sum(share for share, _ in before.values())
+        k = self.n_components if isinstance(self.n_components, Integral) else None
+        if mechanism.pure and k is None:
+            if n_features is None:
+                raise ValueError("the number of directions depends on `n_features`: pass it.")
+            k = self._n_components(n_samples, n_features)
+        own = mechanism.parts(int(k or 1), n_features)
+        if mechanism.pure:
+            return pure_split(self._target(), own["direction"], own["spectrum"][0], n_samples)
+        parts = {name: (rest * share, count) for name, (share, count) in own.items()}
+        return Split.of(self._target(), before | parts, n_samples)
+
+    def _warn(
+        self, mechanism: Mechanism, split: Split, sizes: tuple[int, int], delta: float
+    ) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+        if not self._target().private:
+            return
+        n_samples, n_features = sizes
+        warn_about_delta(delta, n_samples)
+        ratio = mechanism.noise(split.multipliers, n_features) / n_samples
+        if ratio > 0.5:
+            warn(
+                f"the noise of the second moment is {ratio:.2g} times as strong as all of"
+                f" {n_samples} rows in one direction: expect components that are mostly noise."
+                " More rows, fewer columns or a larger epsilon help.",
+                PrivacyWarning,
+                about=("second moment", self.epsilon),
+            )
+
+
+@dataclass(frozen=True)
+class _Releases:
+    """What the releases before a subspace have in common."""
+
+    multipliers: Mapping[str, float]
+    noise: NoiseSource
+    neighboring_relation: str
+    present: Array | None
+
+    def all_of(self, release: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Result of a sequence of releases, with the multipliers and streams of all names."""
+        return release(
+            *values,
+            self.multipliers,
+            noise=self.noise,
+            neighboring_relation=self.neighboring_relation,
+            present=self.present,
+            **options,
+        )
+
+    def of(self, release: Callable[..., Any], name: str, *values: Any, **options: Any) -> Any:
+        """Result of a release with the multiplier and the stream called `name`."""
+        return release(
+            *values,
+            self.multipliers[name],
+            noise=self.noise.child(name),
+            neighboring_relation=self.neighboring_relation,
+            present=self.present,
+            **options,
+        )
+
+
+def _formed(sets: list[Features]) -> np.ndarray | None:
+    """Public rows after their maps; None where there are none."""
+    blocks = [part.at(slice(0, part.n_samples)).formed() for part in sets]
+    return np.concatenate(blocks) if blocks else None
+
+
+def _check_memory(mechanism: Mechanism, n_features: int, k: int, public: bool) -> None:
+    """MemoryError where the machine does not have what a mechanism needs beside the rows."""
+    needed, there = mechanism.memory(n_features, k, public), _machine_memory()
+    if needed > there:
+        least = MECHANISMS["power"].memory(n_features, k, public)
+        raise MemoryError(
+            f"{n_features} columns and {k} components need about {needed / 2**30:.1f} GiB beside"
+            f" the rows, and the machine has {there / 2**30:.1f} GiB. mechanism='power' needs"
+            f" {least / 2**30:.1f} GiB for as many components, and less for fewer."
+        )
+
+
+def _machine_memory() -> float:
+    """Bytes of memory of this machine; inf where that is not known."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return math.inf

@@ -1,0 +1,238 @@
+"""_estimators.torch_features."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsubspace._checks import check_integer
+from dpsubspace._gradients.throwaway import emptied, public_copy, throwaway, versions
+from dpsubspace._gradients.torch_rows import (
+    _check_layers,
+    _device,
+    _mapped,
+    _row_shape,
+    _torch,
+    _try_out,
+    _weights,
+)
+from dpsubspace._rows.inputs import check_rows
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["TorchFeatures"]
+
+
+class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Map each row through a frozen torch module.
+
+    Put before a private linear classifier, it gives deep features to learn from: the
+    module, trained on public data, stays as it is, and only the classifier is fitted to the
+    private rows. It takes nothing from the rows in ``fit``, so that it costs no privacy.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Public module from a batch of rows to a tensor with one entry a row. ``fit`` copies
+        it and puts the copy into evaluation mode; the module itself is never changed.
+    input_shape : tuple of int or None, default=None
+        Shape to give to each row before the module sees it, ``(1, 28, 28)`` for a grey
+        image, since scikit-learn's Pipelines pass flat rows. None leaves them flat.
+    batch_size : int, default=256
+        Most rows that go through the module together. It bounds memory and does not
+        change the result, up to rounding.
+    device : {"cpu", "cuda", "auto"} or str, default="cpu"
+        Where the module runs; ``"cuda:1"`` is the second GPU, "auto" a GPU if there is one.
+
+    Attributes
+    ----------
+    module_ : torch.nn.Module
+        Copy of `module` in evaluation mode and without gradients. ``transform`` leaves it as
+        it is.
+    n_features_in_ : int
+        Number of features of a row.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where `X` has names that are strings.
+
+    See Also
+    --------
+    DPSGDFClassifier : Private classifier for rows with a large common part.
+    PrivacyLedger : Takes Pipelines of this and a private estimator.
+
+    Notes
+    -----
+    Nothing is released and nothing learned: ``fit`` checks that the rows are finite numbers
+    and takes their width and names. That holds where the module maps each row by itself
+    and is public: weights that were trained on the private rows without privacy say
+    what those rows are, whatever the classifier behind them costs.
+
+    ``fit`` tries the module on random rows and refuses it if a row alone and in a batch, or
+    beside other rows, or twice, has different features. This finds batch statistics,
+    dropout that stays on and dynamic quantisation; it is a test and not a proof, and cannot
+    find a module that was made to pass it. The random entries lie in [0, 1] or around zero,
+    up to a few hundred: a module that takes less (indices of an embedding) must clamp them.
+
+    Nothing of the rows is kept. Many modules store something of each call in their
+    attributes or buffers. So each call of ``transform`` runs a new copy of the module, which
+    shares the memory of the parameters and is thrown away. Where a copy does not help,
+    ``fit`` refuses the module and names the place: what it stores in a global, an attribute
+    of a class, a cache of a function, a variable of a hook or a parameter. This is looked
+    for on the random rows. It does not find what a module stores on some rows only (at the
+    first batch of another size, say), numbers (also as a tensor that is made of them) in places
+    that no name in its code leads to or inside of other libraries, what it prints, logs or
+    writes to a file, and what compiled extensions keep. A ``transform`` that writes
+    to a parameter after all overwrites that parameter with NaN and raises an error.
+
+    Layers in training mode need no attention: the copy leaves it, with dropout off and
+    batch normalisation by its running statistics. Rows enter in the dtype of the module's
+    weights and leave as float32. Outputs that are not finite are left to the next step.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from dpsubspace import DPSGDFClassifier, TorchFeatures
+    >>> X, y = load_digits(return_X_y=True)
+    >>> backbone = torch.nn.Sequential(
+    ...     torch.nn.Conv2d(1, 16, 3), torch.nn.ReLU(), torch.nn.AvgPool2d(2)
+    ... )
+    >>> features = TorchFeatures(backbone, input_shape=(1, 8, 8))
+    >>> features.fit_transform(X).shape
+    (1797, 144)
+    >>> model = make_pipeline(features, DPSGDFClassifier(epsilon=1.0)).fit(X, y)
+    >>> model.predict(X).shape
+    (1797,)
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        input_shape: tuple[int, ...] | None = None,
+        batch_size: int = 256,
+        device: str = "cpu",
+    ):
+        self.module = module
+        self.input_shape = input_shape
+        self.batch_size = batch_size
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None):
+        """Copy the module and try it on random rows as wide as those of `X`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, of which the width and the names are taken.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : object
+            The fitted transformer.
+
+        Raises
+        ------
+        ImportError
+            If torch is not installed.
+        ValueError
+            If a parameter is out of its range, or the module mixes rows, is random, keeps
+            something of them where it would outlive a call, cannot be copied or cannot map
+            rows of this width.
+        """
+        torch = _torch()
+        check_integer("batch_size", self.batch_size, low=1)
+        if not isinstance(self.module, torch.nn.Module):
+            raise ValueError(
+                f"`module` must be a torch.nn.Module, got {type(self.module).__name__}."
+            )
+        device = _device(self.device)
+        width = self._rows(X, reset=True).shape[1]
+        shape = _row_shape(self.input_shape, width)
+        module = public_copy(self.module)
+        module.eval()
+        _check_layers(module)
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None  # of an earlier training: it has no place in a saved model
+        self._n_features_out = _try_out(module.to(device), shape, device)
+        self.module_ = module
+        self._fitted_shape = shape
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the features of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Flattened outputs of the module, in float32.
+
+        Raises
+        ------
+        ValueError
+            If the rows cannot be used.
+        RuntimeError
+            If the module fails on them. The message does not quote its own, which may
+            hold entries of the rows. Or if it changes its parameters.
+        """
+        check_is_fitted(self, "module_")
+        X = self._rows(X, reset=False)
+        # Asked again, since a model that was fitted on a GPU may be loaded elsewhere.
+        device = _device(self.device)
+        out = np.empty((len(X), self._n_features_out), dtype=np.float32)
+        failure = self._fill(out, X, device)
+        if failure:  # out here, so that neither a chained exception nor a frame has an entry
+            del X, out
+            raise RuntimeError(failure)
+        return out
+
+    def _fill(self, out: np.ndarray, X: np.ndarray, device: str) -> str:
+        """Write the features of rows into `out`, and return what went wrong, or ""."""
+        failure, before = "", versions(self.module_.to(device))
+        try:
+            # The module that is kept is never called.
+            module = throwaway(self.module_)
+            for start in range(0, len(X), self.batch_size):
+                rows = X[start : start + self.batch_size].reshape(-1, *self._fitted_shape)
+                out[start : start + self.batch_size] = _mapped(module, rows, device)
+        except Exception as error:
+            failure = (
+                f"`module` failed with {type(error).__name__} on some of the rows. Its message may"
+                " quote them and is withheld: try the module on public rows, or a smaller"
+                " `batch_size` where memory ran out."
+            )
+        return emptied(self.module_, before) or failure
+
+    def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
+        if getattr(X, "ndim", 2) > 2:
+            raise ValueError(
+                f"`X` must have two axes, got {X.ndim}: one flat row a record, since scikit-learn"
+                " passes no others. Use X.reshape(len(X), -1) and input_shape=X.shape[1:]."
+            )
+        return check_rows(self, X, reset=reset, accept_sparse=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State whose fitted module lies on the CPU: it loads where there is no GPU."""
+        state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
+        module = state.get("module_")
+        if module is not None and any(tensor.device.type != "cpu" for tensor in _weights(module)):
+            state["module_"] = copy.deepcopy(module).cpu()
+        return state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # always float32
+        return tags

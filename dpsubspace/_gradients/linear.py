@@ -1,0 +1,230 @@
+"""Per-example gradients that are never formed, and their clipped sum.
+
+For a linear model the gradient of record i is an outer product ``phi_i r_i^T`` of its
+features and its residual. Its norm is ``|phi_i| |r_i|`` and any weighted sum of gradients
+is one matrix product, so clipping every record costs no more than the gradient that a
+model without privacy needs.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._array import EPS, Array, eps_of, namespace
+from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.losses import Loss
+from dpsubspace._rows.features import FeatureBlock, Features
+
+__all__ = ["LinearSource", "OuterGradients"]
+
+# Bytes of inner products with public rows to keep.
+_CACHE = 1 << 30
+
+
+@dataclass(frozen=True)
+class OuterGradients:
+    """Gradients ``features[i] residuals[i]^T`` of shape (width, c), kept as their factors.
+
+    Parameters
+    ----------
+    features : FeatureBlock
+        Features of the records.
+    feature_norms : array of shape (k,)
+        Their norms in float64, inf for null records. They do not change between steps.
+    residuals : array of shape (k, c)
+        Derivatives of the loss by the scores.
+    rounding : float
+        Slack of a sum of such gradients over all records, or over a batch.
+    products : array of shape (k, m), optional
+        Inner products of the features with those of public rows, in float64.
+    wide_rounding : float
+        As `rounding`, for sums in float64.
+    """
+
+    features: FeatureBlock
+    feature_norms: Array
+    residuals: Array
+    rounding: float
+    products: Array | None = None
+    wide_rounding: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(k, width, c)."""
+        return (self.residuals.shape[0], self.features.width, self.residuals.shape[1])
+
+    def norms(self) -> Array:
+        """|phi_i| |r_i|, rounded up by more than casts and products in the data's dtype err.
+
+        Where a factor of the gradient or their product leaves the range in which that dtype
+        can weigh it down without denormal numbers (1e25 in float32, 1e286 in float64), the
+        norm is reported as inf.
+        """
+        xp = namespace(self.residuals)
+        info = xp.finfo(self.residuals.dtype)
+        eps, smallest = float(info.eps), float(info.smallest_normal)
+        r, c = self.residuals, self.residuals.shape[1]
+        # Squares below the smallest number may have vanished.
+        r_norms = xp.astype(xp.sqrt(xp.sum(r * r, axis=1) + c * smallest), xp.float64)
+        norms = self.feature_norms * (r_norms * (1 + (8 + c) * eps))
+        largest = 1e-6 * eps / smallest
+        scaled = r_norms * xp.astype(self.features.scale, xp.float64)
+        fits = (self.feature_norms <= largest) & (norms <= largest) & (scaled <= largest)
+        return xp.where(fits, norms, xp.full_like(norms, xp.inf))
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """Features^T (weights * residuals), (width, c), in float64."""
+        return self.features.product(self.residuals, weights)
+
+    def slack(self) -> float:
+        """Return that of the features."""
+        return self.rounding
+
+    def wide_slack(self) -> float:
+        """Return that of the features where they are used in float64."""
+        return self.wide_rounding
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        """``<phi_i, phi_j> <r_i, r_j>`` with other outer products, and no gradient is formed."""
+        if isinstance(anchors, DenseGradients):
+            rows = self.formed()
+            return rows @ anchors.rows.T, (rows.shape[1] + 8) * EPS
+        xp, c = namespace(self.residuals), self.residuals.shape[1]
+        assert self.products is not None, "a source that knows the public rows"
+        products = self.products * (
+            xp.astype(self.residuals, xp.float64) @ xp.astype(anchors.residuals, xp.float64).T
+        )
+        return products, (self.features.width + c + 8) * EPS
+
+    def dot(self, gradient: Array) -> Array:
+        """``phi_i' G r_i`` for a gradient G of shape (width, c)."""
+        return namespace(gradient).sum(self.features.scores(gradient) * self.residuals, axis=1)
+
+    def part(self, group: Any) -> OuterGradients:
+        """Gradients by some columns of the parameters."""
+        return replace(self, residuals=self.residuals[:, group])
+
+    def formed(self) -> Array:
+        """Gradients as rows (k, width c) in float64."""
+        xp = namespace(self.residuals)
+        features = xp.astype(self.features.wide().formed(), xp.float64)
+        residuals = xp.astype(self.residuals, xp.float64)
+        k, width, c = self.shape
+        return xp.reshape(features[:, :, None] * residuals[:, None, :], (k, width * c))
+
+
+class LinearSource:
+    """Gradients of ``loss(y, features @ params)``.
+
+    Parameters
+    ----------
+    loss : Loss
+        Loss of the scores.
+    features : Features
+        Rows, bounded and with their bias entry.
+    y : array of shape (n,) or (n, c)
+        Targets as the loss takes them.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, whose gradient is zero at all parameters.
+    public : array of shape (m, width), optional
+        Features of public rows, in float64: gradients know their inner products with those of
+        the rows, which are kept where they take no more than 1 GiB.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        features: Features,
+        y: Array,
+        present: Array | None = None,
+        public: Array | None = None,
+    ):
+        self.loss = loss
+        self.features = features
+        self.y = y
+        self._norms = features.norms()
+        self._set_public(public)
+        self._slack, self._batch_slack = features.slack, features.batch_slack
+        if present is not None:
+            xp = namespace(self._norms)
+            self._norms = xp.where(present, self._norms, xp.full_like(self._norms, xp.inf))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of records, public."""
+        return self.features.n_samples
+
+    def products(self, rows: Array) -> Array | None:
+        """Inner products of the features of a chunk with those of public rows."""
+        if self._products is not None:
+            return self._products[rows, :]
+        return None if self._public is None else self.features.inner(rows, self._public)
+
+    def stable_step(self, alpha: float) -> float:
+        """Step size for exact gradients, from the rows: for fits that are not private."""
+        curvature = self.loss.curvature if self.loss.curvature < float("inf") else 1.0
+        return 1 / (curvature * float((self.features.norms() ** 2).mean()) + alpha)
+
+    def _set_public(self, public: Array | None) -> None:
+        features = self.features
+        self._public, self._products = public, None
+        if public is not None and 8 * features.n_samples * public.shape[0] <= _CACHE:
+            self._products = features.inner(slice(0, features.n_samples), public)
+
+    def beside(self, public: Array | None) -> LinearSource:
+        """The same records, with inner products with other features."""
+        other = copy.copy(self)
+        other._set_public(public)
+        return other
+
+    def relabelled(self, y: Array) -> LinearSource:
+        """The same rows with other targets; what is known of rows is shared."""
+        other = copy.copy(self)
+        other.y = y
+        return other
+
+    def with_loss(self, loss: Loss) -> LinearSource:
+        """The same records under another loss."""
+        other = copy.copy(self)
+        other.loss = loss
+        return other
+
+    def wide(self) -> LinearSource:
+        """The same records, used in float64: for fits that are not private."""
+        other = copy.copy(self)
+        other.features = self.features.wide()
+        return other
+
+    @property
+    def data(self) -> Array:
+        """Return the rows."""
+        return self.features.X
+
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
+        """Return those of the features."""
+        return self.features.chunks(batch)
+
+    def at(self, params: Array, rows: Array) -> OuterGradients:
+        """Per-example gradients at `params` of shape (width, c)."""
+        block = self.features.at(rows)
+        residuals = self.loss.residual(self.y[rows], block.scores(params))
+        slack = self._slack if isinstance(rows, slice) else self._batch_slack
+        # A term itself is off by a few units of rounding, which few records do not hide.
+        slack += (8 + residuals.shape[1]) * eps_of(residuals)
+        return OuterGradients(
+            block, self._norms[rows], residuals, slack, self.products(rows), self._batch_slack
+        )
+
+    def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
+        """Sum of the losses of a chunk and its gradient: not bounded, for fits without privacy."""
+        block, y = self.features.at(rows), self.y[rows]
+        scores, xp = block.scores(params), namespace(params)
+        present = xp.isfinite(self._norms[rows])
+        values = xp.astype(self.loss.value(y, scores), xp.float64)
+        value = xp.sum(xp.where(present, values, xp.zeros_like(values)))
+        weights = xp.astype(present, xp.float64)
+        return float(value), block.product(self.loss.residual(y, scores), weights)

@@ -1,0 +1,327 @@
+"""Per-example gradients of a torch module, one row of numbers a record.
+
+Design note. The module that is handed over after training has never seen a row: rows go
+through a copy of it that is thrown away (:mod:`dpsubspace._gradients.throwaway`). A loss enters
+by its residual alone, the derivative by the scores, which is multiplied into the module's Jacobian:
+any loss of :mod:`dpsubspace._gradients.losses` works.
+
+Every call of a module has the same number of rows, the last ones padded, since other
+shapes may run other algorithms, which round otherwise. Clipped rows are added up in
+float64: they are long, so that this costs little beside the gradients themselves, and a
+sum in float32 would need 0.8 % more noise. Torch is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsubspace._array import EPS, Array, check_device, slices, sum_slack
+from dpsubspace._checks import check_integer, check_real
+from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.losses import Loss
+from dpsubspace._gradients.throwaway import Trial, emptied, throwaway, versions
+from dpsubspace._gradients.torch_rows import _dtype, _row_shape
+from dpsubspace._gradients.vectorised import (
+    _BLOCK,
+    _ROWS,
+    _arithmetic,
+    _checked_copy,
+    _RowByRow,
+    _tensor,
+    _told,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["ModuleSource", "module_scores"]
+
+# The source -----------------------------------------------------------------------------------
+
+
+class ModuleSource:
+    """Gradients of ``loss(y, module(X))`` by the trainable parameters of a torch module.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        From a batch of rows to scores (rows, c). It is copied, and the copy put into
+        evaluation mode: dropout is off, since gradients must not be random. Parameters
+        with ``requires_grad=False`` stay as they are.
+    loss : Loss
+        Loss of the scores.
+    X : ndarray of shape (n, d)
+        Flat rows. They stay where they are, a memory map on disk, and go to the device
+        chunk by chunk, in the dtype of the parameters.
+    y : ndarray of shape (n,) or (n, c)
+        Class indices or targets, as the loss takes them.
+    n_targets : int, optional
+        Number of classes, or of columns of targets. None takes it from `y`.
+    input_shape : tuple of int, optional
+        Shape of one row as the module sees it. None leaves rows flat.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, whose gradient is zero at all parameters.
+    microbatch_size : int, optional
+        Most rows that go through the module together. It bounds memory and does not change
+        the result, up to rounding. None takes as many as have gradients and activations of
+        256 MiB, but 128 at most (4096 on a GPU, where a multiple of 128 is taken).
+    sample_rate : float, default=1.0
+        Probability with which each record enters a batch: for the rounding of batches, and
+        for how many of their rows to take together.
+    device : torch.device or str, optional
+        Where the module runs. None is the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the module has nothing to train, mixes rows, is random, keeps something of them
+        where it would outlive a call, cannot be copied, cannot be vectorised or gives scores
+        of another shape. All of that is found on random rows.
+
+    Notes
+    -----
+    Rounding. A record that changes changes its own row of its own chunk, since others are
+    computed by the same arithmetic whatever it holds. Of a full batch, chunks are fixed:
+    the clipped sum then moves by :func:`~dpsubspace._array.sum_slack` beyond the bound,
+    at the epsilon of float64. Two things are measured on random rows at the start, because
+    no reading of a module can tell them:
+
+    - Whether the same chunk gives the same bits again. It does on the CPU; on a GPU some
+      layers add up by atomic operations in any order.
+    - Whether a record has the same bits at another place of a chunk. A record that is in a
+      Poisson batch or not moves all later ones to other places. All chunks have the same
+      shape, so that this often holds, and then a batch needs no margin either: which rows
+      share a block of a sum in float64 costs ``n u' (block + chunk / block)``.
+
+    Where they do not hold, each record of the data (first case) or of the batch may move by
+    a share delta of its clipped norm, and `slack` has their number times delta on top. A
+    batch counts ``m + 10 sqrt(m) + 100`` records for an expected m: more come with a
+    probability below 1e-20. Delta is 16 times the median difference on random rows, and
+    2^-20 at least: an *assumption*, with a margin, and not a proof. It leaves out records
+    that lie within rounding of a kink (ReLU at zero, the hinge at its margin), whose
+    gradient jumps. Their number is small where parameters carry noise.
+
+    Gradients that are not finite, or start from scores that are not, count as zero.
+    Exceptions at private rows tell their type only, and out of memory is a MemoryError.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        loss: Loss,
+        X: np.ndarray,
+        y: np.ndarray,
+        *,
+        n_targets: int | None = None,
+        input_shape: tuple[int, ...] | None = None,
+        present: np.ndarray | None = None,
+        microbatch_size: int | None = None,
+        sample_rate: float = 1.0,
+        device: Any = None,
+    ):
+        import torch
+
+        where = None if device is None else check_device(device)
+        self.device: torch.device = where or torch.device("cpu")
+        self.sample_rate = check_real("sample_rate", sample_rate, low=0, high=1, include_high=True)
+        if microbatch_size is not None:
+            check_integer("microbatch_size", microbatch_size, low=1)
+        self.loss, self.X = loss, X
+        columns: Any = n_targets
+        if columns is None:
+            columns = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
+        n_outputs, shape = loss.n_outputs(columns), _row_shape(input_shape, X.shape[1])
+        self.module = _checked_copy(module, shape, n_outputs, self.device)
+        with _arithmetic(self.device):
+            trial = Trial(self.module)
+            for seed in (0, 1):
+                with trial.round() as watch:
+                    _RowByRow(self.module, shape, self.device).check(watch, seed)
+            self._rows = _RowByRow(self.module, shape, self.device)
+            self.chunk = self._chunk(microbatch_size)
+            self._again, self._elsewhere = _told(self._rows.spreads, self.chunk)
+        self.y = self._targets(y)
+        self._present: torch.Tensor | None = None
+        if present is not None:
+            self._present = torch.tensor(present, dtype=torch.bool, device=self.device)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of records, public."""
+        return self.X.shape[0]
+
+    @property
+    def n_params(self) -> int:
+        """Number of trainable parameters."""
+        return self._rows.n_params
+
+    @property
+    def data(self) -> Array:
+        """Return the targets, which lie where gradients are computed; rows may not."""
+        return self.y
+
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
+        """Indices that together name every record once, or every record of `batch`."""
+        if batch is None:
+            return slices(self.n_samples, self.chunk)
+        # An empty batch is one chunk without records.
+        return [batch[part] for part in slices(len(batch), self.chunk) or [slice(0, 0)]]
+
+    def start(self) -> torch.Tensor:
+        """Parameters of the module as they came, one flat float64 vector on the device."""
+        return self._rows.start()
+
+    def at(self, params: Array, rows: Array) -> DenseGradients:
+        """Per-example gradients at the flat `params`, of any number of rows.
+
+        Raises
+        ------
+        MemoryError
+            If memory runs out.
+        RuntimeError
+            If the module fails on some of the rows.
+        """
+        with _arithmetic(self.device):
+            gradients, counted = _told(lambda n: self._at(params, rows), self.chunk)
+        slack = self._slack if isinstance(rows, slice) else self._batch_slack
+        return DenseGradients(gradients, (self.n_params,), counted, slack)
+
+    def relabelled(self, y: Array) -> ModuleSource:
+        """The same rows with other targets of the same kind, without new checks."""
+        other = copy.copy(self)
+        other.y = self._targets(y)
+        return other
+
+    def scores(self, params: Array, X: np.ndarray) -> np.ndarray:
+        """Scores of other rows at the flat `params`, (n, c) in float64."""
+        shape = self._rows.shape
+        return module_scores(self.loaded(params), X, shape, batch_size=self.chunk)
+
+    def loaded(self, params: Array) -> torch.nn.Module:
+        """Copy of the module on the CPU, in evaluation mode, with the flat `params` set.
+
+        Raises
+        ------
+        RuntimeError
+            If rows were written to parameters that are not trained.
+        """
+        failure = emptied(self.module, self._rows.versions)
+        if failure:
+            raise RuntimeError(failure)
+        return self._rows.loaded(self._rows.named(params)).cpu()
+
+    def _targets(self, y: Array) -> torch.Tensor:
+        """Targets on the device, real ones in the dtype of the parameters."""
+        import torch
+
+        y = torch.as_tensor(np.array(y) if isinstance(y, np.ndarray) else y, device=self.device)
+        return y.to(self._rows.dtype) if y.is_floating_point() else y
+
+    def _at(self, params: Array, rows: Array) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients of `rows`, and which of them count; zero for others."""
+        import torch
+
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(self.n_samples))
+        weights = self._rows.named(params)
+        if 0 < len(rows) <= self.chunk:
+            return self._at_chunk(weights, rows)
+        gradients = self.y.new_empty((len(rows), self.n_params), dtype=self._rows.dtype)
+        counted = self.y.new_empty(len(rows), dtype=torch.bool)
+        for part in slices(len(rows), self.chunk):
+            gradients[part], counted[part] = self._at_chunk(weights, rows[part])
+        return gradients, counted
+
+    def _at_chunk(
+        self, weights: dict[str, torch.Tensor], rows: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same for as many rows as go through the module together, or fewer."""
+        import torch
+
+        k, index = len(rows), torch.as_tensor(rows, device=self.device)
+        batch = self._rows.batch(self.X[rows], self.chunk)
+        scores = self._rows.scores(weights, batch)[:k]
+        residual = self.loss.residual(self.y[index], scores)
+        counted = torch.isfinite(scores).all(1) & torch.isfinite(residual).all(1)
+        padded = residual.new_zeros((self.chunk, residual.shape[1]))
+        padded[:k] = torch.where(counted[:, None], residual, 0)
+        if self._present is not None:
+            counted = counted & self._present[index]
+        gradients = self._rows.gradients(weights, batch, padded)[:k]
+        counted = counted & torch.isfinite(gradients).all(1)
+        gradients[~counted] = 0
+        return gradients, counted
+
+    def _chunk(self, microbatch_size: int | None) -> int:
+        """Rows of every call of the module."""
+        most = self._rows.default_rows() if microbatch_size is None else microbatch_size
+        if self.sample_rate < 1:
+            # Chunks are padded: much larger than a batch, they would compute for nothing.
+            quarter = math.ceil(self.sample_rate * self.n_samples / 4)
+            most = min(most, max(16, -(-quarter // 16) * 16))
+        return min(most, self.n_samples)
+
+    @property
+    def _slack(self) -> float:
+        """Slack of the sum over all records."""
+        slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
+        return slack + self.n_samples * self._again
+
+    @property
+    def _batch_slack(self) -> float:
+        """Slack of the sum over a batch."""
+        expected = self.sample_rate * self.n_samples
+        most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
+        regrouped = 2 * self.n_samples * EPS * (_BLOCK + self.chunk / _BLOCK)
+        slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
+        return slack + regrouped + most * self._elsewhere
+
+
+def module_scores(
+    module: torch.nn.Module,
+    X: np.ndarray,
+    input_shape: tuple[int, ...] | None = None,
+    *,
+    batch_size: int = _ROWS,
+    device: Any = None,
+) -> np.ndarray:
+    """Scores of flat rows by a trained module in evaluation mode, (n, c) in float64.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        As :meth:`ModuleSource.loaded` returns it. A copy of it is called, and thrown away.
+    X : ndarray of shape (n, d)
+        Flat rows.
+    input_shape : tuple of int, optional
+        Shape of one row as the module sees it. None leaves rows flat.
+    batch_size : int, default=128
+        Rows to give to the module at once.
+    device : torch.device or str, optional
+        Where the module runs. None is the CPU.
+    """
+    import torch
+
+    where = (None if device is None else check_device(device)) or torch.device("cpu")
+    shape, before = _row_shape(input_shape, X.shape[1]), versions(module)
+    used = throwaway(module).to(where)  # the module that is kept is never called
+
+    def scores(rows: np.ndarray) -> torch.Tensor:
+        return used(_tensor(rows, len(rows), shape, _dtype(used), where))
+
+    def in_batches(step: int) -> np.ndarray:
+        # A call without rows tells the width where there are no rows at all.
+        parts = slices(len(X), step) or [slice(0, 0)]
+        return np.concatenate([scores(X[part]).double().cpu().numpy() for part in parts])
+
+    try:
+        with _arithmetic(where):
+            return _told(in_batches, batch_size)
+    finally:
+        failure = emptied(module, before)
+        if failure:
+            raise RuntimeError(failure)

@@ -1,0 +1,201 @@
+"""Rows through a torch module, and the try-outs on random rows that show it keeps them apart.
+
+Torch is imported inside functions: the package works without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsubspace._checks import check_integer
+from dpsubspace._gradients.throwaway import Trial, throwaway
+
+if TYPE_CHECKING:
+    import torch
+
+# Differences between two mappings of a row, as shares of the largest output. In batches of
+# one shape a row goes through the same arithmetic whatever stands beside it; in batches of
+# different shapes sums may be taken in another order, at half precision in the worst case.
+_SAME_SHAPE, _OTHER_SHAPE = 1e-4, 5e-2
+
+
+def _torch() -> Any:
+    """The torch package, or ImportError that tells how to get it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError('TorchFeatures needs torch: pip install "dpsubspace[torch]".') from error
+    return torch
+
+
+def _device(device: Any) -> str:
+    """Name of a device of this machine, or ValueError that lists them."""
+    if device == "cpu":
+        return device
+    count = _torch().cuda.device_count()
+    if device == "auto":
+        return "cuda" if count else "cpu"
+    there = ["cpu", *(["cuda"] if count else []), *(f"cuda:{i}" for i in range(count))]
+    if device not in there:
+        raise ValueError(
+            f"`device` must be 'auto' or one that this machine has, {there}, got {device!r}."
+        )
+    return device
+
+
+def _row_shape(input_shape: Any, width: int) -> tuple[int, ...]:
+    """Shape of one row as the module sees it."""
+    if input_shape is None:
+        return (width,)
+    if not isinstance(input_shape, tuple):
+        raise ValueError(f"`input_shape` must be None or a tuple of int, got {input_shape!r}.")
+    sides = tuple(check_integer("input_shape[...]", side, low=1) for side in input_shape)
+    if math.prod(sides) != width:
+        raise ValueError(
+            f"`input_shape`={sides} holds {math.prod(sides)} numbers, but rows have {width}"
+            " features. Give the shape of one row, without the number of rows."
+        )
+    return sides
+
+
+def _mapped(
+    module: torch.nn.Module,
+    rows: np.ndarray,
+    device: str,
+    watch: Callable[[torch.Tensor], None] | None = None,
+) -> np.ndarray:
+    """Output of `module` for one batch, flattened to one float32 row a row."""
+    torch = _torch()
+    with torch.inference_mode():
+        # `tensor` copies: from_numpy warns of arrays that are read-only.
+        batch = torch.tensor(np.ascontiguousarray(rows), dtype=_dtype(module), device=device)
+        if watch is not None:
+            watch(batch)
+        out = module(batch)
+        if not isinstance(out, torch.Tensor) or out.is_complex():
+            kind = str(out.dtype) if isinstance(out, torch.Tensor) else type(out).__name__
+            raise ValueError(
+                f"it must return one real tensor, got {kind}. Wrap it in a module that picks the"
+                " features."
+            )
+        if out.ndim == 0 or len(out) != len(rows):
+            raise ValueError(
+                f"it must return one entry a row, got shape {tuple(out.shape)} for"
+                f" {len(rows)} rows."
+            )
+        return out.reshape(len(rows), -1).to("cpu", torch.float32).numpy()
+
+
+def _dtype(module: torch.nn.Module) -> torch.dtype:
+    """Floating dtype of the module's weights; float32 where it has none."""
+    dtypes = (tensor.dtype for tensor in _weights(module) if tensor.is_floating_point())
+    return next(dtypes, _torch().float32)
+
+
+def _weights(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+# Whether a module works row by row ------------------------------------------------------------
+
+
+def _check_layers(module: torch.nn.Module) -> None:
+    """ValueError for layers that are known to mix rows or to be unfinished."""
+    nn = _torch().nn
+    lazy = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
+    if any(isinstance(tensor, lazy) for tensor in _weights(module)):
+        raise ValueError(
+            "`module` has lazy layers without weights, and every fit would draw others. Call it"
+            " once on public rows, before training it."
+        )
+    batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    for name, layer in module.named_modules():
+        if isinstance(layer, batch_norms) and (layer.training or layer.running_mean is None):
+            raise ValueError(
+                f"the layer {name!r} of `module` ({type(layer).__name__}) normalises by the"
+                " statistics of the batch, so that rows are not mapped one by one. Train it on"
+                " public data with track_running_stats=True and let eval() take effect, or use"
+                " GroupNorm or LayerNorm."
+            )
+
+
+def _try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> int:
+    """Number of features that `module` gives, found on random rows by copies of it.
+
+    Raises
+    ------
+    ValueError
+        If the module cannot map rows of `shape`, what it gives for a row depends on
+        anything but that row, or a call leaves something behind.
+    """
+    rng, trial = np.random.default_rng(0), Trial(module)
+    pixels = rng.uniform(size=(5, *shape))
+    for rows in (pixels, rng.normal(size=pixels.shape)):
+        # The row in the middle has neighbours on both sides; theirs change, in size too.
+        others = rng.normal(size=rows.shape) * 100
+        others[2] = rows[2]
+        with trial.round() as watch:
+            n_features = _row_by_row(module, rows, others, device, watch)
+    return n_features
+
+
+def _row_by_row(
+    module: torch.nn.Module, rows: np.ndarray, others: np.ndarray, device: str, watch: Any
+) -> int:
+    """Number of features; ValueError unless those of a row depend on that row alone."""
+
+    def mapped(rows: np.ndarray, module: torch.nn.Module) -> np.ndarray:
+        """As `_mapped`, for rows that an error may speak of."""
+        try:
+            return _mapped(module, rows, device, watch)
+        except Exception as error:
+            raise ValueError(
+                f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {error}"
+                " If it takes rows of another shape, set `input_shape`."
+            ) from error
+
+    used = throwaway(module)
+    first = mapped(rows, used)
+    if not np.isfinite(first).any():  # nothing could be compared
+        raise ValueError(
+            "`module` maps random rows to nothing but NaN and infinity. Are its weights finite?"
+        )
+    # By a new copy too: a module may set itself up by the first rows that it sees.
+    beside_others = [mapped(others, copied) for copied in (used, throwaway(module))]
+    if not _close(mapped(rows, used), first, _SAME_SHAPE):
+        raise ValueError(
+            "`module` maps the same random rows to different features in two calls, though"
+            " it is in evaluation mode. Take out what draws random numbers (dropout called"
+            " with training=True, say) or keeps state between calls."
+        )
+    if not (
+        all(_close(out[2:3], first[2:3], _SAME_SHAPE) for out in beside_others)
+        and _close(mapped(rows[2:3], throwaway(module)), first[2:3], _OTHER_SHAPE)
+    ):
+        raise ValueError(
+            "`module` maps a random row to other features when the rows beside it change, so"
+            " a private estimator behind it would not be private. Take out what computes"
+            " across the batch (its first axis): statistics, softmax(dim=0), attention"
+            " without batch_first, dynamic quantisation, scales set by the first rows seen."
+        )
+    return first.shape[1]
+
+
+def _close(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
+    """Whether columns differ by at most a share of their largest entry; equal where not finite.
+
+    Column by column, so that a large one does not hide what happens to the others; columns
+    that are tiny beside most are measured against those, since they may be rounding alone.
+    """
+    if a.shape != b.shape:
+        return False
+    largest = np.abs(np.where(np.isfinite(b), b, 0.0)).max(axis=0)
+    scale = np.maximum(largest, 1e-3 * np.median(largest))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= tolerance * scale
+    return bool((near | (a == b) | (np.isnan(a) & np.isnan(b))).all())

@@ -1,0 +1,1 @@
+"""What public rows say; costs nothing."""

@@ -1,0 +1,350 @@
+"""The subspace that public gradients span, kept as weights of those gradients.
+
+Gradient embedding perturbation works in coordinates of the top directions of public
+gradients, the anchors. A direction is a weighted sum of anchors: coordinates of a gradient
+follow from its inner products with them, and neither directions nor gradients of linear models
+are ever formed (:meth:`~dpsubspace._gradients.linear.OuterGradients.inner`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product
+from dpsubspace._gradients.clipping import PerExampleGradients
+from dpsubspace._gradients.dense import DenseGradients
+
+__all__ = ["AnchorSubspace", "anchor_subspace", "group_sizes", "signed"]
+
+# Directions with less than this share of the top one's energy are rounding more than gradient.
+_FAINT = 1e-8
+
+# Most that rounding may hide of the energy of a gradient outside of the subspace.
+_MARGIN = 1e-5
+
+
+@dataclass(frozen=True)
+class _OuterEmbedded:
+    features: Array  # (k, q), float64
+    residuals: Array  # (k, c)
+
+    def squares(self) -> Array:
+        xp = namespace(self.features)
+        residuals = xp.astype(self.residuals, xp.float64)
+        return xp.vecdot(self.features, self.features) * xp.vecdot(residuals, residuals)
+
+    def weighted_sum(self, weights: Array) -> Array:
+        xp = namespace(self.features)
+        residuals = xp.astype(self.residuals, xp.float64) * weights[:, None]
+        residuals = xp.where((weights == 0)[:, None], xp.zeros_like(residuals), residuals)
+        return xp.reshape(row_product(self.features, residuals), (-1,))
+
+
+# Directions of public gradients --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _DenseEmbedded:
+    rows: Array  # (k, n_components), float64
+
+    def squares(self) -> Array:
+        return namespace(self.rows).vecdot(self.rows, self.rows)
+
+    def weighted_sum(self, weights: Array) -> Array:
+        rows, absent = self.rows, weights == 0
+        xp = namespace(rows)
+        if bool(xp.any(absent)):
+            rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
+        return weights @ rows
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Orthonormal directions ``weights @ anchors`` within one group of parameters."""
+
+    group: Any  # index of its columns in a gradient, or None for all of them
+    anchors: PerExampleGradients
+    weights: Array  # (k, m), float64
+    rounding: float  # of one coordinate vector, in units of the norm of its gradient
+    margin: float  # |g - B'Bg|^2 <= |g|^2 - |Bg|^2 + margin |g|^2, with Bg as computed
+    sound: Array  # (m,): False for anchors that take no part, of which products may be anything
+
+    def embed(self, grads: PerExampleGradients) -> Array:
+        own = grads if self.group is None else grads.part(self.group)
+        return self._shown(own.inner(self.anchors)[0]) @ self.weights.T
+
+    def lift(self, coordinates: Array) -> Array:
+        return self.anchors.weighted_sum(self.weights.T @ coordinates)
+
+    def coordinates(self, gradient: Array) -> Array:
+        own = gradient if self.group is None else gradient[..., self.group]
+        return self.weights @ self._shown(self.anchors.dot(own))
+
+    def _shown(self, products: Array) -> Array:
+        """Products with anchors, zero for those that take no part (0 times inf is NaN)."""
+        xp = namespace(products)
+        return xp.where(self.sound, products, xp.zeros_like(products))
+
+
+@dataclass(frozen=True)
+class AnchorSubspace:
+    """Orthonormal directions in the span of public gradients, group by group.
+
+    Parameters
+    ----------
+    parts : tuple
+        Directions of each group of parameters; groups share no parameter.
+    shape : tuple of int
+        Shape of the parameters.
+    """
+
+    parts: tuple[_Part, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def n_components(self) -> int:
+        """Number of directions."""
+        return sum(part.weights.shape[0] for part in self.parts)
+
+    @property
+    def margin(self) -> float:
+        """What rounding can hide of the energy of a gradient outside, as a share of it all."""
+        return max(part.margin for part in self.parts)
+
+    @property
+    def rounding(self) -> float:
+        """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
+        return math.fsum(part.rounding for part in self.parts)
+
+    def embed(self, grads: PerExampleGradients) -> _DenseEmbedded:
+        """Coordinates (k, n_components) of each gradient."""
+        coordinates = [part.embed(grads) for part in self.parts]
+        xp = namespace(coordinates[0])
+        whole = coordinates[0] if len(coordinates) == 1 else xp.concat(coordinates, axis=1)
+        return _DenseEmbedded(whole)
+
+    def lift(self, coordinates: Array) -> Array:
+        """Gradient with given coordinates, of the shape of the parameters."""
+        if len(self.parts) == 1 and self.parts[0].group is None:
+            return self.parts[0].lift(coordinates)
+        xp, start = namespace(coordinates), 0
+        total = xp.zeros(self.shape, dtype=coordinates.dtype, device=device(coordinates))
+        for part in self.parts:
+            stop = start + part.weights.shape[0]
+            total[..., part.group] = part.lift(coordinates[start:stop])
+            start = stop
+        return total
+
+    def coordinates(self, gradient: Array) -> Array:
+        """Coordinates (n_components,) of one gradient of the shape of the parameters."""
+        values = [part.coordinates(gradient) for part in self.parts]
+        return values[0] if len(values) == 1 else namespace(gradient).concat(values)
+
+
+def group_sizes(n_components: int, sizes: Sequence[int], n_anchors: int) -> list[int]:
+    """Directions of each group: in proportion to the square root of its parameters.
+
+    No more than it has parameters or anchors, and at least one (Yu et al., 2021, section 4).
+    """
+    roots = [math.sqrt(size) for size in sizes]
+    return [
+        max(1, min(math.floor(n_components * root / sum(roots)), size, n_anchors))
+        for root, size in zip(roots, sizes, strict=True)
+    ]
+
+
+def anchor_subspace(
+    anchors: PerExampleGradients,
+    counts: Sequence[int],
+    groups: Sequence[Any] = (None,),
+    *,
+    power_iterations: int | None,
+    rng: np.random.Generator,
+) -> AnchorSubspace:
+    """Top directions of public gradients.
+
+    Parameters
+    ----------
+    anchors : PerExampleGradients
+        Gradients of public rows.
+    counts : sequence of int
+        Directions of each group; fewer where the anchors span fewer.
+    groups : sequence
+        Index of the last axis of a gradient for each group, or None for all of it.
+    power_iterations : int or None
+        Products with the anchors' second moment that a random start goes through (Yu et
+        al., 2021, Algorithm 2, use 1). None takes the exact eigenvectors.
+    rng : numpy.random.Generator
+        Public randomness.
+    """
+    return AnchorSubspace(
+        tuple(
+            _part(anchors, count, group, power_iterations, rng)
+            for count, group in zip(counts, groups, strict=True)
+        ),
+        tuple(anchors.shape[1:]),
+    )
+
+
+def _part(
+    anchors: PerExampleGradients, count: int, group: Any, power: int | None, rng: Any
+) -> _Part:
+    """Directions within one group.
+
+    Notes
+    -----
+    Rounding, with g a gradient, B the directions as their weights M define them, K the exact
+    inner products of g with the anchors A, and u their relative error: the coordinates as
+    computed differ from ``B g = K M'`` by at most ``e |g|`` with ``e = (u + m eps) |A| |M|`` (by
+    rows, Cauchy-Schwarz), and ``H = B B'`` from the identity by what is computed of it and at
+    most ``e |A| |M|`` more. So ``|g - B'E|^2 = |g|^2 - 2 E.Bg + E H E' <= |g|^2 - |E|^2 +
+    |E|^2 |H - I| + 2 e |E| |g|``, of which the last two terms are the margin. Where it
+    is large, the faintest directions are left out.
+    """
+    own = anchors if group is None else anchors.part(group)
+    n_anchors, *shape = own.shape
+    if math.prod(shape) <= n_anchors:
+        own = _formed(own, count)
+        weights = namespace(own.rows).eye(own.shape[0], dtype=own.rows.dtype)
+        gram, error = own.inner(own)
+        xp = namespace(gram)
+        sound = xp.ones_like(xp.linalg.diagonal(gram)) > 0
+    else:
+        gram, error = own.inner(own)
+        xp, sound = namespace(gram), _sound(gram)
+        gram = xp.where(sound[:, None] & sound[None, :], gram, xp.zeros_like(gram))
+        count = min(count, n_anchors)
+        if power is not None:
+            start = as_like(rng.standard_normal((n_anchors, count)), gram)
+            weights, check = _power(gram, start, power, error)
+        else:
+            weights, check = _exact(gram, count), None
+        # Exactly zero: what rounding puts there would be multiplied by anchors out of range.
+        weights = xp.where(sound[None, :], weights, xp.zeros_like(weights))
+        if check is not None:
+            return _Part(group, own, weights, check.rounding, check.margin, sound)
+    check = _Check.of(gram, weights, error)
+    while not check.margin <= _MARGIN and weights.shape[0] > 0:
+        weights = weights[: weights.shape[0] * 3 // 4, :]
+        check = _Check.of(gram, weights, error)
+    return _Part(group, own, weights, check.rounding, check.margin, sound)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """How good directions are, see :func:`_part`."""
+
+    product: Array  # inner products of the directions, as computed
+    off: float  # how far that is from the identity, in Frobenius norm
+    condition: float
+    rounding: float
+    margin: float
+
+    @classmethod
+    def of(cls, gram: Array, weights: Array, error: float) -> _Check:
+        xp = namespace(gram)
+        energy = float(xp.sum(xp.linalg.diagonal(gram)))
+        condition = math.sqrt(energy) * math.sqrt(float(xp.sum(weights * weights)))
+        rounding = 1.01 * (error + (sum(weights.shape) + 16) * EPS) * condition
+        product = weights @ gram @ weights.T
+        difference = product - as_like(np.eye(weights.shape[0]), product)
+        off = math.sqrt(float(xp.sum(difference * difference)))
+        hidden = off + rounding * max(condition, 1.0)
+        margin = 1.01 * (hidden * (1 + rounding) ** 2 + 3 * rounding + 8 * EPS)
+        return cls(product, off, condition, rounding, margin)
+
+    @property
+    def good(self) -> bool:
+        """Whether rounding may hide more than is seen, and no direction can be faint.
+
+        The least energy of a direction over the largest is at least ``1 / condition^2``.
+        """
+        bounded = self.margin <= _MARGIN and self.condition**2 < 1 / _FAINT
+        return bounded and 2 * self.off <= self.margin
+
+
+def _sound(gram: Array) -> Array:
+    """Which anchors of `gram` are finite and not out of range, (m,)."""
+    xp = namespace(gram)
+    energies = xp.linalg.diagonal(gram)
+    # An anchor that is not finite spoils its products with all others: those stay.
+    finite = xp.isfinite(energies) & (energies < 1e200)
+    return finite & xp.isfinite(xp.sum(xp.where(finite[:, None], gram * 0.0, 0.0), axis=0))
+
+
+def _formed(anchors: PerExampleGradients, count: int) -> DenseGradients:
+    """Top directions themselves, for fewer parameters than anchors."""
+    rows = anchors.formed()
+    xp = namespace(rows)
+    sound = xp.isfinite(xp.sum(rows * 0.0, axis=1)) & (xp.max(xp.abs(rows), axis=1) < 1e100)
+    rows = xp.where(sound[:, None], rows, xp.zeros_like(rows))
+    values, vectors = xp.linalg.eigh(rows.T @ rows)
+    n_clear = _n_clear(xp.flip(values)[:count])
+    directions = signed(xp.flip(vectors, axis=1)[:, :n_clear].T)
+    return DenseGradients(directions, tuple(anchors.shape[1:]))
+
+
+def _exact(gram: Array, count: int) -> Array:
+    """Weights (k, m) of the top eigenvectors of the anchors' second moment."""
+    xp = namespace(gram)
+    values, vectors = xp.linalg.eigh(gram)
+    return _normalised(xp.flip(values)[:count], xp.flip(vectors, axis=1)[:, :count])
+
+
+def _power(gram: Array, start: Array, iterations: int, error: float) -> tuple[Array, _Check | None]:
+    """The same for the span of a random start (m, k) after some power iterations.
+
+    Cholesky factors make directions orthonormal at half the cost of a QR decomposition and
+    eigenvectors. Where they leave more to be seen than rounding may hide, eigenvectors
+    tell the faint directions, which may have to go: there is no check then.
+    """
+    xp = namespace(gram)
+    for _ in range(iterations - 1):
+        start = xp.linalg.qr(gram @ start)[0]
+    start = gram @ start
+    # Of a size that keeps their products in range, whatever that of the anchors is.
+    size = float(xp.max(xp.abs(start))) * math.sqrt(float(xp.sum(xp.linalg.diagonal(gram))))
+    weights = start.T / max(size, 1e-300)
+    for _ in range(3):
+        check = _Check.of(gram, weights, error)
+        if check.good:
+            return weights, check
+        try:
+            weights = _solved(xp.linalg.cholesky(check.product), weights)
+        except (ValueError, RuntimeError):  # not positive definite, in NumPy and in torch
+            break
+    start = xp.linalg.qr(start)[0]
+    values, vectors = xp.linalg.eigh(start.T @ gram @ start)
+    return _normalised(xp.flip(values), start @ xp.flip(vectors, axis=1)), None
+
+
+def _solved(lower: Array, values: Array) -> Array:
+    """Values that a lower triangular matrix takes to `values`."""
+    if isinstance(lower, np.ndarray):
+        return solve_triangular(lower, values, lower=True, check_finite=False)
+    return namespace(lower).linalg.solve_triangular(lower, values, upper=False)
+
+
+def _normalised(values: Array, vectors: Array) -> Array:
+    """Weights of unit length from values, largest first, and vectors in columns."""
+    n_clear = _n_clear(values)
+    return signed((vectors[:, :n_clear] / namespace(values).sqrt(values[:n_clear])[None, :]).T)
+
+
+def signed(directions: Array) -> Array:
+    """Directions in rows, of which rounding no longer decides the sign (and so the noise)."""
+    xp = namespace(directions)
+    negative = xp.sum(directions**3, axis=1) < 0
+    return xp.where(negative[:, None], -directions, directions)
+
+
+def _n_clear(values: Array) -> int:
+    """How many of some energies, largest first, stand out of rounding."""
+    top = float(values[0]) if values.shape[0] else 0.0
+    return int(namespace(values).sum(values > _FAINT * top)) if top > 0 else 0

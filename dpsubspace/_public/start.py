@@ -1,0 +1,116 @@
+"""Weights to start from that public rows give, and what tells whether they are of use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import optimize
+
+from dpsubspace import _auto
+from dpsubspace._array import Array, namespace
+from dpsubspace._gradients.clipping import GradientSource
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import Loss
+
+__all__ = ["Labelled", "mean_gradient", "missed", "rightly"]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled public rows, to fit a linear model to without privacy.
+
+    Parameters
+    ----------
+    loss : Loss
+        Loss of the scores.
+    formed : ndarray of shape (m, width)
+        Features.
+    targets : ndarray of shape (m,) or (m, c)
+        Targets as the loss takes them.
+    n_outputs : int
+        Columns of scores.
+    """
+
+    loss: Loss
+    formed: np.ndarray
+    targets: np.ndarray
+    n_outputs: int
+
+    def fitted(self) -> np.ndarray:
+        """Weights (width, c) of least loss, lightly penalised."""
+        rows, directions = self._turned
+        return directions.T @ self._minimum(rows, self.targets)
+
+    def held_out(self, is_right: Callable[[Array, Array], Array], n_folds: int = 5) -> float:
+        """Share of the rows that fits to the others get right."""
+        rows, fold, hits = self._turned[0], np.arange(len(self.formed)) % n_folds, 0.0
+        for out in (fold == i for i in range(n_folds)):
+            if 0 < out.sum() < len(out):
+                weights = self._minimum(rows[~out], self.targets[~out])
+                hits += float(np.sum(is_right(rows[out] @ weights, self.targets[out])))
+        return hits / len(rows)
+
+    @cached_property
+    def _turned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Features in coordinates on their own directions, and these: no more than rows."""
+        left, values, directions = np.linalg.svd(self.formed, full_matrices=False)
+        return left * values, directions
+
+    def _minimum(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Weights of least penalised loss, close enough."""
+        alpha, shape = 1 / (_auto.PUBLIC_FIT * len(rows)), (rows.shape[1], self.n_outputs)
+
+        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            weights = flat.reshape(shape)
+            scores = rows @ weights
+            value = np.mean(self.loss.value(targets, scores)) + alpha / 2 * (flat @ flat)
+            gradient = rows.T @ self.loss.residual(targets, scores) / len(rows) + alpha * weights
+            return float(value), gradient.ravel()
+
+        options = {"maxiter": 200}
+        start = np.zeros(math.prod(shape))
+        found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        return found.x.reshape(shape)
+
+
+def missed(source: LinearSource) -> Array:
+    """Energy of each record of `source` off the directions it was given, (n,).
+
+    In units of the bound on rows; shifted ones may have more than 1.
+    """
+    features, xp = source.features, namespace(source.features.lengths)
+    whole, parts = features.distances() / features.bound, []
+    for rows in features.chunks():
+        products = source.products(rows)
+        assert products is not None, "a source that knows the directions"
+        inside = products / features.bound
+        parts.append(whole[rows] ** 2 - xp.vecdot(inside, inside))
+    return xp.concat(parts)
+
+
+def rightly(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
+    """1.0 for each record of `source` that `weights` get right, else 0.0, (n,)."""
+    xp = namespace(source.features.lengths)
+    parts = [
+        right(source.features.at(rows).scores(weights), source.y[rows])
+        for rows in source.features.chunks()
+    ]
+    return xp.astype(xp.concat(parts), xp.float64)
+
+
+def mean_gradient(public: GradientSource, params: Array) -> Array:
+    """Mean gradient of labelled public rows."""
+    total = None
+    for rows in public.chunks(None):
+        grads = public.at(params, rows)
+        norms = grads.norms()
+        xp = namespace(norms)
+        weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
+        part = grads.weighted_sum(weights)
+        total = part if total is None else total + part
+    assert total is not None, "public rows"
+    return total / public.n_samples

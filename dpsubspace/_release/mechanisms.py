@@ -1,0 +1,435 @@
+"""What a bounded sum is, and the one place that adds noise.
+
+To check a privacy claim, read this file: a :class:`BoundedSum` says how far one record
+can move it, :func:`release` adds Gaussian noise in proportion, :func:`release_laplace` and
+:func:`release_direction` do the same for pure differential privacy, and nothing else in
+the package makes anything noisy.
+
+Design note. Real noise hides a real sum, and floating-point numbers are not real: the last
+bits of a float say at which magnitude it was rounded, so that ``sum + noise`` in plain
+arithmetic can have values that only one of two neighbouring sums can produce (Mironov, 2012;
+Haney et al., 2022). Sum and noise are therefore whole multiples of one public *step*, a power
+of 2 that follows from the noise scale alone (:func:`lattice_step`). They are added as
+integers, exactly, and what comes out is such a multiple whatever the records are. Rounding
+a sum to the lattice moves it; how far is part of the bound that is charged
+(:meth:`BoundedSum.on_lattice`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dpsubspace._array import Array, Total, as_like, to_numpy
+from dpsubspace._release.bingham import sample_bingham
+from dpsubspace._release.noise import NoiseSource
+
+__all__ = [
+    "BoundedL1Sum",
+    "BoundedSum",
+    "DisjointTotal",
+    "check_lattice",
+    "energy_sum",
+    "gram_sum",
+    "lattice_step",
+    "release",
+    "release_direction",
+    "release_laplace",
+    "vector_sum",
+]
+
+# A lattice has at least this many steps in one scale of the noise, and less than twice as many.
+_STEPS = 2.0**24
+
+# Multiples of a step up to this size are added to noise of any likely size without rounding.
+_LARGEST = 2.0**52
+
+
+# Bounded sums -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BoundedSum:
+    """A sum over records that carries how far one record can move it; not yet released.
+
+    Parameters
+    ----------
+    value : array
+        The sum. Private.
+    norm_bound : float
+        Most that one record contributes, in L2 norm. This is how far the sum moves when
+        a record becomes a null record (``"zero_out"``).
+    replace_bound : float
+        Most that the sum moves when one record is replaced by another (``"replace_one"``):
+        twice `norm_bound` for vectors, less for some other shapes.
+    """
+
+    value: Array
+    norm_bound: float
+    replace_bound: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.norm_bound <= self.replace_bound:
+            raise ValueError(
+                "a bounded sum needs 0 < norm_bound <= replace_bound,"
+                f" got {self.norm_bound} and {self.replace_bound}."
+            )
+
+    def unit(self, neighboring_relation: str, *, sampled: bool = False) -> float:
+        """Noise standard deviation that a multiplier of 1 stands for.
+
+        Accountants take a Gaussian event's multiplier against the norm of a record and
+        double the sensitivity themselves under ``"replace_one"``: the unit is therefore
+        half of `replace_bound` there, so that one event is right under both relations. For
+        a batch that a record may have missed, the norm of what it brings counts as well.
+        """
+        if neighboring_relation == "zero_out":
+            return self.norm_bound
+        half = self.replace_bound / 2
+        return max(self.norm_bound, half) if sampled else half
+
+    def on_lattice(self, step: float) -> Self:
+        """Return the sum in units of `step`, rounded to integers, with bounds in these units.
+
+        In NumPy, wherever the sum is, since that is where noise is drawn.
+
+        Notes
+        -----
+        Proof of the bounds: rounding moves each of the p entries by at most half a step in
+        either of two neighbouring sums, so their distance grows by at most one step an entry,
+        ``sqrt(p)`` steps in L2 norm. Entries beyond 2^52 steps, which
+        :func:`check_lattice` keeps from occurring, are cut to that: this brings no
+        two numbers further apart.
+        """
+        whole = np.rint(to_numpy(self.value) / np.float64(step))
+        whole = np.minimum(np.maximum(whole, -_LARGEST), _LARGEST)
+        moved = self._rounding(whole.size)
+        return type(self)(whole, self.norm_bound / step + moved, self.replace_bound / step + moved)
+
+    @staticmethod
+    def _rounding(n_entries: int) -> float:
+        """Most that rounding to integers adds to the distance of two sums."""
+        return math.sqrt(n_entries)
+
+
+class BoundedL1Sum(BoundedSum):
+    """A sum whose bounds hold in L1 norm, and so in L2 norm, which is never larger."""
+
+    @staticmethod
+    def _rounding(n_entries: int) -> float:
+        """Most that rounding to integers adds to the distance of two sums, in L1 norm."""
+        return float(n_entries)
+
+
+def lattice_step(scale: float) -> float:
+    """Distance of what can be released with noise of `scale`: a power of 2, about 2^-24 of it.
+
+    Raises
+    ------
+    ValueError
+        If `scale` is not positive, or out of the range in which that is a number.
+    """
+    if not (0 < scale < math.inf):
+        raise ValueError(f"the noise scale must be positive and finite, got {scale}.")
+    step = math.ldexp(1.0, math.frexp(scale)[1] - 1) / _STEPS
+    if not step > 0:
+        raise ValueError(f"the noise scale must be at least 1e-300, got {scale}.")
+    return step
+
+
+def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
+    """ValueError where sums over so many records would not fit on the lattices of their noise.
+
+    Notes
+    -----
+    An entry of a sum is at most n times the bound on what a record brings, and a step is more
+    than 2^-26 of the multiplier times that bound in both relations: the sum has less than
+    ``n 2^26 / noise_multiplier`` steps, which must not be more than 2^52. Rounding of p entries
+    makes noise of a multiplier s wider by ``s sqrt(p)`` steps, which must stay below 2^40.
+    """
+    least, most = min(noise_multipliers), max(noise_multipliers)
+    if most > 1e9:
+        raise ValueError(
+            f"a noise multiplier of {most:.2g} leaves nothing of any data and is not"
+            " supported: it must be at most 1e9. Use a larger `epsilon`, or a smaller `n_iter`."
+        )
+    if 0 < least < n_samples * 2.0**-26:
+        raise ValueError(
+            f"{n_samples} rows need a noise multiplier of at least {n_samples * 2.0**-26:.2g}, got"
+            f" {least:.2g}: beside larger sums such noise is lost in rounding. Use a"
+            " smaller `epsilon`, or epsilon=inf for a model that is not private."
+        )
+
+
+def vector_sum(value: Array, norm_bound: float, slack: float) -> BoundedSum:
+    """Sum of vectors over records, each of norm at most `norm_bound`.
+
+    A null record moves it by that, a replaced one by twice that (triangle inequality), and
+    rounding by `slack` more, in units of the bound.
+    """
+    return BoundedSum(value, norm_bound * (1 + slack), norm_bound * (2 + slack))
+
+
+def gram_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedSum:
+    """Sum of ``g g'`` over records of norm at most `norm_bound`, bounded in Frobenius norm.
+
+    Parameters
+    ----------
+    value : array of shape (p, p)
+        The sum. Private.
+    norm_bound : float
+        c, with ``|g| <= c`` for every record.
+    slack : float, default=0.0
+        How far rounding moves the sum between neighbours, in Frobenius norm and in units
+        of c^2.
+
+    Notes
+    -----
+    Proof, without rounding: ``|g g'| = |g|^2 <= c^2``, and
+    ``|g g' - h h'|^2 = |g|^4 + |h|^4 - 2 (g' h)^2 <= 2 c^4``. Rounding adds a matrix E of norm
+    at most ``slack c^2``. It counts with a factor sqrt(2) for the sake of
+    :func:`release_direction`, whose score may move both ways because of it: the largest and
+    the least eigenvalue of a symmetric E are apart by at most sqrt(2) times its norm.
+    """
+    square = norm_bound**2
+    widened = 1 + math.sqrt(2) * slack
+    return BoundedSum(value, square * widened, square * math.sqrt(2) * widened)
+
+
+def energy_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedL1Sum:
+    """Energy of records along orthonormal directions and in what is left, bounded in L1 norm.
+
+    Parameters
+    ----------
+    value : array of shape (k + 1,)
+        ``sum (v_j' g)^2`` over records for each of k directions, and
+        ``sum |g|^2 - sum_j (v_j' g)^2``. Private.
+    norm_bound : float
+        c, with ``|g| <= c`` for every record.
+    slack : float, default=0.0
+        How far rounding moves the sum between neighbours, in L1 norm and in units of c^2. An
+        error E of the matrix ``sum g g'`` makes up to ``sqrt(p) |E|`` of it.
+
+    Notes
+    -----
+    Proof: what a record adds has no negative entry (the last one by Bessel's inequality) and
+    adds up to ``|g|^2 <= c^2``, so a null record moves the sum by at most c^2. A replaced one
+    moves it by at most twice that, which two orthogonal records along two directions reach.
+    The directions may be released ones: they are fixed when the sum is taken.
+    """
+    square = norm_bound**2
+    return BoundedL1Sum(value, square * (1 + slack), square * (2 + slack))
+
+
+class DisjointTotal:
+    """Total of sums over disjoint records, as they come: a record is in one, whose bounds hold."""
+
+    def __init__(self) -> None:
+        self._total = Total()
+        self._bounds = (0.0, 0.0)
+
+    def add(self, part: BoundedSum) -> None:
+        """Add a sum over records that no other part holds."""
+        self._total.add(part.value)
+        self._bounds = (
+            max(self._bounds[0], part.norm_bound),
+            max(self._bounds[1], part.replace_bound),
+        )
+
+    def bounded_sum(self) -> BoundedSum:
+        """Return what has been added, with the bounds that hold for all of it."""
+        return BoundedSum(self._total.value, *self._bounds)
+
+
+def release(
+    total: BoundedSum,
+    noise_multiplier: float,
+    noise: NoiseSource,
+    *,
+    neighboring_relation: str,
+    sampled: bool = False,
+) -> Array:
+    """Add the noise that makes `total` a Gaussian mechanism of `noise_multiplier`.
+
+    Parameters
+    ----------
+    total : BoundedSum
+        What to release, with its sensitivity.
+    noise_multiplier : float
+        Noise standard deviation in units of ``total.unit(neighboring_relation, ...)``. Zero
+        adds nothing: the result is then *not private* (``epsilon=inf`` runs so).
+    noise : NoiseSource
+        Where the noise is drawn.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation that the guarantee is for.
+    sampled : bool, default=False
+        Whether the sum is over a Poisson batch.
+
+    Returns
+    -------
+    array
+        ``total.value + N(0, (noise_multiplier * unit)^2)`` in whole multiples of a public
+        step, safe to publish.
+
+    Notes
+    -----
+    Privacy: one record moves ``total.value`` by at most ``norm_bound`` (zero_out) or
+    ``replace_bound`` (replace_one) in L2 norm, so the output is 1/noise_multiplier-GDP
+    or 2/noise_multiplier-GDP respectively (Dong, Roth, Su, 2022, Theorem 2.7). Event:
+    ``GaussianDpEvent(noise_multiplier)``, inside a ``PoissonSampledDpEvent`` for a batch.
+    Under replace_one that event stands for a record whose contributions in the two data sets
+    are opposite and as long as they can be, which is the worst case (Lebeda, Regehr,
+    Kamath, Steinke, 2024); hence the larger unit there.
+
+    Floating point: the sum is rounded to a lattice, with bounds that count it, and the noise
+    is a normal variable rounded down to the same lattice. With k an integer vector,
+    ``k + floor(z) = floor(k + z)``: the output is that of a Gaussian mechanism on the rounded
+    sum, rounded down, which is postprocessing. Integers below 2^53 are added exactly, so that
+    low bits tell nothing. What remains is that of :func:`lattice_normals`.
+    """
+    if noise_multiplier == 0:
+        return total.value
+    step = lattice_step(noise_multiplier * total.unit(neighboring_relation, sampled=sampled))
+    raw = total.on_lattice(step)
+    scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled)
+    noisy = raw.value + noise.gaussian(raw.value.shape, scale)
+    return as_like(noisy * step, total.value)
+
+
+def release_laplace(
+    total: BoundedL1Sum, epsilon: float, noise: NoiseSource, *, neighboring_relation: str
+) -> Array:
+    """Add the noise that makes `total` a Laplace mechanism of `epsilon`, with no delta.
+
+    Parameters
+    ----------
+    total : BoundedL1Sum
+        What to release, with how far one record moves it in L1 norm.
+    epsilon : float
+        Privacy loss of this release; inf adds nothing, and the result is *not private*.
+    noise : NoiseSource
+        Where the noise is drawn.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation that the guarantee is for.
+
+    Returns
+    -------
+    array
+        `total.value` with independent Laplace noise of scale `bound / epsilon`, bound being
+        ``norm_bound`` (zero_out) or ``replace_bound`` (replace_one).
+
+    Notes
+    -----
+    Privacy: log densities of the output differ by at most the L1 distance of the sums over
+    the scale (Dwork, McSherry, Nissim, Smith, 2006). Event: ``laplace(epsilon)``, which stands
+    for one number that moves by the whole bound. That is the worst case. Proof, for two
+    entries that move by ``r >= s >= 0`` in units of the scale: the privacy loss is
+    ``l_r + l_s`` where, with a noise that is as likely to go with the move as against it and
+    with e an exponential, ``l_r`` is ``-r`` or ``2 min(e, r) - r``. Let r grow and s shrink by
+    as much. The hockey-stick divergence, a maximum over events that is reached by
+    ``{l_r + l_s > a}``, then changes in proportion to ``P(2 min(e, r) > a + r + s)``, of
+    noise with s and against r, less ``P(2 min(e, s) > a + r + s)``, of the reverse; the
+    first is larger. So all of the move is worst in one entry, whatever further entries do
+    to a, and the more the worse by the same argument.
+
+    Floating point: sum and noise are whole multiples of a public step, as in :func:`release`,
+    with integers for noise whose probabilities fall by ``e^(1 / scale)`` from one to the next
+    (the discrete Laplace distribution of Ghosh, Roughgarden, Sundararajan, 2012). They hide a
+    shift of d steps in L1 norm with ``epsilon = d / scale`` and no delta, but for the end of the
+    tail, beyond which a probability of 1e-280 is left. The factors of :func:`lattice_laplace`
+    cost 1e-11 of epsilon an entry, which are set apart here.
+    """
+    _check_epsilon(epsilon)
+    if epsilon == math.inf:
+        return total.value
+
+    def scale_of(some: BoundedL1Sum) -> float:
+        bounds = {"zero_out": some.norm_bound, "replace_one": some.replace_bound}
+        return bounds[neighboring_relation] / (epsilon - 1e-11 * math.prod(some.value.shape))
+
+    step = lattice_step(scale_of(total))
+    raw = total.on_lattice(step)
+    noisy = raw.value + noise.laplace(raw.value.shape, scale_of(raw))
+    return as_like(noisy * step, total.value)
+
+
+def release_direction(
+    total: BoundedSum, epsilon: float, noise: NoiseSource, *, neighboring_relation: str
+) -> np.ndarray:
+    """Draw a direction along which a sum of ``g g'`` is large: an exponential mechanism.
+
+    Parameters
+    ----------
+    total : BoundedSum
+        ``S = sum g g'`` over records with ``|g| <= c``, from :func:`gram_sum`: the bounds are
+        c^2 and sqrt(2) c^2, and a record that becomes null takes away a matrix without
+        negative eigenvalues, which no type can check.
+    epsilon : float
+        Privacy loss of this release. At inf the direction is the top eigenvector, which
+        is *not private*.
+    noise : NoiseSource
+        Where the randomness is drawn.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation that the guarantee is for.
+
+    Returns
+    -------
+    ndarray of shape (p,)
+        Unit vector v with density proportional to ``exp(lambda v' S v)`` on the sphere, with
+        `lambda = epsilon / c^2` (zero_out) or `epsilon / (2 c^2)` (replace_one), in float64.
+        Its sign is random.
+
+    Notes
+    -----
+    Privacy: epsilon-differential privacy with no delta, and more: a *bounded range* of epsilon.
+    Event: ``bounded_range(epsilon)``. Proof: for neighbours with sums S and T,
+
+        log p_S(v) - log p_T(v) = lambda v' (S - T) v - (log Z_S - log Z_T),
+
+    in which the normalisers Z are constants. Over all v the left side therefore lies in an
+    interval as long as lambda times the *spread* of ``v' (S - T) v``: its largest value less
+    its least. That is the bounded range (Dong, Durfee, Rogers, 2020). Both densities have
+    integral 1, so neither is above the other everywhere: the interval holds 0, and the left
+    side is at most epsilon in absolute value. This covers the normalisers, which can use
+    up none to all of epsilon. Swapping S and T negates the left side and keeps the length of
+    the interval, so that both directions of a relation cost the same.
+
+    The spread is largest eigenvalue less least eigenvalue of the symmetric S - T.
+
+    * zero_out: ``S - T = g g'``, whichever of the two has the null record, up to a sign. The
+      spread is at most ``|g|^2 <= c^2``, as the score can only rise with a record. Rounding adds
+      at most sqrt(2) times its Frobenius norm, which `norm_bound` includes.
+    * replace_one: the spread of any symmetric matrix is at most sqrt(2) times its Frobenius
+      norm, so at most ``sqrt(2) replace_bound = 2 c^2``. It is reached by a record that is
+      replaced by an orthogonal one.
+
+    A sum with rounding may be asymmetric; its symmetric part has the same scores and moves
+    no further. What follows the sum is taken to be in real numbers, although `eigh` is off
+    by about ``p |S|`` units of rounding; and the number of proposals, which depends on S, shows in
+    the time that a draw takes, if only in batches of a constant size. The direction is rounded to
+    multiples of 2^-26, which takes away the bits that hold most of that rounding. What remains is
+    that a direction's probability is off by a factor as near to 1 as rounding is to 0: there
+    is no proof that it costs nothing, as there is for sums.
+    """
+    _check_epsilon(epsilon)
+    matrix = to_numpy(total.value).astype(np.float64)
+    matrix = (matrix + matrix.T) / 2
+    if epsilon == math.inf:
+        return np.linalg.eigh(matrix)[1][:, -1]
+    spread = {
+        "zero_out": total.norm_bound,
+        "replace_one": math.sqrt(2) * total.replace_bound,
+    }[neighboring_relation]
+    if not spread < math.inf:
+        raise ValueError("a sum without bounds cannot be released.")
+    direction = sample_bingham(matrix * (epsilon / spread), noise.normals, noise.uniform)
+    rounded = np.rint(direction * 2.0**26) + 0.0  # no -0
+    return rounded / np.linalg.norm(rounded)
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not epsilon > 0:  # negative, zero or NaN
+        raise ValueError(f"`epsilon` of a release must be positive, got {epsilon}.")

@@ -1,0 +1,1 @@
+"""Private rows, bounded and never copied, and public ones; nothing is released here."""

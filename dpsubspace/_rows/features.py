@@ -1,0 +1,390 @@
+"""Private rows as a linear model sees them: scaled, shifted, and never formed.
+
+Record i enters as ``phi_i = h_i (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with
+a bias entry s, less a released mean m, with a constant entry k, and all that shrunk to a
+radius by another factor. Scores and gradient sums of such features are matrix products
+with the rows as they came, plus terms of the size of the scores. No copy of the rows is
+made, so a memory map stays on disk and a sparse matrix stays sparse although its rows are
+centred.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from scipy import sparse
+
+from dpsubspace._array import (
+    CHUNK_ENTRIES,
+    EPS,
+    Array,
+    as_like,
+    by_columns,
+    chunk_rows,
+    column_sums,
+    device,
+    eps_of,
+    namespace,
+    row_product,
+    slices,
+    sum_slack,
+)
+from dpsubspace._rows.maps import RowMap, Shift
+
+__all__ = ["FeatureBlock", "Features"]
+
+# Rows of a batch to gather at once: they should not leave the cache before they are used.
+_GATHERED = 1024
+
+# Entries of a chunk of rows that is converted to float64 (64 MiB).
+_WIDE = 1 << 23
+
+
+class Features:
+    """All records, to be visited chunk by chunk.
+
+    Parameters
+    ----------
+    X : array of shape (n, d) or CSR matrix without duplicate entries
+        Rows.
+    row_map : RowMap
+        Gives the factor of each row and its bias entry.
+    microbatch_size : int, optional
+        Rows to visit at once.
+    """
+
+    def __init__(self, X: Array, row_map: RowMap, microbatch_size: int | None = None):
+        self.X = X
+        self.row_map, self.bias, self.bound = row_map, row_map.bias, row_map.bound
+        self.factors, self.lengths = row_map.factors(X)
+        self.chunk = chunk_rows(X, microbatch_size)
+        self.shift: Shift | None = None
+        self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
+        self.shrink: Array | None = None
+        self._distances: Array | None = None
+        self.dtype = X.dtype  # in which rows are used
+        # Least norm of shifted features that is reported, over their length before the shift.
+        self.floor = 0.25 if self._eps > 1e-10 else 1e-3
+
+    def of(self, X: Array) -> Features:
+        """Other rows, bounded and shifted as these are."""
+        return Features(X, self.row_map).shifted(self.shift)
+
+    def shifted(self, shift: Shift | None) -> Features:
+        """The same records less a released mean; shares the rows."""
+        other = copy.copy(self)
+        other.shift, other.shrink, other._distances = shift, None, None
+        other.radius, other.zoom, other.only_formed = float("inf"), 1.0, False
+        return other
+
+    def clipped(self, radius: float, zoom: float = 1.0, *, formed: bool = False) -> Features:
+        """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
+
+        The constant entry shrinks along, so that directions are kept. Where the radius is
+        much below the bound on rows, what the shift leaves of them is small beside what they
+        are rounded to: they are used in float64 then.
+
+        Parameters
+        ----------
+        radius : float
+            Public or released.
+        zoom : float, default=1
+            Factor after that.
+        formed : bool, default=False
+            Whether these features are only ever used as :meth:`FeatureBlock.formed`. Rounding
+            then grows with the length before the shift over the radius; otherwise it would
+            grow without bound where a row nearly equals the mean (see :meth:`norms`).
+        """
+        other = copy.copy(self)
+        other.radius, other.zoom, other.shrink = float("inf"), 1.0, None
+        share = radius / self.bound if self.bound < float("inf") else 1.0
+        reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
+        formed = formed and self.shift is not None
+        small = radius < 0.02 * reach if formed else share < 0.5
+        if (small or reach > 1e30) and self._eps > EPS:
+            other.dtype, other._distances = namespace(self.factors).float64, None
+            # Chunks are copies then, which should stay small however wide they are.
+            other.chunk = min(self.chunk, chunk_rows(self.X, max(1, _WIDE // self.width)))
+        if formed:
+            norms, longer = other.distances(), 2 + 2 * reach / radius
+        else:
+            other.floor = min(other.floor, max(share / 4, 1e-6))
+            # The parts of a term are up to 1 / floor times as long as it, and round like that.
+            norms, longer = other.norms(), 1 / other.floor
+        xp = namespace(norms)
+        # Where rounding is all that a shift would leave, nothing is left.
+        margin = max(0.0, 1 - 16 * other._eps * longer)
+        other.radius, other.zoom, other.only_formed = radius, zoom, formed
+        other.shrink = margin * zoom * radius / xp.clip(norms, min=radius)
+        return other
+
+    def wide(self) -> Features:
+        """The same records, used in float64: for fits that are not private."""
+        other = copy.copy(self)
+        other.dtype = namespace(self.factors).float64
+        return other
+
+    def unscaled(self, params: np.ndarray) -> np.ndarray:
+        """Weights (width, c) that give features before their `zoom` the same scores."""
+        return params * self.zoom
+
+    @property
+    def n_samples(self) -> int:
+        """Number of records."""
+        return self.X.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Entries of a feature vector."""
+        extra = self.shift is not None and self.shift.constant is not None
+        return self.X.shape[1] + (self.bias is not None) + extra
+
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
+        """Indices that together name every record once, or every record of `batch`."""
+        if batch is None:
+            return slices(self.n_samples, self.chunk)
+        # An empty batch is one chunk without records. Gathered rows are copies, in float64.
+        step = self.chunk if sparse.issparse(self.X) else min(self.chunk, _GATHERED)
+        return [batch[part] for part in slices(len(batch), step) or [slice(0, 0)]]
+
+    def at(self, rows: Array) -> FeatureBlock:
+        """Features of a chunk.
+
+        Rows of a batch are used in float64: which rows share a block of a sum then depends
+        on the batch, and rounding must not tell the batches apart.
+        """
+        if isinstance(rows, slice):
+            return self._block(rows, self.dtype)
+        if not (isinstance(self.X, np.ndarray) or sparse.issparse(self.X)):
+            rows = namespace(self.X).asarray(rows, device=self.X.device)
+        return self._block(rows, namespace(self.factors).float64)
+
+    def inner(self, rows: Array, others: Array) -> Array:
+        """Inner products of a chunk with other features (m, width): (k, m), in float64."""
+        xp = namespace(self.factors)
+        step = max(1, _WIDE // max(self.width, others.shape[0]))
+        start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+        products = xp.empty(
+            (stop - start, others.shape[0]), dtype=xp.float64, device=device(others)
+        )
+        for part in slices(stop - start, step):
+            some = slice(start + part.start, start + part.stop)
+            block = self._block(some if isinstance(rows, slice) else rows[some], xp.float64)
+            products[part, :] = block.scores(others.T)
+        return products
+
+    def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
+        X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
+        if X.dtype != dtype:
+            X = X.astype(np.float64) if sparse.issparse(X) else namespace(X).astype(X, dtype)
+        shrink = None if self.shrink is None else self.shrink[rows]
+        return FeatureBlock(X, self.factors[rows], self.bias, self.shift, shrink)
+
+    def norms(self) -> Array:
+        """Norms of the features in float64, (n,), too small by rounding of their entries at most.
+
+        Shifted features are reported as at least a public share of their length before
+        the shift (`floor`): it bounds what rounding can do, and clips a little more where
+        a row nearly equals the mean, which costs no privacy.
+        """
+        if self.shift is None:
+            return self.lengths
+        xp = namespace(self.lengths)
+        norms = xp.maximum(self.distances(), self.floor * self.lengths)
+        # Factors of a batch are not rounded to the dtype of the rows, those of a chunk are.
+        norms = norms * (1 + 2 * self._eps / self.floor)
+        return xp.clip(norms, max=self.radius) * self.zoom
+
+    def distances(self) -> Array:
+        """Norms of the features before they are shrunk, however small, in float64, (n,)."""
+        if self.shift is None:
+            return self.lengths
+        if self._distances is None:
+            step = self.chunk
+            if not sparse.issparse(self.X):
+                step = min(step, max(1, CHUNK_ENTRIES // self.X.shape[1]))
+            parts = [
+                self.at(rows).norms(self.lengths[rows]) for rows in slices(self.n_samples, step)
+            ]
+            self._distances = namespace(self.lengths).concat(parts)
+        return self._distances
+
+    @property
+    def _eps(self) -> float:
+        """Machine epsilon of sums over records: those of sparse ones are in float64."""
+        wide = sparse.issparse(self.X) or self.dtype != self.X.dtype
+        return EPS if wide else eps_of(self.X)
+
+    @property
+    def slack(self) -> float:
+        """How far rounding can move a sum of weighted features between neighbours.
+
+        In units of the norm of one term. A shifted term is the difference of two parts,
+        of which the first is up to ``1 / floor`` times as long as the term, and the
+        second, added up in float64, longer by one term at most.
+        """
+        return self._longer(sum_slack(self.n_samples, self._eps, self.chunk), self._eps)
+
+    @property
+    def batch_slack(self) -> float:
+        """The same for a batch, of which the rows are used in float64.
+
+        A record that is in the batch or not moves all later ones to other blocks and other
+        chunks, of which the products may round otherwise: the sum of n terms may lose up
+        to ``n u' (block + chunk / block)`` of one, and scores ``d u'`` of themselves.
+        """
+        slack = sum_slack(self.n_samples, EPS, self.chunk)
+        regrouped = 128 + self.chunk / 128 + (0 if sparse.issparse(self.X) else self.X.shape[1])
+        return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
+
+    def _longer(self, slack: float, eps: float) -> float:
+        """Slack of shifted features from that of their first part."""
+        if self.shift is None:
+            return slack
+        longer = 1 / self.floor
+        own = 8 * eps * longer  # the two parts see the record's weight rounded differently
+        return longer * slack + (1 + longer) * sum_slack(self.n_samples, EPS, self.chunk) + own
+
+
+class FeatureBlock:
+    """Features of some records.
+
+    Parameters
+    ----------
+    X : array of shape (k, d) or CSR matrix
+        Rows.
+    factors : array of shape (k,)
+        Their factors, float64.
+    bias : float or None
+        Bias entry before the factor.
+    shift : Shift or None
+        What is subtracted and appended after it.
+    shrink : array of shape (k,), optional
+        Factors of the features after that, float64.
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        factors: Array,
+        bias: float | None,
+        shift: Shift | None,
+        shrink: Array | None = None,
+    ):
+        self.X = X
+        self.bias = bias
+        self.shift = shift
+        self.shrink = shrink
+        xp = namespace(factors)
+        self.scale = factors if sparse.issparse(X) else xp.astype(factors, X.dtype, copy=False)
+
+    @property
+    def width(self) -> int:
+        """Entries of a feature vector."""
+        constant = self.shift is not None and self.shift.constant is not None
+        return self.X.shape[1] + (self.bias is not None) + constant
+
+    def wide(self) -> FeatureBlock:
+        """The same in float64."""
+        xp = namespace(self.scale)
+        X = self.X.astype(np.float64) if sparse.issparse(self.X) else xp.astype(self.X, xp.float64)
+        other = copy.copy(self)
+        other.X, other.scale = X, xp.astype(self.scale, xp.float64)
+        return other
+
+    def scores(self, params: Array) -> Array:
+        """Features times `params` of shape (width, c): (k, c)."""
+        xp, d = namespace(self.scale), self.X.shape[1]
+        weights = params[:d, :]
+        if sparse.issparse(self.X):
+            scores = self.X @ weights
+        else:
+            scores = by_columns(self.X @ as_like(weights, self.X))
+        if self.bias is not None:
+            scores += as_like(self.bias * params[d, :], scores)
+        scores *= self.scale[:, None]
+        out = self.scale == 0  # rows out of range, whose products may be as well
+        if bool(xp.any(out)):
+            scores = xp.where(out[:, None], xp.zeros_like(scores), scores)
+        if self.shift is not None:
+            mean = as_like(self.shift.mean, params)
+            offset = -(mean @ params[: mean.shape[0], :])
+            if self.shift.constant is not None:
+                offset = offset + self.shift.constant * params[-1, :]
+            scores += as_like(offset, scores)
+        if self.shrink is not None:
+            scores *= as_like(self.shrink, scores)[:, None]
+        return scores
+
+    def product(self, residuals: Array, weights: Array) -> Array:
+        """Sum of features times rows of `residuals` (k, c) times `weights` (k,): (width, c).
+
+        In float64. A record of weight zero contributes zero, also where its residual is not
+        finite.
+        """
+        xp = namespace(weights)
+        absent = weights == 0
+        if bool(xp.any(absent)):
+            residuals = xp.where(absent[:, None], xp.zeros_like(residuals), residuals)
+        if self.shrink is not None:
+            weights = weights * self.shrink
+        weights = xp.astype(weights, residuals.dtype)
+        scaled = residuals * (weights * self.scale)[:, None]
+        parts = [row_product(self.X, scaled)]
+        if self.bias is not None:
+            parts.append(self.bias * column_sums(scaled)[None, :])
+        total = xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
+        if self.shift is not None:
+            sums = column_sums(residuals * weights[:, None])[None, :]
+            total = total - as_like(self.shift.mean, total)[:, None] * sums
+            if self.shift.constant is not None:
+                total = xp.concat([total, self.shift.constant * sums], axis=0)
+        return total
+
+    def formed(self) -> Array:
+        """Features as a dense matrix (k, width), for products of features with each other."""
+        if sparse.issparse(self.X):
+            rows = self.X.toarray().astype(np.float64, copy=False) * self.scale[:, None]
+        else:
+            rows = self.X * self.scale[:, None]
+        xp = namespace(rows)
+        entries = [rows]
+        if self.bias is not None:
+            entries.append(self.bias * as_like(self.scale, rows)[:, None])
+        if len(entries) > 1:
+            rows = xp.concat(entries, axis=1)
+        if self.shift is not None:
+            rows -= as_like(self.shift.mean, rows)[None, :]
+            if self.shift.constant is not None:
+                constant = xp.full_like(rows[:, :1], self.shift.constant)
+                rows = xp.concat([rows, constant], axis=1)
+        if self.shrink is not None:
+            rows *= as_like(self.shrink, rows)[:, None]
+        return rows
+
+    def norms(self, lengths: Array) -> Array:
+        """Norms of features of given `lengths` before the shift, and not shrunk after it."""
+        xp = namespace(lengths)
+        assert self.shift is not None
+        d = self.X.shape[1]
+        mean = as_like(self.shift.mean, lengths)
+        if sparse.issparse(self.X):
+            # |u - m|^2 = |u|^2 - 2 <u, m> + |m|^2 cancels: what rounding may have lost is added.
+            center = float(np.linalg.norm(mean))
+            dots = (self.X.astype(np.float64) @ (mean[:d] / (center or 1.0))) * self.scale
+            dots = np.where(self.scale == 0, 0.0, dots) * center  # of a row out of range
+            if self.bias is not None:
+                dots += self.bias * self.scale * mean[d]
+            squares = lengths**2 - 2 * dots + center**2
+            squares = np.maximum(squares, 0) + 8 * (d + 8) * EPS * (lengths + center) ** 2
+        else:
+            scale = xp.astype(self.scale, xp.float64)
+            rows = xp.astype(self.X, xp.float64) * scale[:, None]
+            rows -= mean[None, :d]
+            squares = xp.vecdot(rows, rows)
+            if self.bias is not None:
+                squares = squares + (self.bias * scale - mean[d]) ** 2
+        if self.shift.constant is not None:
+            squares = squares + self.shift.constant**2
+        return xp.sqrt(squares) * (1 + (d + 8) * EPS)

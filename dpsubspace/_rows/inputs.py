@@ -1,0 +1,202 @@
+"""Checks of private rows, labels and targets, with errors that name the way out.
+
+No message here contains an entry of the data: errors end up in logs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from dpsubspace._checks import check_real, shown
+
+__all__ = [
+    "check_classes",
+    "check_rows",
+    "check_rows_and_labels",
+    "check_rows_and_targets",
+    "log_class_weights",
+]
+
+# Rows and labels ----------------------------------------------------------------------------
+
+
+def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True) -> Any:
+    """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers."""
+    form = "csr" if accept_sparse else False
+    return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
+
+
+def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """Rows of `X` as `check_rows` gives them, and one label a row."""
+    X, y = _validated(estimator, X, y, reset=True, accept_sparse="csr")
+    return _plain(X), y
+
+
+def check_rows_and_targets(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
+    options = {"accept_sparse": "csr", "multi_output": True, "y_numeric": True}
+    X, y = _validated(estimator, X, _numbers(y), reset=True, **options)
+    y = np.asarray(y, dtype=np.float64)
+    if not np.isfinite(y).all():  # a long double may be finite and this not
+        raise ValueError("Input y contains infinity: drop those rows.")
+    return _plain(X), y
+
+
+def _numbers(y: Any) -> Any:
+    """Targets as float64 where they came as objects or text; others as they are."""
+    kind = np.asarray(y).dtype.kind
+    if y is None or kind not in "OSUMmg":
+        return y
+    try:
+        values = np.asarray(y, dtype=np.float64) if kind not in "Mm" else None
+    except (TypeError, ValueError, OverflowError):
+        values = None
+    if values is None:  # raised out here, so that no chained exception carries an entry
+        raise ValueError("`y` has entries that are not numbers: drop those rows.")
+    return values
+
+
+def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
+    """scikit-learn's validation, with our words where its own quote an entry or mislead."""
+    dtypes = [np.float64, np.float32]
+    try:
+        # Its sum of all entries may overflow both ways: NumPy would warn, and so tell of a row.
+        with np.errstate(all="ignore"):
+            return validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
+    except ValueError as error:
+        message = str(error)
+    except TypeError as error:
+        message = str(error)
+        known = ["NA is ambiguous", "promoted", "Cannot cast"]
+        # Of an array it names no entry, and scikit-learn's checks ask for it as it is.
+        known += ["float() argument"] if hasattr(X, "columns") else []
+        if not any(word in message for word in known):
+            raise
+    # Raised out here, so that no chained exception carries the entry either.
+    raise ValueError(_without_values(X, message))
+
+
+def _plain(X: Any) -> Any:
+    """`X` as a plain array (a memory map stays on disk), or as CSR without duplicates.
+
+    Norms are taken entry by entry: two entries in one place would be bounded one by one
+    and used as their sum. What `X` says about itself (`has_canonical_format`) is not believed.
+    """
+    if not sparse.issparse(X):
+        return np.asarray(X)
+    X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+        if not np.isfinite(X.data).all():
+            raise ValueError("Input X contains infinity: entries in one place add up to it.")
+    return X
+
+
+def _without_values(X: Any, message: str) -> str:
+    """A message of scikit-learn that is safe to log, with the way out."""
+    if message.startswith("Complex data not supported"):
+        return "Complex data not supported: `X` and `y` must be real."
+    if message.startswith("Expected 2D array"):
+        return (
+            "Expected 2D array for `X`, one row a record. Reshape your data: X.reshape(1, -1) if"
+            " it is one record, X.reshape(-1, 1) if it is one feature."
+        )
+    if message.startswith("Input X contains"):
+        return (
+            f"{message.splitlines()[0]} Fill such entries with a constant that is known in"
+            " advance, or drop the rows or columns. An imputer fitted on these rows would not be"
+            " private."
+        )
+    missing = ("Input y contains NaN", "Input contains NaN")  # of X it would say so
+    if message.startswith(missing) or "NA is ambiguous" in message:
+        return "Input y contains NaN or missing labels: drop those rows, or give them a label."
+    no_number = ["convert", "promoted", "Cannot cast"]
+    no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
+    if any(word in message for word in no_number):
+        columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+        bad = [str(name) for name, dtype in columns if not _numeric(dtype)]
+        return (
+            f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
+            f"{', '.join(bad[:10])}. Drop them, or encode them with a transformer that was fitted"
+            " on public categories and frozen: see the recipe for mixed columns in docs/privacy.md."
+        )
+    return message
+
+
+def _numeric(dtype: Any) -> bool:
+    """Whether a column of a data frame of pandas or Polars holds numbers, by its dtype."""
+    if hasattr(dtype, "is_numeric"):  # of Polars
+        return dtype.is_numeric() or str(dtype) == "Boolean"
+    return getattr(dtype, "kind", "O") in "biuf"
+
+
+def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted class labels and the index of each entry of `y` among them.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Private labels.
+    classes : array-like or None
+        Public labels; None reads them from `y`, which makes the set of labels that
+        occur part of what the guarantee assumes to be public.
+    """
+    if classes is None:
+        try:
+            check_classification_targets(y)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ValueError) and "label type: unknown" not in str(error):
+                raise
+            raise ValueError(
+                "Unknown label type: `y` has missing labels, or labels of types that cannot be"
+                " ordered. Drop those rows, or give all of them a label of one type."
+            ) from None
+        labels, codes = np.unique(y, return_inverse=True)
+        if len(labels) < 2:
+            raise ValueError(
+                "`y` has fewer than two classes and a classifier needs two: got 1 class. If"
+                " other labels exist but did not occur, name all of them in `classes`."
+            )
+        return labels, codes
+    labels = np.unique(column_or_1d(np.asarray(classes)))
+    if len(labels) < 2:
+        raise ValueError(f"`classes` must name at least two classes, got {len(labels)}.")
+    codes = np.searchsorted(labels, y) if _comparable(labels, y) else np.zeros(len(y), dtype=int)
+    codes = np.clip(codes, 0, len(labels) - 1)
+    if not np.array_equal(labels[codes], y):
+        raise ValueError(
+            "`y` has labels that are not in `classes`. Name every label that can occur in"
+            " `classes`, or drop the rows with other labels."
+        )
+    return labels, codes
+
+
+def _comparable(labels: np.ndarray, y: np.ndarray) -> bool:
+    """Whether both arrays hold text or both hold numbers (or objects, as they come)."""
+    text = [array.dtype.kind in "US" for array in (labels, y)]
+    return "O" in (labels.dtype.kind, y.dtype.kind) or text[0] == text[1]
+
+
+def log_class_weights(class_weight: Any, classes: np.ndarray) -> np.ndarray:
+    """Logarithm of the public weight of each class; zeros where none is given."""
+    weights = np.ones(len(classes))
+    if class_weight is None:
+        return np.log(weights)
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"`class_weight` must be None or a dict, got {shown(class_weight)}."
+            " 'balanced' would count the private labels: pass weights from public knowledge,"
+            " for example {0: 1.0, 1: 9.0} for a condition known to affect one in ten."
+        )
+    for label, weight in class_weight.items():
+        match = np.flatnonzero(classes == label)
+        if len(match) != 1:
+            raise ValueError(f"`class_weight` has the label {shown(label)}, which is not a class.")
+        weights[match[0]] = check_real(f"class_weight[{shown(label)}]", weight, low=0.0)
+    return np.log(weights)

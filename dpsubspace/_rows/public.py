@@ -1,0 +1,157 @@
+"""Public rows: their checks, and what a fit knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
+
+from dpsubspace._checks import shown
+from dpsubspace._rows.inputs import check_classes
+from dpsubspace.exceptions import PublicDataWarning, warn
+
+__all__ = ["PublicRows", "check_public_labels", "check_public_rows", "check_public_values"]
+
+
+def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+    """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        One that has checked `X`.
+    X : array or CSR matrix of shape (n_samples, n_features)
+        Private rows; only their number, width and dtype are looked at.
+    X_public : None, array-like or tuple of array-like
+        One set of public rows, or several.
+    """
+    if X_public is None:
+        return ()
+    several = isinstance(X_public, tuple)
+    sets = []
+    for i, given in enumerate(X_public if several else (X_public,)):
+        name = f"X_public[{i}]" if several else "X_public"
+        dense = given.toarray() if sparse.issparse(given) else given
+        try:
+            sets.append(check_array(dense, dtype=X.dtype, input_name=name))
+            validate_data(estimator, dense, reset=False, skip_check_array=True)
+        except (TypeError, ValueError) as error:  # public rows: the message may quote them
+            hint = " Labels go in `y_public`." if several and np.ndim(dense) == 1 else ""
+            raise ValueError(f"`{name}`: {error}{hint}") from error
+    if not sets:
+        raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
+    if (len(sets) if several else len(sets[0])) == X.shape[0]:
+        warn(
+            "`X_public` is as long as `X`: cross-validation and bagging slice such an argument"
+            " together with `X`. Pass a tuple, X_public=(X_public,), which is never sliced.",
+            PublicDataWarning,
+            about="sliced",
+        )
+    return tuple(sets)
+
+
+def check_public_labels(
+    y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...], classes: np.ndarray
+) -> np.ndarray | None:
+    """Index among `classes` of the label of each public row, all sets in one; None without any.
+
+    Parameters
+    ----------
+    y_public : None, array-like or tuple of array-like
+        Labels, in the form of `X_public`.
+    X_public : None, array-like or tuple of array-like
+        As given.
+    sets : tuple of array
+        As `check_public_rows` gives them.
+    classes : ndarray
+        Sorted labels.
+    """
+    codes = []
+    for name, labels in _public_targets(y_public, X_public, sets):
+        labels = column_or_1d(labels)
+        try:
+            codes.append(check_classes(labels, classes)[1])
+        except ValueError:
+            strange = [label for label in np.unique(labels) if label not in set(classes.tolist())]
+            raise ValueError(
+                f"`{name}` has labels that are no classes of the model, {shown(strange[:5])}: the"
+                f" classes are {shown(classes)}. Drop those public rows, name every label that can"
+                " occur in `classes`, or leave y_public out: rows without labels are of use too."
+            ) from None
+    return np.concatenate(codes) if codes else None
+
+
+def check_public_values(
+    y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...], n_targets: int
+) -> np.ndarray | None:
+    """Targets of public rows (m, n_targets), all sets in one; None without any."""
+    values = []
+    for name, targets in _public_targets(y_public, X_public, sets):
+        try:
+            targets = check_array(targets, dtype="float64", ensure_2d=False, input_name=name)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"`{name}`: {error}") from error
+        targets = targets.reshape(len(targets), -1)
+        if targets.shape[1] != n_targets:
+            raise ValueError(
+                f"`{name}` has {targets.shape[1]} targets a row, but `y` has {n_targets}."
+            )
+        values.append(targets)
+    return np.concatenate(values) if values else None
+
+
+def _public_targets(
+    y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and targets of each public set."""
+    if y_public is None:
+        return
+    if not sets:
+        raise ValueError("`y_public` was given without `X_public`: pass the rows that it labels.")
+    several = isinstance(X_public, tuple)
+    given = y_public if several else (y_public,)
+    if not several and isinstance(y_public, tuple):
+        raise ValueError(
+            "`y_public` is a tuple and `X_public` is not: pass both as tuples, one array a set."
+        )
+    if not isinstance(given, tuple) or len(given) != len(sets):
+        raise ValueError(
+            f"`y_public` must be a tuple of {len(sets)} arrays, one for each set of `X_public`,"
+            f" got {type(y_public).__name__}."
+        )
+    for i, (targets, rows) in enumerate(zip(given, sets, strict=True)):
+        name = f"y_public[{i}]" if several else "y_public"
+        if targets is None:
+            raise ValueError(
+                f"`{name}` is None: all public sets have labels or none has. Leave the set out, or"
+                " pass y_public=None."
+            )
+        targets = np.asarray(targets)
+        if len(targets) != len(rows):
+            raise ValueError(f"`{name}` has {len(targets)} targets for {len(rows)} public rows.")
+        yield name, targets
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """Public rows of a fit, and their targets as the loss takes them where they have any."""
+
+    X: np.ndarray
+    targets: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, sets: Sequence[np.ndarray], targets: np.ndarray | None) -> PublicRows | None:
+        """All sets in one, in float64; None without any."""
+        if not sets:
+            return None
+        return cls(np.concatenate(sets).astype(np.float64), targets)
+
+    @property
+    def statement(self) -> str:
+        """What a guarantee assumes to be public."""
+        labelled = "" if self.targets is None else " and of y_public"
+        return f"{len(self.X)} rows of X_public{labelled}"

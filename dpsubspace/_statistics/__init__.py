@@ -1,0 +1,1 @@
+"""Releases that are made once: counts, quantiles, means, second moments."""

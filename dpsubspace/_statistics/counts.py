@@ -1,0 +1,258 @@
+"""Releases of counts: radii and ranges that are read from them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpsubspace._array import EPS, Array, column_sums, namespace, sum_slack, to_numpy
+from dpsubspace._release.mechanisms import BoundedSum, release
+from dpsubspace._release.noise import NoiseSource
+
+__all__ = [
+    "RADIUS_COUNTS",
+    "count_above_noise",
+    "count_noise",
+    "noisy_radius",
+    "noisy_range",
+    "noisy_ranges",
+    "noisy_shares",
+]
+
+
+def _cells(per_octave: int) -> np.ndarray:
+    """Edges of cells in which values are counted: 0 and powers of 2 of either sign."""
+    positive = 2.0 ** (np.arange(-40 * per_octave, 40 * per_octave + 1) / per_octave)
+    return np.concatenate([-positive[::-1], [0.0], positive])
+
+
+# Most cells next to each other that a range is looked for in.
+_LONGEST = 32
+_CELLS = {per_octave: _cells(per_octave) for per_octave in (1, 2)}
+
+# Candidates for a radius over the largest, and how many bisections leave one of them.
+_RADII = 2.0 ** (-np.arange(64) / 4)
+RADIUS_COUNTS = 6
+
+
+def noisy_radius(
+    distances: np.ndarray,
+    largest: float,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+    within: float = 0.5,
+    margin: float = 3.0,
+) -> float:
+    """Release a radius, `largest` over a power of 2^(1/4), that a share of distances is within.
+
+    Parameters
+    ----------
+    distances : array of shape (n,)
+        Private values.
+    largest : float
+        Public or released radius.
+    noise_multiplier : float
+        Of each of :data:`RADIUS_COUNTS` counts.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which is counted nowhere.
+    within : float, default=0.5
+        Share of the records.
+    margin : float, default=3
+        Standard deviations of the noise to add to that share, so that noise errs to the side
+        of radii that are too large, and `largest` comes out where it hides the records.
+
+    Notes
+    -----
+    Privacy: bisection asks how many records are outside of radii that its earlier answers
+    determine. A record moves such a count by at most 1, whether it becomes null or is
+    replaced. What follows is postprocessing. Event: ``gaussian(noise_multiplier,
+    RADIUS_COUNTS)``.
+    """
+    values, shown = to_numpy(distances), None if present is None else to_numpy(present)
+    spare = margin * count_noise(noise_multiplier, neighboring_relation)
+    most = (1 - within) * len(values) - spare
+    found, beyond = 0, len(_RADII)
+    while beyond - found > 1:
+        middle = (found + beyond) // 2
+        outside = values > largest * _RADII[middle]
+        if shown is not None:
+            outside &= shown
+        total = _count(outside)
+        noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
+    return largest * float(_RADII[found])
+
+
+def _count(records: np.ndarray) -> BoundedSum:
+    """Count the records that are True; one moves it by 1, replaced or null."""
+    return BoundedSum(np.array([float(records.sum())]), norm_bound=1.0, replace_bound=1.0)
+
+
+def noisy_shares(
+    values: Array,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+) -> np.ndarray:
+    """Release the mean over records of some numbers in [0, 1] at once.
+
+    Parameters
+    ----------
+    values : array of shape (n, k)
+        Each in [0, 1]; what is outside is clipped, and NaN counts as 0.
+    noise_multiplier : float
+        Of the one release.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+
+    Notes
+    -----
+    Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
+    null, so their vector by at most sqrt(k). Event: ``gaussian(noise_multiplier)``.
+    """
+    xp = namespace(values)
+    values = xp.where(values > 0, xp.clip(values, max=1.0), xp.zeros_like(values))
+    if present is not None:
+        values = xp.where(present[:, None], values, xp.zeros_like(values))
+    n_samples = values.shape[0]  # all of them in one chunk
+    bound = math.sqrt(values.shape[1]) * (1 + sum_slack(n_samples, EPS, n_samples))
+    total = BoundedSum(to_numpy(column_sums(values)), norm_bound=bound, replace_bound=bound)
+    noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+    return to_numpy(noisy) / n_samples
+
+
+def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:
+    """Standard deviation of each count that :func:`noisy_radius` releases."""
+    return noise_multiplier * _count(np.zeros(0)).unit(neighboring_relation)
+
+
+def count_above_noise(scale: float, per_octave: int = 2) -> float:
+    """Noisy count that one cell in all passes by accident with a probability of 1 in 1000."""
+    return scale * float(ndtri(1 - 1e-3 / (len(_CELLS[per_octave]) - 1)))
+
+
+def noisy_range(
+    values: np.ndarray,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+) -> tuple[float, float, bool]:
+    """Release an interval for one column, of shape (n,), and whether it was found.
+
+    See :func:`noisy_ranges`, of which this is the case of one column and two cells an octave.
+    Where noise hides all of the column, the interval is a placeholder, -1 to 1.
+    """
+    low, high, found = noisy_ranges(
+        values[:, None],
+        noise_multiplier,
+        noise=noise,
+        neighboring_relation=neighboring_relation,
+        present=present,
+    )
+    return (float(low[0]), float(high[0]), True) if found[0] else (-1.0, 1.0, False)
+
+
+def noisy_ranges(
+    values: np.ndarray,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: np.ndarray | None = None,
+    per_octave: int = 2,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Release for each column an interval with ends at 0 or powers of 2 that most of it is in.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, c)
+        Private columns. Values beyond 2^40 count as 2^40.
+    noise_multiplier : float
+        Of the one release.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which is counted nowhere.
+    per_octave : {1, 2}
+        Cells between one power of 2 and the next.
+
+    Returns
+    -------
+    low, high : ndarray of shape (c,)
+        Ends of the outermost cells, single or next to each other, that are too full for noise;
+        without any, of those that stand out most.
+    found : boolean ndarray of shape (c,)
+        Whether any cells were.
+
+    Notes
+    -----
+    Privacy: the counts of all cells of all columns are one release. A record is in one cell a
+    column, so it moves the vector of counts by sqrt(c) when it becomes null, and by at most
+    sqrt(2 c) when it is replaced, which takes 1 from one cell a column and adds it to another.
+    What follows is postprocessing. Event: ``gaussian(noise_multiplier)``.
+    """
+    edges, n_columns = _CELLS[per_octave], values.shape[1]
+    weights = None if present is None else to_numpy(present).astype(float)
+    counts = np.empty((n_columns, len(edges) - 1))
+    for count, column in zip(counts, values.T, strict=True):
+        cells = np.clip(np.searchsorted(edges, column, side="right"), 1, len(count)) - 1
+        count[:] = np.bincount(cells, weights=weights, minlength=len(count))
+    total = BoundedSum(
+        counts.ravel(), norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)
+    )
+    noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+    noisy = noisy.reshape(counts.shape)
+    scale = noise_multiplier * total.unit(neighboring_relation)
+    full = noisy > max(0.5, count_above_noise(scale, per_octave))
+    found = full.any(axis=1)
+    last = full.shape[1] - 1 - full[:, ::-1].argmax(axis=1)
+    low, high = edges[full.argmax(axis=1)], edges[last + 1]
+    for i, column in enumerate(noisy):
+        start, end, clear = _stretch(column, scale, edges)
+        if clear and found[i]:
+            low[i], high[i] = min(low[i], start), max(high[i], end)
+        elif not found[i]:
+            low[i], high[i], found[i] = start, end, clear
+    return low, high, found
+
+
+def _stretch(cells: np.ndarray, scale: float, edges: np.ndarray) -> tuple[float, float, bool]:
+    """Ends of the stretch of noisy cells that stands out most, and if noise rarely does so.
+
+    A stretch is of one sign, or the same cells of both. It is found where values are spread
+    over so many cells that noise hides each: `k` cells have the noise of one times sqrt(k).
+    """
+    n_cells = len(cells) // 2
+    below, above, outer = cells[:n_cells][::-1], cells[n_cells:], edges[n_cells:]
+    best, n_tried, low, high = -math.inf, 0, 0.0, 0.0
+    for counts, has_low, has_high in ((above, 0, 1), (below, 1, 0), (below + above, 1, 1)):
+        total = np.concatenate([[0.0], np.cumsum(counts)])
+        for length in range(1, _LONGEST + 1):
+            sums = total[length:] - total[:-length]
+            place, n_tried = int(sums.argmax()), n_tried + len(sums)
+            score = sums[place] / (max(scale, 0.1) * math.sqrt(length * (has_low + has_high)))
+            if score > best:
+                near, far = float(outer[place]), float(outer[place + length])
+                low = -far if has_low else near
+                high = far if has_high else -near
+                best = score
+    return low, high, bool(best > ndtri(1 - 1e-3 / n_tried))

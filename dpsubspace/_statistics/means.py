@@ -1,0 +1,171 @@
+"""Releases of sums of bounded rows: means and mean squares."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsubspace._array import (
+    EPS,
+    Array,
+    Total,
+    as_like,
+    chunk_rows,
+    column_sums,
+    namespace,
+    slices,
+    sum_slack,
+    to_numpy,
+)
+from dpsubspace._release.mechanisms import BoundedSum, release, vector_sum
+from dpsubspace._release.noise import NoiseSource
+from dpsubspace._rows.features import Features
+
+__all__ = ["bounded_row_sum", "noisy_mean", "noisy_spread"]
+
+
+def bounded_row_sum(
+    features: Features, norm_bound: float, *, present: Array | None = None
+) -> BoundedSum:
+    """Sum of features, each of norm at most `norm_bound` already.
+
+    Parameters
+    ----------
+    features : Features
+        Rows that a :class:`~dpsubspace._rows.maps.RowMap` has bounded, or that were shifted
+        and then clipped.
+    norm_bound : float
+        The map's bound, or the radius.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+
+    Notes
+    -----
+    Proof of the bound: a row is a function of its record alone and has norm at most
+    `norm_bound`; removing it moves the sum by at most that, replacing it by at most
+    twice that. The sums as computed differ from the real ones by at most
+    ``slack * norm_bound`` more (:func:`~dpsubspace._array.sum_slack`).
+    """
+    xp = namespace(features.lengths)
+    weights = xp.ones_like(features.lengths) if present is None else xp.astype(present, xp.float64)
+    total = Total()
+    for rows in features.chunks():
+        block = features.at(rows)
+        if features.only_formed:
+            whole = block.formed()
+            shown = as_like(weights[rows], whole)[:, None]
+            total.add(column_sums(xp.where(shown > 0, whole, xp.zeros_like(whole))))
+        else:
+            total.add(block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0])
+    slack = features.slack
+    if features.only_formed:
+        slack = sum_slack(features.n_samples, EPS, features.chunk)
+    return vector_sum(total.value, norm_bound, slack)
+
+
+def noisy_mean(
+    features: Features,
+    norm_bound: float,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+    public: np.ndarray | None = None,
+    beyond: float = 0.0,
+) -> np.ndarray:
+    """Release the mean of bounded rows, in float64, shrunk towards zero or a public mean.
+
+    Parameters
+    ----------
+    features : Features
+        Rows, each of norm at most `norm_bound` already.
+    norm_bound : float
+        Bound on their norms.
+    noise_multiplier : float
+        Of the one release.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+    public : ndarray of shape (m, width), optional
+        Public rows, bounded alike.
+    beyond : float, default=0.0
+        Standard deviations by which the square of the noisy mean must exceed that of noise;
+        the mean is taken to be zero where it does not. 0 only shrinks.
+
+    Notes
+    -----
+    Privacy: the sum is released with `noise_multiplier` and divided by the public number
+    of rows. Event: ``gaussian(noise_multiplier)``. What follows is postprocessing: the
+    positive-part estimator of James and Stein (1961), which has a smaller mean squared error
+    than the noisy mean whatever the mean is, and is zero where noise outweighs it; or the
+    mean with the public one, weighted by their variances.
+    """
+    total = bounded_row_sum(features, norm_bound, present=present)
+    noisy = to_numpy(
+        release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+    )
+    variance = (noise_multiplier * total.unit(neighboring_relation)) ** 2
+    if public is not None:
+        return _between(noisy / features.n_samples, variance / features.n_samples**2, public)
+    excess = max(0, len(noisy) - 2) * variance
+    square = float(noisy @ noisy)
+    if beyond > 0 and square <= (len(noisy) + beyond * math.sqrt(2 * len(noisy))) * variance:
+        return np.zeros_like(noisy)
+    shrinkage = max(0.0, 1 - excess / square) if square > 0 else 0.0
+    return shrinkage * noisy / features.n_samples
+
+
+def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarray:
+    """Released mean with noise of `variance` an entry, and that of `public` rows, weighted.
+
+    The public mean has the variance of its sampling, and more where it is further from the
+    released one than chance explains: the bias of rows from elsewhere.
+    """
+    p, m = len(mean), len(public)
+    guess = public.mean(axis=0)
+    # One row more than there are, of the same spread: a single row says nothing of its own.
+    sampling = float(public.var(axis=0).sum() + (guess @ guess) / m) / m
+    private = p * variance
+    excess = float(((mean - guess) ** 2).sum()) - sampling - private
+    bias = excess if excess > 3 * math.sqrt(2 / p) * (sampling + private) else 0.0
+    total = sampling + bias + private
+    return mean if total == 0 else guess + (sampling + bias) / total * (mean - guess)
+
+
+def noisy_spread(
+    norms: Array,
+    largest: float,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    present: Array | None = None,
+) -> float:
+    """Release the mean square of lengths, those above `largest` taken as that; not below 0.
+
+    Notes
+    -----
+    Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
+    moves by at most B^2 when it becomes null or is replaced. Event:
+    ``gaussian(noise_multiplier)``.
+    """
+    xp = namespace(norms)
+    squares = xp.clip(norms, max=largest) ** 2
+    if present is not None:
+        squares = xp.where(present, squares, xp.zeros_like(squares))
+    total = Total()
+    for rows in slices(len(squares), chunk_rows(squares)):
+        total.add(xp.sum(squares[rows])[None])
+    bound = largest**2 * (1 + sum_slack(len(squares), EPS))
+    noisy = release(
+        BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound),
+        noise_multiplier,
+        noise,
+        neighboring_relation=neighboring_relation,
+    )
+    return max(0.0, float(noisy[0])) / len(squares)

@@ -1,0 +1,253 @@
+"""Second moments of bounded rows, and how far one record moves them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._array import (
+    EPS,
+    Array,
+    Total,
+    as_like,
+    chunk_map,
+    eps_of,
+    gram,
+    namespace,
+    slices,
+    sum_slack,
+    to_numpy,
+)
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.linear import OuterGradients
+from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, gram_sum, release
+from dpsubspace._release.noise import NoiseSource
+from dpsubspace._rows.features import Features
+
+__all__ = ["Rows", "released_moment"]
+
+# Rows whose second moment is added up in the dtype of the data before float64 takes over.
+# More than in other sums: adding up the many entries of a moment costs more.
+_BLOCK = 256
+
+# Rows of which the moments of blocks are added up in float64 before sums are compensated.
+_SPAN = 1 << 16
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Private rows of bounded norm, and how whatever is learned from them is released.
+
+    Parameters
+    ----------
+    features : Features
+        Rows, each of norm at most `norm_bound` already: bounded by a
+        :class:`~dpsubspace._rows.maps.RowMap`, or shifted and clipped.
+    norm_bound : float
+        Bound c on their norm: public or released.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero.
+    spread : float, optional
+        Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
+    offset : ndarray of shape (p,), optional
+        Released mean of which the outer product belongs to the spectrum.
+    public : ndarray of shape (m, p), optional
+        Public rows, after the same maps.
+    """
+
+    features: Features
+    norm_bound: float
+    noise: NoiseSource
+    neighboring_relation: str
+    present: Array | None = None
+    spread: float | None = None
+    offset: np.ndarray | None = None
+    public: np.ndarray | None = None
+
+    def released(self, total: BoundedSum, noise_multiplier: float, name: str) -> np.ndarray:
+        """Noisy `total` as a NumPy array, the noise from the stream called `name`."""
+        relation = self.neighboring_relation
+        noise = self.noise.child(name)
+        return to_numpy(release(total, noise_multiplier, noise, neighboring_relation=relation))
+
+    def norms(self) -> Array:
+        """Norms of the features, inf for null records."""
+        norms = self.features.norms()
+        if self.present is None:
+            return norms
+        xp = namespace(norms)
+        return xp.where(self.present, norms, xp.full_like(norms, xp.inf))
+
+
+# Sums that one record moves little ------------------------------------------------------------
+
+
+def second_moment(rows: Rows) -> BoundedSum:
+    """Sum of ``phi_i phi_i^T``, of shape (p, p).
+
+    Notes
+    -----
+    Bounds: those of :func:`~dpsubspace._release.mechanisms.gram_sum`, of which the slack is that of
+    :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
+    """
+    features, total, eps = rows.features, Total(), EPS
+    chunks, together = features.chunks(), max(1, _SPAN // features.chunk)
+    for some in slices(len(chunks), together):
+        part = None
+        for chunk in chunks[some]:
+            block = features.at(chunk).formed()
+            if rows.present is not None:
+                xp = namespace(block)
+                shown = as_like(rows.present[chunk], block)[:, None] > 0
+                block = xp.where(shown, block, xp.zeros_like(block))
+            eps = eps_of(block)
+            part = gram(block, _BLOCK, part)
+        total.add(part)
+    slack = sum_slack(features.n_samples, eps, together * features.chunk, _BLOCK)
+    return gram_sum(to_numpy(total.value), rows.norm_bound, slack)
+
+
+def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
+    """Sum of ``phi_i phi_i^T B`` for `basis` B of shape (p, k) with orthonormal columns.
+
+    Parameters
+    ----------
+    rows : Rows
+        Private rows.
+    basis : ndarray of shape (p, k)
+        Public or released.
+    norms : array of shape (n,)
+        Norms of the features, inf for null records.
+
+    Notes
+    -----
+    Proof of the bounds: record i brings the outer product of ``phi_i`` and ``B^T phi_i``. Its
+    norm is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding
+    cannot make it longer. Replacing a record moves the sum by
+    ``(phi phi^T - psi psi^T) B``, which is no longer than the first factor: ``sqrt(2) c^2``, by
+    the proof of :func:`~dpsubspace._release.mechanisms.gram_sum`, and twice the rounding of
+    ``B^T phi`` more.
+    """
+    features, total = rows.features, DisjointTotal()
+    k, like = basis.shape[1], features.lengths
+    params = as_like(basis, like)
+
+    def part(chunk: Any) -> BoundedSum:
+        block = features.at(chunk)
+        grads = OuterGradients(block, norms[chunk], block.scores(params), features.slack)
+        return clipped_sum(grads, rows.norm_bound**2)
+
+    chunks = features.chunks()
+    with chunk_map(features.X, len(chunks)) as over_chunks:
+        for bounded in over_chunks(part, chunks):
+            total.add(bounded)
+    summed = total.bounded_sum()
+    eps = max(EPS, eps_of(features.X))
+    longer = 1.0 if features.shift is None else 1 + 2 / features.floor  # than a feature, its parts
+    rounding = 2 * (math.sqrt(k) * (features.width + 8) + 8) * eps * longer
+    return BoundedSum(
+        summed.value,
+        summed.norm_bound,
+        max(summed.norm_bound, rows.norm_bound**2 * (math.sqrt(2) + rounding + features.slack)),
+    )
+
+
+def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
+    """Second moment of ``z_i = B^T phi_i``, and the sum of what is left, ``|phi_i|^2 - |z_i|^2``.
+
+    Parameters
+    ----------
+    rows : Rows
+        Private rows.
+    basis : ndarray of shape (p, k)
+        With orthonormal columns, public or released.
+    norms : array of shape (n,)
+        Norms of the features, inf for null records.
+
+    Returns
+    -------
+    BoundedSum
+        The packed moment, of k (k + 1) / 2 entries, and the sum.
+
+    Notes
+    -----
+    Proof of the bounds: record i brings ``(z z^T, r)`` with ``|z|^2 + r <= c^2`` and
+    ``r >= 0``, which is made sure of after rounding. Its squared norm is
+    ``|z|^4 + r^2 <= (|z|^2 + r)^2 <= c^4``. Between two records the first part moves by at
+    most ``sqrt(|z|^4 + |w|^4)`` and the second by ``|r - s| <= sqrt(r^2 + s^2)``, which makes
+    ``sqrt(2) c^2``.
+    """
+    features, total = rows.features, Total()
+    xp, c = namespace(norms), rows.norm_bound
+    params = as_like(basis, features.lengths)
+    for chunk in features.chunks():
+        z = xp.astype(features.at(chunk).scores(params), xp.float64)
+        lengths = norms[chunk]
+        absent = ~(xp.isfinite(lengths) & xp.all(xp.isfinite(z), axis=1))
+        z = xp.where(absent[:, None], xp.zeros_like(z), z)
+        squares = xp.where(absent, xp.zeros_like(lengths), xp.clip(lengths, max=c)) ** 2
+        inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
+        z = z * xp.where(inside > c**2, c / xp.sqrt(xp.clip(inside, min=c**2)), 1.0)[:, None]
+        left = xp.clip(squares - inside, min=0.0)
+        total.add(xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]]))
+    slack = sum_slack(features.n_samples, EPS, features.chunk)
+    return gram_sum(to_numpy(total.value), c, slack)
+
+
+def _packed(matrix: np.ndarray) -> np.ndarray:
+    """Upper triangle of a symmetric matrix, row by row, entries off the diagonal times sqrt(2).
+
+    The norm of the vector is the Frobenius norm of the matrix.
+    """
+    p = len(matrix)
+    packed = np.empty(p * (p + 1) // 2)
+    for i, start in enumerate(_row_starts(p)):
+        packed[start] = matrix[i, i]
+        packed[start + 1 : start + p - i] = math.sqrt(2) * matrix[i, i + 1 :]
+    return packed
+
+
+def _symmetric(packed: np.ndarray) -> np.ndarray:
+    """Matrix of which `packed` is the upper triangle."""
+    p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
+    matrix = np.empty((p, p))
+    for i, start in enumerate(_row_starts(p)):
+        matrix[i, i] = packed[start]
+        matrix[i, i + 1 :] = packed[start + 1 : start + p - i] / math.sqrt(2)
+        matrix[i + 1 :, i] = matrix[i, i + 1 :]
+    return matrix
+
+
+def _row_starts(p: int) -> np.ndarray:
+    """Where the rows of a packed p x p triangle start."""
+    return np.concatenate([[0], np.cumsum(np.arange(p, 1, -1))])
+
+
+def released_moment(rows: Rows, noise_multiplier: float) -> tuple[np.ndarray, float]:
+    """Release the mean of ``phi_i phi_i^T``, a symmetric matrix (p, p): Analyze Gauss.
+
+    Returns
+    -------
+    moment : ndarray of shape (p, p)
+        Noisy moment.
+    scale : float
+        Standard deviation s of the noise on its diagonal.
+
+    Notes
+    -----
+    Noise of the packed triangle is a symmetric Gaussian matrix, of deviation s on the
+    diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral
+    norm is about ``s sqrt(2 p)``, where the triangle of equal deviations of Dwork, Talwar,
+    Thakurta, Zhang (2014, Algorithm 1) makes ``2 s sqrt(p)`` for the same privacy. Event:
+    ``gaussian(noise_multiplier)``.
+    """
+    total, n = second_moment(rows), rows.features.n_samples
+    noisy = rows.released(replace(total, value=_packed(total.value)), noise_multiplier, "moment")
+    return _symmetric(noisy) / n, noise_multiplier * total.unit(rows.neighboring_relation) / n

@@ -1,0 +1,175 @@
+"""Releases of quantiles, by noisy binary searches side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsubspace._array import Array, to_numpy
+from dpsubspace._release.mechanisms import BoundedSum, release
+from dpsubspace._release.noise import NoiseSource
+
+__all__ = ["SEARCH", "noisy_quantiles", "rank_noise"]
+
+# Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
+SEARCH = 20
+
+# How many standard deviations of the noise a search keeps away from the first and the last
+# rank, while it chooses a magnitude and afterwards.
+_COARSE, _FINE = 4.0, 2.0
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Grid of 2^n_levels equal steps from `low` to `high`, arrays of shape (c, 1)."""
+
+    low: np.ndarray
+    high: np.ndarray
+    n_levels: int
+
+    def edge(self, place: np.ndarray) -> np.ndarray:
+        """Least value that belongs to a place or to a later one."""
+        return self._at(place - 0.5)
+
+    def value(self, place: np.ndarray) -> np.ndarray:
+        """Value of a place; both ends of the range are values."""
+        return self._at(place)
+
+    def _at(self, place: np.ndarray) -> np.ndarray:
+        share = place / (2**self.n_levels - 1)
+        return self.low * (1 - share) + self.high * share
+
+
+@dataclass(frozen=True)
+class _Doubles:
+    """Grid of numbers of few binary digits, from -2^64 to 2^64 and in their order.
+
+    A place is 0, or a sign, an octave and an equal part of the octave. Its value is the end
+    that is nearer to 0, so that integers up to ``2^(n_levels - 7)`` are values themselves.
+    """
+
+    n_levels: int
+
+    def edge(self, place: np.ndarray) -> np.ndarray:
+        """Least value that belongs to a place or to a later one."""
+        code = place - 2 ** (self.n_levels - 1)
+        return np.where(code > 0, self._size(code), np.nextafter(-self._size(1 - code), np.inf))
+
+    def value(self, place: np.ndarray) -> np.ndarray:
+        """Value of a place: its end that is nearer to 0."""
+        code = place - 2 ** (self.n_levels - 1)
+        return np.where(code == 0, 0.0, np.sign(code) * self._size(np.abs(code)))
+
+    def _size(self, code: np.ndarray) -> np.ndarray:
+        """Size of a value from its place after 0."""
+        digits = self.n_levels - 8
+        octave, part = np.divmod(np.maximum(code, 1) - 1, 2**digits)
+        return np.ldexp(1 + part / 2**digits, octave - 64)
+
+
+def rank_noise(
+    noise_multiplier: float, n_columns: int, n_wanted: int, neighboring_relation: str
+) -> float:
+    """Standard deviation of an outer rank as a search sees it, at each of its stages."""
+    doubled = 2 if neighboring_relation == "replace_one" else 1
+    unit = math.sqrt(n_columns) if doubled == 1 else math.sqrt(2 * n_columns) / 2
+    return noise_multiplier * unit * math.sqrt(n_wanted / (n_wanted + 1))
+
+
+def noisy_quantiles(
+    values: np.ndarray,
+    levels: np.ndarray,
+    noise_multiplier: float,
+    *,
+    noise: NoiseSource,
+    neighboring_relation: str,
+    bounds: tuple[np.ndarray, np.ndarray] | None = None,
+    n_levels: int = SEARCH,
+    present: Array | None = None,
+) -> np.ndarray:
+    """Release quantiles of several columns, by as many noisy binary searches side by side.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, c)
+        Private columns.
+    levels : ndarray of shape (k,)
+        Shares of the values that should lie below, the same for all columns.
+    noise_multiplier : float
+        Of each of the `n_levels` releases.
+    noise : NoiseSource
+        Source of the noise.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation of the guarantee.
+    bounds : tuple of two ndarrays of shape (c,), optional
+        Public ranges of the columns, to search with equal steps; values outside count as the
+        nearer end. None searches from -2^64 to 2^64 in steps of a constant share.
+    n_levels : int
+        Public number of releases, each of which halves what is left to search; above 8.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which is counted nowhere.
+
+    Returns
+    -------
+    ndarray of shape (k, c)
+        Values of the grid: the quantile, where many values are tied at it, or one of a rank
+        that noise cannot tell from the one asked for.
+
+    Notes
+    -----
+    Privacy: at each stage, every search of a column has one midpoint, which is a function of
+    earlier releases. The midpoints of a column cut the line into cells, and the counts
+    of all cells of all columns are one release. A record is in one cell a column, however
+    many quantiles are searched for, so it moves the vector by sqrt(c) when it becomes null and
+    by at most sqrt(2 c) when it is replaced. Event: ``gaussian(noise_multiplier, n_levels)``.
+
+    The rank of a midpoint is estimated from the cells below it and, since the number of
+    records is public, from those above it. A search whose rank lies within the noise of 0 or of
+    n would run off into the empty space beyond the data, where it cannot turn around: ranks
+    are kept away from both ends by a public number of standard deviations. It is larger
+    in the first two fifths of the stages, where a wrong turn costs orders of magnitude.
+    """
+    n, n_columns = values.shape
+    kept = values if present is None else values[to_numpy(present)]
+    ordered = np.sort(kept, axis=0).astype(np.float64)
+    grid = _Doubles(n_levels)
+    if bounds is not None:
+        low, high = (np.reshape(bound, (-1, 1)) for bound in bounds)
+        grid = _Line(low, high, n_levels)
+    levels = np.asarray(levels, dtype=np.float64)
+    spread = rank_noise(noise_multiplier, n_columns, len(levels), neighboring_relation)
+    place = np.zeros((n_columns, len(levels)), dtype=np.int64)
+    for stage in range(n_levels):
+        margin = min(n / 2, spread * (_COARSE if 5 * stage < 2 * n_levels else _FINE))
+        wanted = np.clip(levels * n, margin, n - margin)
+        middle = place + 2 ** (n_levels - 1 - stage)
+        edges = [np.unique(row, return_inverse=True) for row in grid.edge(middle)]
+        ranks = [
+            np.searchsorted(column, edge, side="left")
+            for column, (edge, _) in zip(ordered.T, edges, strict=True)
+        ]
+        cells = [np.diff(rank, prepend=0, append=len(ordered)) for rank in ranks]
+        total = BoundedSum(
+            np.concatenate(cells).astype(np.float64),
+            norm_bound=math.sqrt(n_columns),
+            replace_bound=math.sqrt(2 * n_columns),
+        )
+        noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        ends = np.cumsum([len(cell) for cell in cells])[:-1]
+        for row, column, (_, search) in zip(place, np.split(noisy, ends), edges, strict=True):
+            below = _ranks(column, n)[search] < wanted
+            row[below] += 2 ** (n_levels - 1 - stage)
+    return grid.value(place).T
+
+
+def _ranks(cells: np.ndarray, n: int) -> np.ndarray:
+    """Ranks of the edges between noisy cells of equal noise, of `n` values in all.
+
+    The sums from either side, weighted by their variances.
+    """
+    count = len(cells)
+    share = np.arange(1, count) / count
+    below, above = np.cumsum(cells)[:-1], np.cumsum(cells[::-1])[-2::-1]
+    return below * (1 - share) + (n - above) * share

@@ -1,0 +1,117 @@
+"""One fit inside a ledger: what was planned is compared with what runs, before it is released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dpsubspace._accounting.events import composed, is_free, non_private
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = ["Watch", "copied"]
+
+
+class Watch:
+    """One fit inside a ledger: what was planned, and what it has released.
+
+    Notes
+    -----
+    Before its first release a fit may be charged anew, as any other. After it, whoever saw
+    that release may have had a hand in what follows, and what is charged together must have
+    been fixed together. So what was planned stays charged as a whole, and what runs beyond
+    it is an entry of its own: to release all that was planned, and then what was chosen,
+    would tell no less.
+    """
+
+    def __init__(self, ledger: Any, label: str, plans: list[tuple[str, DpEvent]], *, unseen: bool):
+        self._ledger, self._label, self._unseen = ledger, label, unseen
+        self._left = [plan for _, plan in plans if not is_free(plan)]
+        self._released: list[DpEvent] = []  # all that was seen
+        self._ran: list[DpEvent] = []  # of what was planned, or in its place
+        self._entry, _ = ledger._add(label, composed(self._left), plans)
+
+    def spend(self, guarantee: PrivacyGuarantee) -> None:
+        """Give leave for a release, or raise: what differs from the plan must fit as well."""
+        ledger, event = self._ledger, guarantee.event
+        ledger._check_process()
+        if is_free(event):
+            return
+        ledger._check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
+        if not (self._released or self._unseen) and event not in self._left:
+            # Nothing is out: it takes the place of what was planned next.
+            left = self._left[1:]
+            self._entry = ledger._restate(self._entry, composed([event, *left]))
+            self._left = [event, *left]
+        self._count(event)
+        self._released.append(copied(event))
+
+    def _count(self, event: DpEvent, *, force: bool = False) -> bool:
+        """Count `event` as planned, or charge it beside that; with `force` in any case.
+
+        Returns whether it fits.
+        """
+        ledger = self._ledger
+        fitting = [plan for plan in self._left if plan == event]
+        fitting += [plan for plan in self._left if ledger._covers(plan, event)]
+        if not fitting:
+            return ledger._add(self._label, event, force=force)[1]
+        self._left.remove(fitting[0])
+        self._ran.append(copied(event))
+        return True
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Charge a fit that fails for what it has released, and for all where that is unseen."""
+        try:
+            yield
+        except BaseException as error:
+            ledger = self._ledger
+            if self._released or (self._unseen and self._left):
+                error.add_note(
+                    "The ledger stays charged for what this fit may have released before it failed."
+                )
+            if self._released:
+                left = self._left if self._unseen else []
+                ledger._settle(self._entry, composed([*self._ran, *left]))
+            elif not self._unseen and ledger._given_back(error):
+                ledger._drop(self._entry)
+            raise
+
+    def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
+        """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
+        ledger, problem, fits = self._ledger, None, True
+        known = list(self._released)
+        for guarantee in guarantees:
+            event = guarantee.event
+            if is_free(event):
+                continue
+            if event in known:
+                known.remove(event)
+                continue
+            try:
+                ledger._check_match(
+                    guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
+                )
+            except PrivacyError as error:
+                event, problem = non_private(), error
+            fits = self._count(event, force=True) and fits
+        self._entry = ledger._settle(self._entry, composed(self._ran))
+        if problem is not None:
+            raise problem
+        if not fits:
+            raise PrivacyBudgetError(
+                f"{self._label} cost more than planned, and more than the budget:"
+                f" epsilon={ledger.epsilon():.4g} of {ledger.budget:.4g} is spent and recorded."
+            )
+
+
+def copied(event: DpEvent) -> DpEvent:
+    """Equal event of plain numbers: a composition holds a list, which could change."""
+    from dpsubspace._accounting.leaves import event_from, plain
+
+    return event_from(plain(event))
