@@ -11,14 +11,11 @@ standard error, and `auto` is the version that preprocessing="auto" takes.
 usage: python benchmarks/repro_adaptive.py [--seeds 10] [--out benchmarks/results/adaptive.json]
 """
 
-import argparse
 import math
-import warnings
-from pathlib import Path
 
-import _report
 import numpy as np
 import repro_defaults
+from _run import run, spread
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
 
@@ -52,6 +49,14 @@ def blobs(n, offset, d=20, n_classes=3):
     return [(*draw(n), *draw(4000))]
 
 
+def clipped(data_norm):
+    """Rows as they are, up to a public norm."""
+    return {"row_norm": "clip", "data_norm": data_norm}
+
+
+UNIT_ROWS = {"row_norm": "l2", "intercept_scaling": 1.0}
+
+
 def compared(data_sets, seeds, epsilon, **options):
     """Scores of all models on the worst of some data sets, seed by seed."""
     scores, options = {}, {"epsilon": epsilon, "delta": 1e-5, **options}
@@ -70,7 +75,7 @@ def compared(data_sets, seeds, epsilon, **options):
     gain = scores["adaptive"] - scores["practical"]
     row = {}
     for name, values in scores.items():
-        row |= {name: round(float(values.mean()), 4), f"{name}_std": round(float(values.std()), 4)}
+        row |= spread(name, values)
     return row | {
         "gain": round(float(gain.mean()), 4),
         "gain_error": round(float(gain.std(ddof=1) / math.sqrt(len(gain))), 4),
@@ -78,18 +83,16 @@ def compared(data_sets, seeds, epsilon, **options):
     }
 
 
-def rows(seeds):
+def rows(args):
+    seeds = args.seeds
     for n in (1000, 10_000, 40_000):
         for mu in (10, 100, 1000):
-            options = {"row_norm": "clip", "data_norm": math.hypot(mu, 1)}
+            options = clipped(math.hypot(mu, 1))
             row = {"data": "counter-example", "n": n, "offset": mu, "epsilon": 1.0, **options}
             yield row | compared(counter_example(n, mu), seeds, 1.0, **options)
     for n in (1000, 10_000):
         for offset in (1, 10, 100, 1000):
-            for options in (
-                {"row_norm": "clip", "data_norm": 1.2 * math.sqrt(20) * (1 + offset)},
-                {"row_norm": "l2", "intercept_scaling": 1.0},
-            ):
+            for options in (clipped(1.2 * math.sqrt(20) * (1 + offset)), UNIT_ROWS):
                 row = {"data": "blobs", "n": n, "offset": offset, "epsilon": 1.0, **options}
                 yield row | compared(blobs(n, offset), seeds, 1.0, **options)
     for name in REAL:
@@ -99,14 +102,6 @@ def rows(seeds):
             yield row | compared([data], seeds, epsilon)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    warnings.simplefilter("ignore", PrivacyWarning)  # small data sets and epsilons are the point
-    _report.save(args, _report.printed(rows(range(args.seeds))))
-
-
 if __name__ == "__main__":
-    main()
+    # small data sets and epsilons are the point
+    run(__doc__, rows, {"seeds": (10, "number of seeds")}, ignored=(PrivacyWarning,))

@@ -20,16 +20,13 @@ usage: DPSUBSPACE_DATA=folder python benchmarks/repro_dppca.py
 --plot saves pictures against epsilon, n and d of the sections that ran.
 """
 
-import argparse
-import json
 import time
-import warnings
 from functools import cache
 from pathlib import Path
 
 import _data
 import numpy as np
-from _report import printed, save
+from _run import earlier, judged, run, spread
 from peer_dppca import DATA_SETS, K
 
 from dpsubspace import DPPCA, PrivacyWarning
@@ -85,21 +82,7 @@ def unit_rows(X):
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def pooled(X, side):
-    """Square images whose pixels are means of squares of pixels."""
-    step = 28 // side
-    return X.reshape(-1, side, step, side, step).mean(axis=(2, 4)).reshape(len(X), -1)
-
-
 # Fits ------------------------------------------------------------------------------------------
-
-
-def statistics(shares):
-    return {
-        "captured": round(float(np.mean(shares)), 4),
-        "std": round(float(np.std(shares, ddof=1)), 4) if len(shares) > 1 else None,
-        "seeds": len(shares),
-    }
 
 
 def fit(X, seed, X_public=None, **parameters):
@@ -112,7 +95,7 @@ def cell(name, seeds, *, mechanism, centered, relation, epsilon, delta=DELTA):
     """One line: fits of all seeds with one setting."""
     rows = task(name)
     shares, spent = [], []
-    for seed in range(seeds):
+    for seed in seeds:
         before = time.process_time()
         components = fit(
             rows.X,
@@ -134,18 +117,13 @@ def cell(name, seeds, *, mechanism, centered, relation, epsilon, delta=DELTA):
         "centered": centered,
         "relation": relation,
         "epsilon": epsilon,
-        **statistics(shares),
+        **spread("captured", shares),
         "cpu_s": round(float(np.median(spent)), 4),
     }
-    if not centered and relation == "zero_out" and mechanism in ("adaptive", "gaussian"):
-        found |= against_floor(found["captured"], FLOORS.get((name, epsilon)))
+    floor = FLOORS.get((name, epsilon))
+    if (centered, relation) == (False, "zero_out") and mechanism in ("adaptive", "gaussian"):
+        found |= {"floor": floor, **judged(found["captured"] >= floor)} if floor else {}
     return found
-
-
-def against_floor(captured, floor):
-    if floor is None:
-        return {}
-    return {"floor": floor, "verdict": "pass" if captured >= floor else "miss"}
 
 
 def mechanism_rows(args):
@@ -159,7 +137,7 @@ def mechanism_rows(args):
                     for epsilon in EPSILONS:
                         yield cell(
                             name,
-                            args.seeds,
+                            tuple(args.seeds),
                             mechanism=mechanism,
                             centered=centered,
                             relation=relation,
@@ -174,7 +152,7 @@ def mnist_rows(args):
             for epsilon in EPSILONS:
                 yield cell(
                     "mnist",
-                    min(args.seeds, 3),
+                    tuple(args.seeds[:3]),
                     mechanism=mechanism,
                     centered=centered,
                     relation="zero_out",
@@ -203,8 +181,7 @@ def public_rows(args):
     for m, kind, mechanism, centered in PUBLIC:
         for epsilon in EPSILONS[:3]:
             runs = [
-                public_run(X, seed, m, kind, mechanism, centered, epsilon)
-                for seed in range(args.seeds)
+                public_run(X, seed, m, kind, mechanism, centered, epsilon) for seed in args.seeds
             ]
             yield public_row(np.array(runs), len(X) - m, m, kind, mechanism, centered, epsilon)
 
@@ -232,31 +209,19 @@ def public_row(runs, n, m, kind, mechanism, centered, epsilon):
         "mechanism": mechanism,
         "centered": centered,
         "epsilon": epsilon,
-        "seeds": len(runs),
     }
-    for name, shares in zip(("private", "public_alone", "both"), runs.T, strict=True):
-        found |= {name: round(float(shares.mean()), 4), f"{name}_std": deviation(shares)}
-    for name, column in (("private", 0), ("public", 1)):
-        gain = runs[:, 2] - runs[:, column]
-        found[f"both_less_{name}"] = round(float(gain.mean()), 4)
-        found[f"both_less_{name}_se"] = round(deviation(gain) / len(runs) ** 0.5, 4)
+    private, alone, both = runs.T
+    for name, shares in (
+        ("private", private),
+        ("public_alone", alone),
+        ("both", both),
+        ("both_less_private", both - private),
+        ("both_less_public", both - alone),
+    ):
+        found |= spread(name, shares)
     if kind == "good" and m == 50:
-        enough = min(found["both_less_private"], found["both_less_public"]) >= 0
-        found["verdict"] = "pass" if enough else "miss"
+        found |= judged(min(found["both_less_private"], found["both_less_public"]) >= 0)
     return found
-
-
-def deviation(values):
-    return round(float(np.std(values, ddof=1)), 4) if len(values) > 1 else 0.0
-
-
-def public_line(row):
-    return (
-        "digits n {n}, {public:>3} {kind} public rows, {mechanism:<8} {cent:<9} epsilon"
-        " {epsilon:<3}: private {private:.3f}, public {public_alone:.3f}, both {both:.3f}; less"
-        " private {both_less_private:+.4f} ± {both_less_private_se:.4f}, less public"
-        " {both_less_public:+.4f} ± {both_less_public_se:.4f} {end}"
-    ).format(cent=centring(row), end=row.get("verdict", ""), **row)
 
 
 # Sizes -----------------------------------------------------------------------------------------
@@ -264,12 +229,13 @@ def public_line(row):
 
 def size_rows(args):
     pixels = mnist_pixels()
-    seeds = min(args.seeds, 3)
+    seeds = args.seeds[:3]
     order = np.random.default_rng(0).permutation(len(pixels))
     for n in (1_000, 3_000, 10_000, 30_000, 60_000):
         yield from size_cells("n", unit_rows(pixels[np.sort(order[:n])]), seeds)
-    for side in (7, 14, 28):
-        yield from size_cells("d", unit_rows(pooled(pixels, side)), seeds)
+    half = _data.halved(pixels)
+    for pooled in (_data.halved(half), half, pixels):
+        yield from size_cells("d", unit_rows(pooled), seeds)
 
 
 def size_cells(by, X, seeds):
@@ -278,8 +244,7 @@ def size_cells(by, X, seeds):
         for epsilon in (0.1, 1.0):
             options = {"mechanism": mechanism, "epsilon": epsilon, "delta": DELTA}
             shares = [
-                rows.captured(fit(X, seed, centered=False, **options), False)
-                for seed in range(seeds)
+                rows.captured(fit(X, seed, centered=False, **options), False) for seed in seeds
             ]
             yield {
                 "by": by,
@@ -289,7 +254,7 @@ def size_cells(by, X, seeds):
                 "centered": False,
                 "relation": "zero_out",
                 **options,
-                **statistics(shares),
+                **spread("captured", shares),
             }
 
 
@@ -298,7 +263,7 @@ def size_cells(by, X, seeds):
 
 def peer_rows(args):
     """Medians: the time of peers varies by more than their energy."""
-    records = json.loads(PEERS.read_text())
+    records = earlier(PEERS)
     settings = sorted({(r["data"], r["centered"], r["epsilon"]) for r in records})
     for name, centered, epsilon in settings:
         found = {"data": name, "centered": centered, "epsilon": epsilon}
@@ -308,14 +273,15 @@ def peer_rows(args):
         for mechanism, delta in ours:
             row = cell(
                 name,
-                args.seeds,
+                tuple(args.seeds),
                 mechanism=mechanism,
                 centered=centered,
                 relation="replace_one",
                 epsilon=epsilon,
                 delta=delta,
             )
-            found[mechanism] = {key: row[key] for key in ("captured", "std", "seeds", "cpu_s")}
+            kept = ("captured", "captured_std", "seeds", "cpu_s")
+            found[mechanism] = {key: row[key] for key in kept}
         setting = (name, centered, epsilon)
         for peer in sorted({r["peer"] for r in records}):
             fits = [
@@ -332,25 +298,9 @@ def peer_entry(fits):
     stopped = sorted(r["limit_s"] for r in fits if not r["finished"])
     entry = {"fits": len(fits), "stopped_at_cpu_s": stopped}
     if done:
-        entry |= statistics([r["captured"] for r in done])
+        entry |= spread("captured", [r["captured"] for r in done])
         entry["cpu_s"] = round(float(np.median([r["cpu_s"] for r in done])), 4)
     return entry
-
-
-def peer_line(row):
-    start = f"{row['data']:<8} {centring(row):<9} epsilon {row['epsilon']:<3}"
-    named = {key: value for key, value in row.items() if isinstance(value, dict)}
-    return start + "".join(f" | {name} {peer_text(entry)}" for name, entry in named.items())
-
-
-def peer_text(entry):
-    texts = []
-    if "captured" in entry:
-        texts.append(f"{entry['captured']:.3f} in {entry['cpu_s']:.3g} s")
-    if stopped := entry.get("stopped_at_cpu_s"):
-        limits = ", ".join(f"{limit:g}" for limit in stopped)
-        texts.append(f"{len(stopped)} of {entry['fits']} stopped at {limits} s")
-    return ", ".join(texts) or "not run"
 
 
 # Pictures --------------------------------------------------------------------------------------
@@ -387,7 +337,7 @@ def picture(path, rows, labels, x, title):
         some = [row for row, its in zip(rows, labels, strict=True) if its == label]
         at = [row[x] for row in some]
         mean = np.array([row["captured"] for row in some])
-        std = np.array([row["std"] or 0.0 for row in some])
+        std = np.array([row["captured_std"] or 0.0 for row in some])
         axes.plot(at, mean, marker="o", label=label)
         axes.fill_between(at, mean - std, np.minimum(mean + std, 1), alpha=0.2)
     axes.set(xscale="log", xlabel=x, ylabel="captured energy", title=title, ylim=(None, 1.01))
@@ -397,53 +347,22 @@ def picture(path, rows, labels, x, title):
     print(path)
 
 
-# The report ------------------------------------------------------------------------------------
-
-
-def centring(row):
-    return "centred" if row["centered"] else "uncentred"
-
-
-def line(row):
-    text = (
-        "{data:<6} n {n:<5} d {d:<3} {mechanism:<8} delta {delta:<5g} {cent:<9} {relation:<11}"
-        " epsilon {epsilon:<3} {captured:.4f} ± {std} ({seeds} seeds)"
-    ).format(cent=centring(row), **row)
-    return text + (f" floor {row['floor']}: {row['verdict']}" if "verdict" in row else "")
-
-
 SECTIONS = {
-    "mechanisms": (mechanism_rows, line),
-    "mnist": (mnist_rows, line),
-    "public": (public_rows, public_line),
-    "sizes": (size_rows, line),
-    "peers": (peer_rows, peer_line),
+    "mechanisms": mechanism_rows,
+    "mnist": mnist_rows,
+    "public": public_rows,
+    "sizes": size_rows,
+    "peers": peer_rows,
 }
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
-    parser.add_argument("--seeds", type=int, default=10, help="at most 3 of them on MNIST")
-    parser.add_argument("--plot", type=Path, metavar="DIR")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.sections = args.sections or list(SECTIONS)
-    if unknown := set(args.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    warnings.simplefilter("ignore", PrivacyWarning)  # epsilon 0.1 is mostly noise
-    results = {}
-    for name in args.sections:
-        rows, its_line = SECTIONS[name]
-        results[name] = printed(rows(args), its_line)
-    if args.plot is not None:
-        pictures(args.plot, results)
-    missed = [row for rows in results.values() for row in rows if row.get("verdict") == "miss"]
-    print(f"{len(missed)} of the required figures missed")
-    del args.plot
-    save(args, results, "scipy", "dp-accounting")
-
-
 if __name__ == "__main__":
-    main()
+    args = run(
+        __doc__,
+        SECTIONS,
+        {"seeds": (10, "number of seeds; at most 3 on MNIST"), "plot": (Path, "folder")},
+        packages=("scipy", "dp-accounting"),
+        ignored=(PrivacyWarning,),  # epsilon 0.1 is mostly noise
+    )
+    if args.plot is not None:
+        pictures(args.plot, args.results)

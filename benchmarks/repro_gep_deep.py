@@ -28,16 +28,13 @@ usage: python benchmarks/repro_gep_deep.py [section ...] [--seeds 3 | --seed 7] 
        [--out benchmarks/results/gep_deep.json]
 """
 
-import argparse
 import time
-import warnings
 from functools import cache
-from pathlib import Path
 
 import _data
-import _report
 import numpy as np
 import torch
+from _run import run, spread
 from torch import nn
 
 from dpsubspace import GEPClassifier, PrivacyWarning, PublicDataWarning
@@ -163,12 +160,10 @@ def repeated(args, section, method, epsilon, modules=lambda seed: None, **option
         "section": section,
         "method": method,
         "epsilon": epsilon,
-        "accuracy": round(float(np.mean(scores)), 4),
-        "std": round(float(np.std(scores, ddof=1)), 4) if len(scores) > 1 else None,
+        **spread("accuracy", scores),
         "paper": PAPER.get(method, {}).get(epsilon),
         "learning_rate": float(f"{runs[0][2].learning_rate_:.3g}"),
         "cpu_s_per_step": round(float(np.median(seconds)) / runs[0][2].n_iter_, 3),
-        "seeds": len(scores),
     }
 
 
@@ -226,29 +221,16 @@ SECTIONS = {
 }
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument(
-        "sections", nargs="*", metavar="section", help="all but search, if none is named"
-    )
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
-    parser.add_argument("--seed", type=int, help="this seed only")
-    parser.add_argument("--quick", action="store_true", help="1,000 rows, 3 steps: does it run?")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.sections = args.sections or [name for name in SECTIONS if name != "search"]
-    if unknown := set(args.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    args.seeds = [args.seed] if args.seed is not None else list(range(args.seeds))
-    warnings.simplefilter("ignore", PrivacyWarning)  # epsilon 0.1 is mostly noise
-    warnings.simplefilter("ignore", PublicDataWarning)  # without public rows it is DP-SGD
-    torch.set_num_threads(1)
-    results = {}
-    for name in args.sections:
-        results[name] = _report.printed(SECTIONS[name](args))
-        _report.save(args, results, "torch", "dp-accounting")  # what there is, in case it ends
-
-
 if __name__ == "__main__":
-    main()
+    run(
+        __doc__,
+        SECTIONS,
+        {
+            "seeds": (3, "number of seeds, from 0"),
+            "quick": (False, "1,000 rows, 3 steps: does it run?"),
+        },
+        packages=("torch", "dp-accounting"),
+        # Epsilon 0.1 is mostly noise, and without public rows it is DP-SGD.
+        ignored=(PrivacyWarning, PublicDataWarning),
+        left_out=("search",),
+    )
