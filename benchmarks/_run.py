@@ -280,9 +280,11 @@ def resources(call):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    _, cpu = seconds(call)
-    done.set()
-    watcher.join()
+    try:
+        _, cpu = seconds(call)
+    finally:
+        done.set()
+        watcher.join()
     return {"cpu_s": cpu, "start_mb": start, "peak_mb": max(peak, _anonymous_mb())}
 
 
