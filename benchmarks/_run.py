@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -32,7 +32,7 @@ import numpy as np
 # Arguments and sections ------------------------------------------------------------------------
 
 
-def run(doc, sections, options=None, *, packages=(), ignored=(), left_out=()):
+def run(doc, sections, options=None, *, ignored=(), left_out=()):
     """Run the sections of a script, and return its arguments with ``results`` in them.
 
     Parameters
@@ -43,20 +43,16 @@ def run(doc, sections, options=None, *, packages=(), ignored=(), left_out=()):
         Functions that yield rows for the parsed arguments, by name, or one that has no name.
         A later one finds the rows of earlier ones in ``args.results``.
     options : mapping, optional
-        Defaults and help texts by name. A list takes several values, a type has no default, and
-        False is a switch. A number of `seeds` can be replaced by one ``--seed``; the script gets a
-        list either way. `scratch` names the folder in which one for files is made.
-    packages : sequence of str
-        What matters beside NumPy and scikit-learn.
+        Defaults by name. A list takes several values, a type has no default, and False is a
+        switch. A number of `seeds` can be replaced by one ``--seed``; the script gets a list
+        either way. `scratch` names the folder in which one for files is made.
     ignored : sequence of Warning classes
         Warnings that are expected.
     left_out : sequence of str
         Sections that run only when they are named.
     """
     args = _parsed(doc, sections, options or {}, left_out)
-    names = ("dpsubspace", "numpy", "scikit-learn", *packages)
-    versions = {"python": platform.python_version(), "commit": _commit()}
-    versions |= {name: _version(name) for name in names}
+    versions = _versions()
     load = os.getloadavg()
     with ExitStack() as stack:
         stack.enter_context(_threads(args.threads))
@@ -78,14 +74,22 @@ def run(doc, sections, options=None, *, packages=(), ignored=(), left_out=()):
     return args
 
 
+HELP = {
+    "out": "file for the report",
+    "quick": "little of everything: does it run?",
+    "repeats": "timings of each side of a comparison, in turn",
+    "scratch": "folder for large files, which are taken away again",
+    "seeds": "number of seeds, from 0",
+    "threads": "of BLAS, OpenMP and torch",
+}
+
+
 def _parsed(doc, sections, options, left_out):
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=doc, formatter_class=form)
     if not callable(sections):
         parser.add_argument("sections", nargs="*", help=f"of {', '.join(sections)}")
-    options = dict(options)
-    options.setdefault("threads", (1, "threads of all sides of a comparison"))
-    for name, (default, text) in (options | {"out": (Path, "file for the report")}).items():
+    for name, default in ({"threads": 1, "out": Path} | options).items():
         how = {"default": default, "type": type(default)}
         if isinstance(default, bool):
             how = {"action": "store_true"}
@@ -93,6 +97,7 @@ def _parsed(doc, sections, options, left_out):
             how = {"type": default}
         elif isinstance(default, list):
             how = {"default": default, "type": type((default or [""])[0]), "nargs": "+"}
+        text = HELP.get(name, "" if isinstance(default, type) else f"default: {default}")
         parser.add_argument(f"--{name.replace('_', '-')}", help=text, **how)
     if "seeds" in options:
         parser.add_argument("--seed", type=int, help="this seed only")
@@ -162,12 +167,16 @@ def _save(args, versions, load):
     half.replace(args.out)
 
 
-def _version(package):
-    module = sys.modules.get(package)
-    try:
-        return getattr(module, "__version__", None) or metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+PACKAGES = ("dpsubspace", "numpy", "scipy", "scikit-learn", "dp-accounting", "torch")
+
+
+def _versions():
+    found = {"python": platform.python_version(), "commit": _commit()}
+    for package in PACKAGES:
+        module = sys.modules.get(package)  # a checkout may not be installed
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = getattr(module, "__version__", None) or metadata.version(package)
+    return found
 
 
 def _commit():

@@ -155,18 +155,7 @@ def energy(file, basis):
 SECTIONS = {"time": time_rows, "parts": part_rows, "memory": memory_rows}
 
 
+OPTIONS = {"rows": 60_000, "features": 784, "wide": 20_000, "repeats": 9, "threads": [1]}
+
 if __name__ == "__main__":
-    run(
-        __doc__,
-        SECTIONS,
-        {
-            "rows": (60_000, "rows"),
-            "features": (784, "columns"),
-            "wide": (20_000, "rows and columns for memory"),
-            "repeats": (9, "pairs"),
-            "threads": ([1], "one number after the other"),
-            "scratch": (Path, "folder for a file of 1.6 GB"),
-        },
-        packages=("scipy",),
-        ignored=(PrivacyWarning,),
-    )
+    run(__doc__, SECTIONS, OPTIONS | {"scratch": Path}, ignored=(PrivacyWarning,))

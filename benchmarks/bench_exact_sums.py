@@ -275,12 +275,4 @@ def peak_mb(function):
 
 
 if __name__ == "__main__":
-    run(
-        __doc__,
-        step_rows,
-        {
-            "rows": (60_000, "rows"),
-            "features": (784, "columns"),
-            "repeats": (15, "pairs of a step"),
-        },
-    )
+    run(__doc__, step_rows, {"rows": 60_000, "features": 784, "repeats": 15})

@@ -440,19 +440,8 @@ SECTIONS = {
 }
 
 
+OPTIONS = {"rows": 50_000, "batch": 1_000, "features": 4_096, "classes": 10, "public": 500}
+OPTIONS |= {"components": 200, "repeats": 15, "scratch": Path}
+
 if __name__ == "__main__":
-    run(
-        __doc__,
-        SECTIONS,
-        {
-            "rows": (50_000, "rows of a file; 0 leaves it out"),
-            "batch": (1_000, "rows of a batch"),
-            "features": (4_096, "columns"),
-            "classes": (10, "classes"),
-            "public": (500, "public rows"),
-            "components": (200, "directions"),
-            "repeats": (15, "rounds"),
-            "scratch": (Path, "folder for a file of 819 MB"),
-        },
-        packages=("scipy", "torch"),
-    )
+    run(__doc__, SECTIONS, OPTIONS)

@@ -91,15 +91,7 @@ def attack_rows(args):
 SECTIONS = {"step": step_rows, "attack": attack_rows}
 
 
+OPTIONS = {"rows": 60_000, "features": 784, "repeats": 21, "runs": 20_000}
+
 if __name__ == "__main__":
-    run(
-        __doc__,
-        SECTIONS,
-        {
-            "rows": (60_000, "rows"),
-            "features": (784, "columns"),
-            "repeats": (21, "pairs of a step"),
-            "runs": (20_000, "released means"),
-        },
-        ignored=(PrivacyWarning,),
-    )
+    run(__doc__, SECTIONS, OPTIONS, ignored=(PrivacyWarning,))

@@ -122,4 +122,4 @@ def seconds(args):
 SECTIONS = {part.__name__: part for part in (prices, slacks, without_delta, rounding, seconds)}
 
 if __name__ == "__main__":
-    run(__doc__, SECTIONS, packages=("dp-accounting",))
+    run(__doc__, SECTIONS)

@@ -293,17 +293,8 @@ SECTIONS = {
 }
 
 
+OPTIONS = {"rows": 60_000, "features": 784, "repeats": 15, "fits": 3}
+OPTIONS |= {"opacus_python": Path, "scratch": Path}
+
 if __name__ == "__main__":
-    run(
-        __doc__,
-        SECTIONS,
-        {
-            "rows": (60_000, "rows"),
-            "features": (784, "columns"),
-            "repeats": (15, "pairs of a step"),
-            "fits": (3, "processes of each peer"),
-            "opacus_python": (Path, "interpreter that has Opacus"),
-            "scratch": (Path, "folder for a file of 750 MB"),
-        },
-        packages=("scipy", "torch", "dp-accounting"),
-    )
+    run(__doc__, SECTIONS, OPTIONS)

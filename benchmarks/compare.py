@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-SETTINGS = set(
-    "alpha attack batch by calibration case centered classes columns d data data_norm decay delta"
-    " directions dtype epsilon exact explicit fits form implicit k kind"
-    " mechanism memory method model n n_classes noise of offset origin outputs peer planted public"
-    " public_rows rate recipe record relation rows sampled scale section seed sets shape"
-    " step steps sum table threads trained way where".split()
-)
+_NAMES = """
+alpha attack batch by calibration case centered classes columns d data decay delta directions dtype
+epsilon exact explicit fits form implicit k kind mechanism memory method model n n_classes noise of
+offset origin outputs peer planted public public_rows rate recipe record relation rows sampled
+scale section seed sets shape step steps sum table threads trained where
+"""
+SETTINGS = frozenset(_NAMES.split())
 NOT_COMPARED = ("std", "_se", "_error", "_min", "_max", "_norm", "load", "seeds", "version")
 OF_STD = ("accuracy", "captured")  # what "std" is of, in reports in which it has no other name
 ERRORS = 3.0  # standard errors that seeds explain

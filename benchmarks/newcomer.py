@@ -162,9 +162,9 @@ def row(recipe, seeds):
     }
 
 
+def rows(args):
+    yield from (row(recipe, args.seeds) for recipe in recipes())
+
+
 if __name__ == "__main__":
-    run(
-        __doc__,
-        lambda args: (row(recipe, args.seeds) for recipe in recipes()),
-        {"seeds": (5, "number of seeds")},
-    )
+    run(__doc__, rows, {"seeds": 5})

@@ -178,17 +178,8 @@ def rows(args):
                 break
 
 
+OPTIONS = {"peer": "diffprivlib", "data": ["digits", "cancer"], "epsilon": [0.1, 0.3, 1.0, 3.0]}
+OPTIONS |= {"centered": False, "seeds": 3, "limit": 300.0, "slow": 60.0}
+
 if __name__ == "__main__":
-    run(
-        __doc__,
-        rows,
-        {
-            "peer": ("diffprivlib", f"of {', '.join(PEERS)}"),
-            "data": (["digits", "cancer"], f"of {', '.join(DATA_SETS)}"),
-            "epsilon": ([0.1, 0.3, 1.0, 3.0], "privacy"),
-            "centered": (False, "around the mean"),
-            "seeds": (3, "number of seeds"),
-            "limit": (300.0, "CPU seconds of a fit"),
-            "slow": (60.0, "one seed of fits beyond this"),
-        },
-    )
+    run(__doc__, rows, OPTIONS)

@@ -103,5 +103,5 @@ def rows(args):
 
 
 if __name__ == "__main__":
-    # small data sets and epsilons are the point
-    run(__doc__, rows, {"seeds": (10, "number of seeds")}, ignored=(PrivacyWarning,))
+    # Small data sets and epsilons are the point.
+    run(__doc__, rows, {"seeds": 10}, ignored=(PrivacyWarning,))

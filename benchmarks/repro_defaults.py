@@ -123,14 +123,9 @@ def rows(args):
         yield from parallel(joblib.delayed(compared)(*task) for task in tasks)
 
 
+OPTIONS = {"sets": [], "many": False, "epsilons": list(EPSILONS), "model": "DPSGDFClassifier"}
+OPTIONS |= {"seeds": 10, "jobs": 1}
+
 if __name__ == "__main__":
-    options = {
-        "sets": ([], "data sets; all of 2 to 10 classes and of regression, if none is named"),
-        "many": (False, "the sets of 20 to 100 classes"),
-        "epsilons": (list(EPSILONS), "privacy"),
-        "model": ("DPSGDFClassifier", "for classification"),
-        "seeds": (10, "number of seeds to choose, and to score: 5 or more"),
-        "jobs": (1, "processes"),
-    }
-    behind = [row["behind"] for row in run(__doc__, rows, options).results]
+    behind = [row["behind"] for row in run(__doc__, rows, OPTIONS).results]
     print(f"points behind the grid: mean {np.mean(behind):.2f}, most {max(behind):.2f}")

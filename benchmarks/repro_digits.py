@@ -65,5 +65,5 @@ def rows(args):
 
 
 if __name__ == "__main__":
-    # epsilon 0.3 is mostly noise
-    run(__doc__, rows, {"seeds": (10, "number of seeds")}, ignored=(PrivacyWarning,))
+    # Epsilon 0.3 is mostly noise.
+    run(__doc__, rows, {"seeds": 10}, ignored=(PrivacyWarning,))

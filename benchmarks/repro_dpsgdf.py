@@ -47,4 +47,4 @@ def rows(args):
 
 
 if __name__ == "__main__":
-    run(__doc__, rows, {"seeds": (3, "number of seeds")})
+    run(__doc__, rows, {"seeds": 3})

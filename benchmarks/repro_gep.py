@@ -132,9 +132,5 @@ def all_rows(args):
 
 
 if __name__ == "__main__":
-    options = {
-        "seeds": (5, "number of seeds"),
-        "sizes": ([2000, 8000, 59_000], "private rows"),
-    }
-    # small data sets and epsilons are the point
-    run(__doc__, all_rows, options, packages=("scipy",), ignored=(Warning,))
+    # Small data sets and epsilons are the point.
+    run(__doc__, all_rows, {"seeds": 5, "sizes": [2000, 8000, 59_000]}, ignored=(Warning,))

@@ -222,15 +222,7 @@ SECTIONS = {
 
 
 if __name__ == "__main__":
-    run(
-        __doc__,
-        SECTIONS,
-        {
-            "seeds": (3, "number of seeds, from 0"),
-            "quick": (False, "1,000 rows, 3 steps: does it run?"),
-        },
-        packages=("torch", "dp-accounting"),
-        # Epsilon 0.1 is mostly noise, and without public rows it is DP-SGD.
-        ignored=(PrivacyWarning, PublicDataWarning),
-        left_out=("search",),
-    )
+    # Epsilon 0.1 is mostly noise, and without public rows it is DP-SGD.
+    ignored = (PrivacyWarning, PublicDataWarning)
+    options = {"seeds": 3, "quick": False}
+    run(__doc__, SECTIONS, options, ignored=ignored, left_out=("search",))

@@ -243,4 +243,4 @@ SECTIONS = {"noise": noise_cells, "units": unit_cells, "summary": summary_rows}
 
 
 if __name__ == "__main__":
-    run(__doc__, SECTIONS, {"seeds": (3, "number of seeds")})
+    run(__doc__, SECTIONS, {"seeds": 3})
