@@ -71,7 +71,7 @@ def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
     return event if count == 1 else SelfComposedDpEvent(event, int(count))
 
 
-def laplace(epsilon: float, *, neighboring_relation: str) -> DpEvent:
+def laplace(epsilon: float, neighboring_relation: str) -> DpEvent:
     """Event of a Laplace release of `epsilon` under the relation.
 
     Like a Gaussian multiplier, the event's is against the norm of one record, and accountants

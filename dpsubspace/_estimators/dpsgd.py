@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._accounting.budget import Sizes
+from dpsubspace._accounting.legacy import LinearBudget
 from dpsubspace._checks import check_auto, check_choice
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.classifier import LinearClassifier
@@ -473,7 +474,7 @@ class DPSGDFClassifier(LinearClassifier):
         counts = {"coarse radius": RADIUS_COUNTS, "radius": RADIUS_COUNTS}
         return {name: (share * part, counts.get(name, 1)) for name, part in parts.items()}
 
-    def _budget(self, sizes: Sizes) -> Budget:
+    def _budget(self, sizes: Sizes) -> LinearBudget:
         if self.preprocessing != "auto":
             return super()._budget(sizes)
         n_samples = sizes.known("n_samples", "preprocessing='auto'")

@@ -17,7 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._accounting.budget import Sizes
+from dpsubspace._accounting.legacy import LinearBudget
 from dpsubspace._array import Array, as_like, check_device, device, namespace, to_numpy
 from dpsubspace._checks import check_auto, check_bool, check_choice, check_integer
 from dpsubspace._compat import nameless
@@ -412,7 +413,7 @@ class GradientEmbedding(LinearModel):
         nothing = np.zeros((len(rows), *targets.shape[1:]), targets.dtype)  # set or drawn later
         return source, ModuleSource(self.module, loss, rows, nothing, **options)
 
-    def _step(self, problem: Problem, budget: Budget, clip_norm: float, rng: Any) -> Step:
+    def _step(self, problem: Problem, budget: LinearBudget, clip_norm: float, rng: Any) -> Step:
         step: Step = FlatStep(clip_norm=clip_norm)
         subspace, n_components = self._subspace(problem, rng)
         if n_components:

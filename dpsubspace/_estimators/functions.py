@@ -9,8 +9,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from dpsubspace._accounting.budget import Split, Target
+from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, warn_about_delta
+from dpsubspace._accounting.legacy import Split
 from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real

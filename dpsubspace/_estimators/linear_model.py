@@ -18,9 +18,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget, Sizes, Split
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.events import non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
+from dpsubspace._accounting.legacy import LinearBudget, Split
 from dpsubspace._array import Array, as_like, check_device, on_device, plain_arithmetic, to_numpy
 from dpsubspace._checks import (
     check_auto,
@@ -54,7 +55,7 @@ __all__ = ["Bounded", "LinearModel", "Problem", "Releases", "Trained"]
 class Releases:
     """What every release of one fit has in common."""
 
-    budget: Budget
+    budget: LinearBudget
     noise: NoiseSource
     neighboring_relation: str
     present: Array | None
@@ -109,7 +110,7 @@ class Trained:
     learning_rate: float | None
     clip_norm: float
     problem: Problem
-    budget: Budget
+    budget: LinearBudget
 
 
 class LinearModel(CallbackSupportMixin, PrivateEstimator):
@@ -237,7 +238,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             features,
         )
 
-    def _step(self, problem: Problem, budget: Budget, clip_norm: float, rng: Any) -> Step:
+    def _step(self, problem: Problem, budget: LinearBudget, clip_norm: float, rng: Any) -> Step:
         """How a step uses gradients; `rng` is public randomness."""
         return FlatStep(clip_norm=clip_norm)
 
@@ -433,7 +434,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             return float(self.clip_norm)
         return self._scale()[0] * self._losses[self.loss].size * _size(bound)
 
-    def _budget(self, sizes: Sizes) -> Budget:
+    def _budget(self, sizes: Sizes) -> LinearBudget:
         """Noise multipliers from epsilon (or the expert's multiplier) and their event."""
         rate, shares = self._sample_rate(sizes), self._before(sizes)
         rest = 1 - sum(share for share, _ in shares.values())
@@ -444,7 +445,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             )
         if self.epsilon == math.inf:
             nothing = dict.fromkeys(shares, 0.0)
-            return Budget(self._n_iter(sizes, 1.0, 0.0), 1.0, nothing, 0.0, non_private())
+            return LinearBudget(self._n_iter(sizes, 1.0, 0.0), 1.0, nothing, 0.0, non_private())
         if self.epsilon is None:
             n_iter = self._n_iter(Sizes(None), rate, 0.0)
             step = float(self.noise_multiplier or 0.0)  # checked: one of the two is given
@@ -457,7 +458,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
                 name: (math.sqrt(count * rest / (share * sq_mu)), count)
                 for name, (share, count) in shares.items()
             }
-            return Budget.of(step, before, n_iter, rate)
+            return LinearBudget.of(step, before, n_iter, rate)
         target, n_samples = self._target(), sizes.n_samples
 
         def full(n_iter: int) -> Mapping[str, float]:
@@ -471,12 +472,14 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         before = {name: (multipliers[name], count) for name, (_, count) in shares.items()}
         step = multipliers["steps"]
         if rate < 1:
-            step = target.calibrated(lambda m: Budget.of(m, before, n_iter, rate).event, n_samples)
-        return Budget.of(step, before, n_iter, rate)
+            step = target.calibrated(
+                lambda m: LinearBudget.of(m, before, n_iter, rate).event, n_samples
+            )
+        return LinearBudget.of(step, before, n_iter, rate)
 
     def _plan(
         self,
-        budget: Budget,
+        budget: LinearBudget,
         sizes: Sizes,
         bound: float,
         step: Step | None = None,
@@ -516,7 +519,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             tolerance=0.0 if budget.private else 1e-6,
         )
 
-    def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
+    def _warn(self, guarantee: PrivacyGuarantee, budget: LinearBudget, sizes: Sizes) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
         n_weights = self._n_weights(sizes)
         if n_weights is not None:
@@ -532,7 +535,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
         raise NotImplementedError
 
     def _warn_of_noise(
-        self, budget: Budget, epsilon: float, n_samples: int, n_weights: float
+        self, budget: LinearBudget, epsilon: float, n_samples: int, n_weights: float
     ) -> None:
         """Warn where noise in so many weights probably hides most of what can be learned."""
         if budget.multiplier * math.sqrt(n_weights) <= self._bearable() * n_samples:

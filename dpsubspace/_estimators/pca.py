@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._accounting.budget import Split, pure_split
 from dpsubspace._accounting.guarantee import warn_about_delta
+from dpsubspace._accounting.legacy import Split, pure_split
 from dpsubspace._array import Array, check_device, on_device, plain_arithmetic, row_norms, to_numpy
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
 from dpsubspace._estimators.base import PrivateEstimator

@@ -12,8 +12,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.legacy import LinearBudget
 from dpsubspace._array import Array, as_like, row_norms, to_numpy
 from dpsubspace._checks import check_auto, check_bounds, check_real
 from dpsubspace._compat import nameless
@@ -219,7 +220,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
     def _bearable(self) -> float:
         return _auto.HIDING_TARGETS
 
-    def _warn(self, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
+    def _warn(self, guarantee: PrivacyGuarantee, budget: LinearBudget, sizes: Sizes) -> None:
         n_samples = sizes.known("n_samples", "the warning")
         noise = budget.before.get("bounds", 0.0)
         noise *= math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0

@@ -20,9 +20,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._accounting.budget import Split
 from dpsubspace._accounting.events import composed, gaussian
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
+from dpsubspace._accounting.legacy import Split
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
 from dpsubspace._estimators.base import PrivateEstimator
 from dpsubspace._release.mechanisms import check_lattice
