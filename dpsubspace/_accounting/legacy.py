@@ -8,20 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.calibration import calibrate_range
-from dpsubspace._accounting.events import (
-    bounded_range,
-    composed,
-    gaussian,
-    laplace,
-    non_private,
-    sampled_gaussian,
-)
+from dpsubspace._accounting.events import composed, gaussian, non_private, sampled_gaussian
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["LinearBudget", "Split", "pure_split"]
+__all__ = ["LinearBudget", "Split"]
 
 
 @dataclass(frozen=True)
@@ -78,46 +70,6 @@ class Split:
         return cls(multipliers(whole), event(whole))
 
 
-def pure_split(
-    target: Target, draws: tuple[float, int], sums: float, n_samples: int | None
-) -> Split:
-    """Split the budget of `target` between exponential mechanisms and a Laplace release.
-
-    Parameters
-    ----------
-    target : Target
-        Budget; its delta may be 0.
-    draws : tuple of float and int
-        Share of the epsilons that all draws have, and their number.
-    sums : float
-        Share of the Laplace release.
-    n_samples : int or None
-        Number of records, where delta depends on it.
-
-    Returns
-    -------
-    Split
-        With the epsilons of a "direction" and of the "spectrum" for multipliers.
-    """
-    share, count = draws
-
-    def event(whole: float) -> DpEvent:
-        relation = target.neighboring_relation
-        last = laplace(whole * sums, relation)
-        return composed([bounded_range(whole * share / count, count), last])
-
-    if not target.private:
-        return Split({"direction": math.inf, "spectrum": math.inf}, non_private())
-    assert target.epsilon is not None
-    whole = calibrate_range(
-        event,
-        epsilon=float(target.epsilon),
-        delta=target.delta_at(n_samples),
-        neighboring_relation=target.neighboring_relation,
-    )
-    return Split({"direction": whole * share / count, "spectrum": whole * sums}, event(whole))
-
-
 @dataclass(frozen=True)
 class LinearBudget:
     """Noise multipliers of one fit and the event that they add up to.
@@ -129,6 +81,7 @@ class LinearBudget:
     n_iter: int
     sample_rate: float
     before: Mapping[str, float]  # of each release before training that is called so
+    counts: Mapping[str, int]  # of these releases
     step: float
     event: DpEvent
 
@@ -149,4 +102,6 @@ class LinearBudget:
         """Budget of given multipliers: `before` has one and a number for each name."""
         parts = [gaussian(*each) for each in before.values()]
         event = composed([*parts, sampled_gaussian(step, rate, n_iter)])
-        return cls(n_iter, rate, {name: each[0] for name, each in before.items()}, step, event)
+        multipliers = {name: each[0] for name, each in before.items()}
+        counts = {name: each[1] for name, each in before.items()}
+        return cls(n_iter, rate, multipliers, counts, step, event)

@@ -6,14 +6,44 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.base import BaseEstimator
 
-from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.budget import Budget, Target
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
 from dpsubspace._accounting.permission import about_to_release
+from dpsubspace._release.mechanisms import check_lattice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PrivateEstimator"]
+__all__ = ["PrivateEstimator", "guarantee_of"]
+
+
+def guarantee_of(
+    budget: Budget,
+    *,
+    secure: bool,
+    n_samples: int,
+    n_features: int,
+    public: tuple[str, ...],
+    unit: str = "row",
+) -> PrivacyGuarantee:
+    """Statement about what `budget` will release, with a warning where its delta is too large.
+
+    The last thing before releases is to spend it; ValueError where there are too many records
+    for so little noise, before that.
+    """
+    if budget.multipliers and budget.private:
+        check_lattice(n_samples, *budget.multipliers)
+    guarantee = budget.target.guarantee(
+        budget.event,
+        secure=secure,
+        n_samples=n_samples,
+        n_features=n_features,
+        public=public,
+        unit=unit,
+    )
+    if budget.private:
+        warn_about_delta(guarantee.delta, n_samples)
+    return guarantee
 
 
 class PrivateEstimator(BaseEstimator):

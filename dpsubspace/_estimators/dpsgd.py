@@ -500,18 +500,11 @@ class DPSGDFClassifier(LinearClassifier):
         """
         budget, bound = releases.budget, features.bound
         constant = _auto.CENTRED_BIAS * self._clip_norm(bound) if self.fit_intercept else None
-        options = {
-            "neighboring_relation": releases.neighboring_relation,
-            "present": releases.present,
-        }
-        if "radius" not in budget.before or not budget.private:
-            source = releases.noise.child("mean")
-            mean = noisy_mean(features, bound, budget.before["mean"], noise=source, **options)
-            return features.shifted(Shift(mean, constant))
-        mean = recentred_mean(features, bound, budget.before, noise=releases.noise, **options)
+        if "radius" not in releases or not budget.private:
+            return features.shifted(Shift(noisy_mean(features, bound, releases), constant))
+        mean = recentred_mean(features, bound, releases)
         distances = features.shifted(Shift(mean, None)).distances()
-        source, counts = releases.noise.child("radius"), budget.before["radius"]
-        radius = min(bound, 2 * noisy_radius(distances, bound, counts, noise=source, **options))
+        radius = min(bound, 2 * noisy_radius(distances, bound, releases, "radius"))
         # Rows that fill the radius as others fill the bound: all else stays as it is.
         zoom = bound / radius
         shift = Shift(mean, None if constant is None else constant / zoom)

@@ -207,16 +207,8 @@ class GradientEmbedding(LinearModel):
         if public is not None:
             rows = features.of(as_like(public.X, features.lengths))
             rows = to_numpy(rows.at(slice(0, rows.n_samples)).formed())
-        if "mean" in releases.budget.before:
-            mean = noisy_mean(
-                features,
-                features.bound,
-                releases.budget.before["mean"],
-                noise=releases.noise.child("mean"),
-                neighboring_relation=releases.neighboring_relation,
-                present=releases.present,
-                public=rows,
-            )
+        if "mean" in releases:
+            mean = noisy_mean(features, features.bound, releases, public=rows)
         elif rows is None:
             return features
         else:
@@ -268,7 +260,7 @@ class GradientEmbedding(LinearModel):
             if self.init != "zero":
                 labelled = Labelled(source.loss, to_numpy(formed), targets, n_outputs)
                 start = as_like(labelled.fitted(), start)
-        multiplier = releases.budget.multiplier
+        multiplier = releases.budget.of_all("steps")
         noise = multiplier * self._clip_norm(features.bound) / features.n_samples
         clear = _auto.clear_energy(n_outputs, noise)
         principal = principal_directions(unshifted, features)
@@ -348,13 +340,7 @@ class GradientEmbedding(LinearModel):
         if not columns:
             return {}
         values = list(columns.values())
-        shares = noisy_shares(
-            namespace(values[0]).stack(values, axis=1),
-            releases.budget.before["checks"],
-            noise=releases.noise.child("checks"),
-            neighboring_relation=releases.neighboring_relation,
-            present=releases.present,
-        )
+        shares = noisy_shares(namespace(values[0]).stack(values, axis=1), releases)
         return dict(zip(columns, map(float, shares), strict=True))
 
     def _right(self, targets: Any) -> Callable[[Array, Array], Array]:

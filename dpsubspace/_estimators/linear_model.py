@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Sizes
+from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.events import non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
 from dpsubspace._accounting.legacy import LinearBudget, Split
@@ -37,6 +37,7 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._rows.public import PublicRows
@@ -51,14 +52,14 @@ if TYPE_CHECKING:
 __all__ = ["Bounded", "LinearModel", "Problem", "Releases", "Trained"]
 
 
-@dataclass(frozen=True)
-class Releases:
-    """What every release of one fit has in common."""
-
-    budget: LinearBudget
-    noise: NoiseSource
-    neighboring_relation: str
-    present: Array | None
+def _releases(
+    budget: LinearBudget, target: Target, noise: NoiseSource, present: Array | None
+) -> Releases:
+    """Releases of a budget that does not know their names yet."""
+    parts = {name: Part(0.0, count) for name, count in budget.counts.items()}
+    parts["steps"] = Part(0.0, budget.n_iter, budget.sample_rate)
+    scales = {**budget.before, "steps": budget.step}
+    return Releases(Budget(target, parts, scales, budget.event), noise, present)
 
 
 @dataclass(frozen=True)
@@ -289,7 +290,7 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             fixed._plan(budget, sizes, bound)  # raises what it has to before anything is spent
             after_step, finish = start_progress(self, budget.n_iter)
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-            releases = Releases(budget, noise, guarantee.neighboring_relation, present)
+            releases = _releases(budget, fixed._target(), noise, present)
             bounded = fixed._bound(X, targets, releases, public)
             problem = fixed._problem(X, bounded, n_outputs, releases, public, source)
             features = problem.features
@@ -445,7 +446,9 @@ class LinearModel(CallbackSupportMixin, PrivateEstimator):
             )
         if self.epsilon == math.inf:
             nothing = dict.fromkeys(shares, 0.0)
-            return LinearBudget(self._n_iter(sizes, 1.0, 0.0), 1.0, nothing, 0.0, non_private())
+            counts = {name: count for name, (_, count) in shares.items()}
+            n_iter = self._n_iter(sizes, 1.0, 0.0)
+            return LinearBudget(n_iter, 1.0, nothing, counts, 0.0, non_private())
         if self.epsilon is None:
             n_iter = self._n_iter(Sizes(None), rate, 0.0)
             step = float(self.noise_multiplier or 0.0)  # checked: one of the two is given

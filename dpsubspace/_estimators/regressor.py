@@ -23,7 +23,7 @@ from dpsubspace._gradients.losses import REGRESSOR_LOSSES
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
-from dpsubspace._statistics.counts import noisy_range
+from dpsubspace._statistics.counts import SMALLEST, noisy_range
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["LinearRegressor"]
@@ -178,7 +178,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
         if data_norm is None:
             *_, largest, norm_found = self._range(to_numpy(row_norms(X)), "norms", releases)
             # At least one cell above 0, where nearly all rows are zero.
-            data_norm = max(largest, 2.0**-40)
+            data_norm = max(largest, SMALLEST)
         if bounds is None:
             names = (f"target {i}" for i in range(values.shape[1]))
             columns = zip(values.T, names, strict=True)
@@ -199,13 +199,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearModel):
     def _range(
         self, values: np.ndarray, name: str, releases: Releases
     ) -> tuple[float, float, bool]:
-        return noisy_range(
-            values,
-            releases.budget.before["bounds"],
-            noise=releases.noise.child(name),
-            neighboring_relation=releases.neighboring_relation,
-            present=None if releases.present is None else to_numpy(releases.present),
-        )
+        return noisy_range(values, releases, "bounds", stream=name)
 
     # Parameters -----------------------------------------------------------------------------
 
