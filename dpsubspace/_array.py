@@ -23,15 +23,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from scipy import sparse
-from threadpoolctl import threadpool_info, threadpool_limits
 
 __all__ = [
     "BLOCK",
@@ -42,7 +40,6 @@ __all__ = [
     "as_like",
     "by_columns",
     "check_device",
-    "chunk_map",
     "chunk_rows",
     "column_sums",
     "eps_of",
@@ -192,33 +189,6 @@ def plain_arithmetic(where: Any) -> Iterator[None]:
             torch = importlib.import_module("torch")
             stack.enter_context(torch.autocast(where.type, enabled=False))
         yield
-
-
-@contextmanager
-def chunk_map(x: Array, n_chunks: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Give a `map` that works on as many chunks of `x` at once as BLAS would use threads.
-
-    Whole chunks run side by side, each on one BLAS thread. The products of a chunk are too
-    small to share: threads of BLAS would mostly wait for each other, on a busy machine for
-    long. Results come in order, and only a few are kept.
-    """
-    on_cpu = isinstance(x, np.ndarray) or sparse.issparse(x)
-    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    threads = min(max(pools, default=1), n_chunks) if on_cpu else 1
-    if threads == 1:
-        yield map
-        return
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as workers:
-
-        def over(function: Callable[..., Any], items: list[Any]) -> Iterator[Any]:
-            def quiet(item: Any) -> Any:  # numpy's error state is that of a thread
-                with np.errstate(all="ignore"):
-                    return function(item)
-
-            for some in slices(len(items), 8 * threads):
-                yield from workers.map(quiet, items[some])
-
-        yield over
 
 
 # Norms and sums -----------------------------------------------------------------------------

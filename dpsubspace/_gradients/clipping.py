@@ -76,7 +76,7 @@ class GradientSource(Protocol):
         """What holds the records: tells where they are."""
         ...
 
-    def chunks(self, batch: np.ndarray | None) -> list[Array]:
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
         ...
 

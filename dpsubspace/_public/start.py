@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import optimize
@@ -16,6 +16,7 @@ from dpsubspace._array import Array, as_like, namespace
 from dpsubspace._gradients.clipping import GradientSource
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
+from dpsubspace._rows.chunks import over_chunks
 
 __all__ = ["LABELS", "VALUES", "Labelled", "Targets", "mean_gradient", "missed", "rightly"]
 
@@ -155,34 +156,38 @@ def missed(source: LinearSource) -> Array:
     In units of the bound on rows; shifted ones may have more than 1.
     """
     features, xp = source.features, namespace(source.features.lengths)
-    whole, parts = features.distances() / features.bound, []
-    for rows in features.chunks():
+    whole = features.distances() / features.bound
+
+    def part(rows: Any) -> Array:
         products = source.products(rows)
         assert products is not None, "a source that knows the directions"
         inside = products / features.bound
-        parts.append(whole[rows] ** 2 - xp.vecdot(inside, inside))
-    return xp.concat(parts)
+        return whole[rows] ** 2 - xp.vecdot(inside, inside)
+
+    with over_chunks(source) as each:
+        return xp.concat(list(each(part)))
 
 
 def rightly(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
     """1.0 for each record of `source` that `weights` get right, else 0.0, (n,)."""
     xp = namespace(source.features.lengths)
-    parts = [
-        right(source.features.at(rows).scores(weights), source.y[rows])
-        for rows in source.features.chunks()
-    ]
-    return xp.astype(xp.concat(parts), xp.float64)
+
+    def part(rows: Any) -> Array:
+        return right(source.features.at(rows).scores(weights), source.y[rows])
+
+    with over_chunks(source) as each:
+        return xp.astype(xp.concat(list(each(part))), xp.float64)
 
 
 def mean_gradient(public: GradientSource, params: Array) -> Array:
     """Mean gradient of labelled public rows."""
-    total = None
-    for rows in public.chunks(None):
+
+    def part(rows: Any) -> Array:
         grads = public.at(params, rows)
         norms = grads.norms()
         xp = namespace(norms)
         weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
-        part = grads.weighted_sum(weights)
-        total = part if total is None else total + part
-    assert total is not None, "public rows"
-    return total / public.n_samples
+        return grads.weighted_sum(weights)
+
+    with over_chunks(public) as each:
+        return sum(each(part)) / public.n_samples

@@ -141,6 +141,11 @@ class Features:
         extra = self.shift is not None and self.shift.constant is not None
         return self.X.shape[1] + (self.bias is not None) + extra
 
+    @property
+    def data(self) -> Array:
+        """Return the rows."""
+        return self.X
+
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
         if batch is None:

@@ -16,11 +16,12 @@ import numpy as np
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
-from dpsubspace._array import Array, chunk_map, namespace
+from dpsubspace._array import Array, namespace
 from dpsubspace._gradients.clipping import GradientSource, PerExampleGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.chunks import over_chunks
 
 __all__ = ["STEPS", "Descent", "Scale", "Step", "TrainingPlan", "train"]
 
@@ -271,14 +272,12 @@ def train(
     whether or not the run ends early.
     """
     expected = releases.budget.parts[STEPS].rate * source.n_samples
-    with chunk_map(source.data, len(source.chunks(None))) as over_chunks:
+    with over_chunks(source) as each:
 
         def released(at: Array, t: int) -> Array:
             """Noisy gradient of the mean loss at `at`: all that is learned from the records."""
             state, batch = step.begin(at, t), releases.batch(STEPS, source.n_samples)
-            parts = over_chunks(
-                lambda rows: step.sums(state, source.at(at, rows)), source.chunks(batch)
-            )
+            parts = each(lambda rows: step.sums(state, source.at(at, rows)), batch)
             noisy_sums = releases.jointly(STEPS, _totals(parts), step.budget_shares)
             return step.combine(state, noisy_sums) / expected
 

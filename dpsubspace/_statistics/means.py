@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 
 __all__ = ["bounded_row_sum", "noisy_mean", "noisy_spread"]
@@ -50,14 +52,18 @@ def bounded_row_sum(
     xp = namespace(features.lengths)
     weights = xp.ones_like(features.lengths) if present is None else xp.astype(present, xp.float64)
     total = Total()
-    for rows in features.chunks():
+
+    def part(rows: Any) -> Array:
         block = features.at(rows)
-        if features.only_formed:
-            whole = block.formed()
-            shown = as_like(weights[rows], whole)[:, None]
-            total.add(column_sums(xp.where(shown > 0, whole, xp.zeros_like(whole))))
-        else:
-            total.add(block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0])
+        if not features.only_formed:
+            return block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0]
+        whole = block.formed()
+        shown = as_like(weights[rows], whole)[:, None]
+        return column_sums(xp.where(shown > 0, whole, xp.zeros_like(whole)))
+
+    with over_chunks(features) as each:
+        for summed in each(part):
+            total.add(summed)
     slack = features.slack
     if features.only_formed:
         slack = sum_slack(features.n_samples, EPS, features.chunk)

@@ -13,7 +13,6 @@ from dpsubspace._array import (
     Array,
     Total,
     as_like,
-    chunk_map,
     eps_of,
     gram,
     namespace,
@@ -25,6 +24,7 @@ from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.linear import OuterGradients
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, gram_sum
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 
 __all__ = ["Rows", "released_moment"]
@@ -129,9 +129,8 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         grads = OuterGradients(block, norms[chunk], block.scores(params), features.slack)
         return clipped_sum(grads, rows.norm_bound**2)
 
-    chunks = features.chunks()
-    with chunk_map(features.X, len(chunks)) as over_chunks:
-        for bounded in over_chunks(part, chunks):
+    with over_chunks(features) as each:
+        for bounded in each(part):
             total.add(bounded)
     summed = total.bounded_sum()
     eps = max(EPS, eps_of(features.X))
@@ -172,7 +171,8 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     features, total = rows.features, Total()
     xp, c = namespace(norms), rows.norm_bound
     params = as_like(basis, features.lengths)
-    for chunk in features.chunks():
+
+    def part(chunk: Any) -> Array:
         z = xp.astype(features.at(chunk).scores(params), xp.float64)
         lengths = norms[chunk]
         absent = ~(xp.isfinite(lengths) & xp.all(xp.isfinite(z), axis=1))
@@ -181,7 +181,11 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
         z = z * xp.where(inside > c**2, c / xp.sqrt(xp.clip(inside, min=c**2)), 1.0)[:, None]
         left = xp.clip(squares - inside, min=0.0)
-        total.add(xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]]))
+        return xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]])
+
+    with over_chunks(features) as each:
+        for summed in each(part):
+            total.add(summed)
     slack = sum_slack(features.n_samples, EPS, features.chunk)
     return gram_sum(to_numpy(total.value), c, slack)
 
