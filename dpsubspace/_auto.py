@@ -100,9 +100,9 @@ __all__ = [
     "many_classes",
     "n_steps",
     "n_worth",
+    "remaining",
     "step_size",
     "travel",
-    "way_left",
 ]
 
 MOMENTUM = 0.9
@@ -209,7 +209,7 @@ def n_worth(energies: np.ndarray, clear: float) -> int:
     return min(len(energies), max(int(np.sum(energies > clear)), least))
 
 
-def way_left(
+def remaining(
     energies: np.ndarray,
     clear: float,
     *,

@@ -19,7 +19,7 @@ from dpsubspace._accounting.events import (
     sampled_gaussian,
 )
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
-from dpsubspace._accounting.permission import _LEDGER
+from dpsubspace._accounting.permission import ledger_delta
 from dpsubspace._checks import check_auto, check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Target:
         """
         if self.delta != "auto":
             return float(self.delta)
-        if (ledger := _LEDGER.get()) is not None:
-            return ledger.delta
+        if (delta := ledger_delta()) is not None:
+            return delta
         if n_samples is None:
             raise ValueError("delta='auto' depends on `n_samples`: pass it.")
         return default_delta(check_integer("n_samples", n_samples, low=1))
@@ -86,12 +86,8 @@ class Target:
     def calibrated(self, make_event: Callable[[float], DpEvent], n_samples: int | None) -> float:
         """Least multiplier at which ``make_event(multiplier)`` is within the budget."""
         assert self.epsilon is not None
-        return calibrate(
-            make_event,
-            epsilon=float(self.epsilon),
-            delta=self.delta_at(n_samples),
-            neighboring_relation=self.neighboring_relation,
-        )
+        delta = self.delta_at(n_samples)
+        return calibrate(make_event, float(self.epsilon), delta, self.neighboring_relation)
 
     def guarantee(
         self,
@@ -109,7 +105,7 @@ class Target:
         if free:
             epsilon, delta = 0.0, 0.0
         elif epsilon is None:
-            epsilon = epsilon_of(event, delta, neighboring_relation=relation)
+            epsilon = epsilon_of(event, delta, relation)
         return PrivacyGuarantee(
             event=event,
             epsilon=float(epsilon),
@@ -304,10 +300,7 @@ def _of_epsilon(
         return {name: whole * part.share / part.count for name, part in parts.items()}
 
     assert target.epsilon is not None
-    whole = calibrate_range(
-        lambda m: _event(target, parts, scales(m)),
-        epsilon=float(target.epsilon),
-        delta=target.delta_at(n_samples),
-        neighboring_relation=target.neighboring_relation,
-    )
+    epsilon, delta = float(target.epsilon), target.delta_at(n_samples)
+    relation = target.neighboring_relation
+    whole = calibrate_range(lambda m: _event(target, parts, scales(m)), epsilon, delta, relation)
     return scales(whole)

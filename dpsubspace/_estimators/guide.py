@@ -18,7 +18,7 @@ from dpsubspace._estimators.bounds import Bounded
 from dpsubspace._estimators.directions import Anchors
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._public.directions import Directions, principal_directions
-from dpsubspace._public.start import Labelled, Targets, mean_gradient, missed, rightly
+from dpsubspace._public.start import Labelled, Targets, correct, energy_outside, mean_gradient
 from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -147,7 +147,7 @@ class Guide:
         if start is linear.start:
             return guided
         energies = (directions or principal).energies
-        way_left = _auto.way_left(
+        remaining = _auto.remaining(
             energies,
             clear,
             n_public=rows.n_samples,
@@ -155,7 +155,7 @@ class Guide:
             n_samples=features.n_samples,
             multiplier=releases.budget.of_all(STEPS),
         )
-        return replace(guided, start=start, way_left=way_left, init="public")
+        return replace(guided, start=start, remaining=remaining, init="public")
 
     def _kept(self, principal: Directions, clear: float) -> Directions | None:
         """Directions of features to embed gradients on; None for all of the space."""
@@ -189,9 +189,9 @@ class Guide:
         columns: dict[str, Array] = {}
         if self._asks_missed(sizes):
             zeros = namespace(source.features.lengths).zeros_like(source.features.lengths)
-            columns["missed"] = zeros if directions is None else missed(source)
+            columns["missed"] = zeros if directions is None else energy_outside(source)
         if labelled is not None and self._asks_right(sizes):
-            columns["right"] = rightly(source, start, self.targets.right(labelled.targets))
+            columns["right"] = correct(source, start, self.targets.right(labelled.targets))
         if not columns:
             return {}
         values = list(columns.values())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsubspace._array import BLOCK, EPS, Array, device, namespace, row_norms, slices
-from dpsubspace._gradients.clipping import _LONGEST
+from dpsubspace._gradients.clipping import LONGEST
 
 __all__ = ["DenseGradients"]
 
@@ -46,7 +46,7 @@ class DenseGradients:
         if self.rows.shape[0] == 0:
             return xp.zeros(0, dtype=xp.float64, device=device(self.rows))
         norms = row_norms(self.rows)
-        counts = norms <= _LONGEST  # never true of NaN
+        counts = norms <= LONGEST  # never true of NaN
         if self.present is not None:
             counts = counts & self.present
         return xp.where(counts, norms, xp.full_like(norms, xp.inf))

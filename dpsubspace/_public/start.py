@@ -18,7 +18,7 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.chunks import over_chunks
 
-__all__ = ["LABELS", "VALUES", "Labelled", "Targets", "mean_gradient", "missed", "rightly"]
+__all__ = ["LABELS", "VALUES", "Labelled", "Targets", "correct", "energy_outside", "mean_gradient"]
 
 
 # What targets are -----------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Labelled:
         return found.x.reshape(shape)
 
 
-def missed(source: LinearSource) -> Array:
+def energy_outside(source: LinearSource) -> Array:
     """Energy of each record of `source` off the directions it was given, (n,).
 
     In units of the bound on rows; shifted ones may have more than 1.
@@ -168,7 +168,7 @@ def missed(source: LinearSource) -> Array:
         return xp.concat(list(each(part)))
 
 
-def rightly(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
+def correct(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
     """1.0 for each record of `source` that `weights` get right, else 0.0, (n,)."""
     xp = namespace(source.features.lengths)
 

@@ -158,7 +158,7 @@ class Descent:
         scale: Scale,
         n_samples: int,
         noise_size: Callable[[int], float] = math.sqrt,
-        way_left: float = 1.0,
+        remaining: float = 1.0,
     ) -> TrainingPlan:
         """How to train, from public quantities."""
         momentum = _auto.MOMENTUM if budget.private else None
@@ -170,7 +170,7 @@ class Descent:
             learning_rate = 0.0  # set by what is learned from, which need not be private
         else:
             # A gradient of the clip norm moves a score by about as much, times the row's size.
-            way = way_left * scale.travel(n_samples, budget.of_all(STEPS), noise_size)
+            way = remaining * scale.travel(n_samples, budget.of_all(STEPS), noise_size)
             n_iter, units = budget.parts[STEPS].count, scale.clip_norm * scale.size
             options = {"n_iter": n_iter, "momentum": momentum or 0.0}
             learning_rate = _auto.step_size(way, scale.largest, **options) / units

@@ -21,7 +21,7 @@ class Problem:
 
     `features` are those of a linear model. `public` gives gradients of public rows at the same
     parameters, and `directions` are those of their features, where gradients are embedded on
-    them. `way_left` is how long training should be from this start, beside one from zero;
+    them. `remaining` is how long training should be from this start, beside one from zero;
     `n_outputs` the columns of scores; `init` says what start that is.
     """
 
@@ -32,7 +32,7 @@ class Problem:
     features: Features | None = None
     public: Any = None
     directions: Array | None = None
-    way_left: float = 1.0
+    remaining: float = 1.0
     init: str = "zero"
 
 

@@ -203,7 +203,7 @@ def _packed(matrix: np.ndarray) -> np.ndarray:
     return packed
 
 
-def _symmetric(packed: np.ndarray) -> np.ndarray:
+def symmetric(packed: np.ndarray) -> np.ndarray:
     """Matrix of which `packed` is the upper triangle."""
     p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
     matrix = np.empty((p, p))
@@ -239,4 +239,4 @@ def released_moment(rows: Rows, releases: Releases) -> tuple[np.ndarray, float]:
     """
     total, n = second_moment(rows, releases.present), rows.features.n_samples
     noisy = releases.gaussian("moment", replace(total, value=_packed(total.value)))
-    return _symmetric(to_numpy(noisy)) / n, releases.noise_of("moment", total) / n
+    return symmetric(to_numpy(noisy)) / n, releases.noise_of("moment", total) / n

@@ -21,11 +21,11 @@ from dpsubspace._release.mechanisms import energy_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._statistics.moments import (
     Rows,
-    _symmetric,
     product_with,
     projected_moment,
     released_moment,
     second_moment,
+    symmetric,
 )
 
 __all__ = ["MECHANISMS", "Mechanism", "Spectrum"]
@@ -167,7 +167,7 @@ class NoisyPower:
         total = projected_moment(rows, basis, norms)
         noisy = to_numpy(releases.gaussian("projection", total)) / rows.features.n_samples
         scale = releases.noise_of("projection", total)
-        moment = _symmetric(noisy[:-1])
+        moment = symmetric(noisy[:-1])
         within = replace(
             rows,
             offset=None if rows.offset is None else basis.T @ rows.offset,
