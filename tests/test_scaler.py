@@ -21,6 +21,7 @@ from dpsubspace import (
     BoundedScaler,
     DPSGDClassifier,
     DPSGDRegressor,
+    GEPClassifier,
     PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
@@ -435,6 +436,15 @@ def test_public_rows_in_a_pipeline_through_a_ledger():
     with sklearn.config_context(enable_metadata_routing=True):
         book.fit(model, X, y, X_public=(table(200, seed=1),))
     assert is_free(model[0].privacy_.event) and len(book.entries) == 2
+
+
+def test_public_rows_of_a_later_step_do_not_make_the_scaler_free():
+    X, y = years()
+    model = make_pipeline(BoundedScaler(epsilon=0.5), GEPClassifier(epsilon=1.0))
+    book = PrivacyLedger(epsilon=1.1, delta=1e-5)
+    with pytest.raises(PrivacyBudgetError, match=r"boundedscaler 0\.5"):
+        book.fit(model, X, y, gepclassifier__X_public=(table(200, seed=1)[:, : X.shape[1]],))
+    assert book.entries == ()  # refused before the scaler has spent anything
 
 
 def test_a_later_step_that_fails_leaves_what_the_scaler_spent():

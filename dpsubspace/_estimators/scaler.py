@@ -308,7 +308,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     # The fit --------------------------------------------------------------------------------
 
     def _budget(self, sizes: Sizes) -> Budget:
-        plan, n_samples = self._plan().resolved(public=sizes.n_public > 0), sizes.n_samples
+        # Public rows of a Pipeline may be those of another step: then bounds are bought.
+        plan, n_samples = self._plan().resolved(public=False), sizes.n_samples
         return Budget.split(plan.target, plan.parts(n_samples, sizes.n_features), n_samples)
 
     def _fit(self, X: Any, X_public: Any = None, present: np.ndarray | None = None):
