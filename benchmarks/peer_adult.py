@@ -40,7 +40,7 @@ def ours():
 
 
 def peer():
-    """diffprivlib's logistic regression with three strengths of penalty; 1 is its default."""
+    """Logistic regression of diffprivlib, with three strengths of penalty; 1 is its default."""
     from diffprivlib.models import LogisticRegression
 
     def model(C):
