@@ -6,17 +6,89 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from scipy import optimize
 
 from dpsubspace import _auto
-from dpsubspace._array import Array, namespace
+from dpsubspace._array import Array, as_like, namespace
 from dpsubspace._gradients.clipping import GradientSource
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
 
-__all__ = ["Labelled", "mean_gradient", "missed", "rightly"]
+__all__ = ["LABELS", "VALUES", "Labelled", "Targets", "mean_gradient", "missed", "rightly"]
+
+
+# What targets are -----------------------------------------------------------------------------
+
+
+class Targets(Protocol):
+    """What a use of public rows has to know of targets: whether they are labels or values."""
+
+    def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
+        """Whether scores are right about targets, record by record, given those of public rows."""
+        ...
+
+    def chance(self, targets: np.ndarray) -> float:
+        """Share of public rows that a constant gets right."""
+        ...
+
+    def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
+        """Random targets of public rows, as the loss takes them."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Indices of classes: scores are right where the largest is that of the label."""
+
+    def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
+        """Whether the most probable class is the label."""
+
+        def right(scores: Array, y: Array) -> Array:
+            if scores.shape[1] == 1:
+                return (scores[:, 0] > 0) == (y == 1)
+            return namespace(scores).argmax(scores, axis=1) == y
+
+        return right
+
+    def chance(self, targets: np.ndarray) -> float:
+        """Share of the most frequent label."""
+        return float(np.bincount(targets).max() / len(targets))
+
+    def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
+        """Draw all classes alike."""
+        return rng.integers(max(2, n_outputs), size=n)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Scaled values: scores are right where they are nearer than the mean of public targets."""
+
+    def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
+        """Whether scores are nearer to the targets than the public mean is."""
+        mean = targets.mean(axis=0)
+
+        def right(scores: Array, y: Array) -> Array:
+            xp, constant = namespace(scores), as_like(mean, y)
+            return xp.sum((scores - y) ** 2, axis=1) < xp.sum((constant - y) ** 2, axis=1)
+
+        return right
+
+    def chance(self, targets: np.ndarray) -> float:
+        """Half, as if it were a coin."""
+        return 0.5
+
+    def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
+        """Draw from the scaled range."""
+        return rng.uniform(-1, 1, size=(n, n_outputs))
+
+
+LABELS, VALUES = _Labels(), _Values()
+
+
+# Weights to start from ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
