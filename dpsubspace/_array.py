@@ -34,6 +34,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 __all__ = [
+    "BLOCK",
     "CHUNK_ENTRIES",
     "EPS",
     "Array",
@@ -60,8 +61,9 @@ __all__ = [
 Array = Any
 EPS = float(np.finfo(np.float64).eps)
 
-# Records that are added up in the dtype of the data before float64 takes over.
-_BLOCK = 128
+# Records that are added up before their sum joins the total, in float64. Bounds on rounding rest
+# on it.
+BLOCK = 128
 
 # Rows in a chunk: few enough for the processor's cache and for small temporaries, many
 # enough for matrix products at full speed. A GPU wants more.
@@ -169,7 +171,7 @@ def chunk_rows(x: Array, microbatch_size: int | None = None) -> int:
     if microbatch_size is None:
         on_gpu = getattr(getattr(x, "device", None), "type", "cpu") != "cpu"
         microbatch_size = _CHUNK_GPU if on_gpu else _CHUNK
-    return -(-min(microbatch_size, 1 << 16) // _BLOCK) * _BLOCK
+    return -(-min(microbatch_size, 1 << 16) // BLOCK) * BLOCK
 
 
 def slices(n: int, step: int) -> list[slice]:
@@ -274,11 +276,11 @@ def row_product(X: Array, R: Array) -> Array:
         return X.T @ R.astype(np.float64, copy=False)
     xp = namespace(X)
     (k, d), c = X.shape, R.shape[1]
-    whole = k - k % _BLOCK
+    whole = k - k % BLOCK
     total: Array = xp.zeros((c, d), dtype=xp.float64, device=device(X))
     if whole:
-        blocks_X = xp.reshape(X[:whole, :], (-1, _BLOCK, d))
-        blocks_R = xp.permute_dims(xp.reshape(R[:whole, :].T, (c, -1, _BLOCK)), (1, 0, 2))
+        blocks_X = xp.reshape(X[:whole, :], (-1, BLOCK, d))
+        blocks_R = xp.permute_dims(xp.reshape(R[:whole, :].T, (c, -1, BLOCK)), (1, 0, 2))
         total = xp.sum(xp.matmul(blocks_R, blocks_X), axis=0, dtype=xp.float64)
     if whole < k:
         total = total + xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64)
@@ -331,7 +333,7 @@ class Total:
         return None if self._sum is None else self._sum + self._lost
 
 
-def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = _BLOCK) -> float:
+def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = BLOCK) -> float:
     """How far rounding can move a sum between neighbours, relative to its largest term.
 
     Parameters

@@ -1,5 +1,6 @@
 """Tables and data that the tests share."""
 
+import math
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -14,9 +15,13 @@ from dpsubspace import (
     GEPClassifier,
     GEPRegressor,
 )
+from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
+from dpsubspace._accounting.events import non_private
 from dpsubspace._array import to_numpy
 from dpsubspace._release.mechanisms import release
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
 
@@ -93,6 +98,20 @@ def formed(features):
 def mapped(X, **options):
     """Rows after a RowMap, formed."""
     return formed(Features(X, RowMap(**options)))
+
+
+class _OneStream(SeededNoise):
+    """Seeded noise that is the same whatever a release is called."""
+
+    def child(self, name):
+        return self
+
+
+def some_releases(multiplier, count=1, *, relation="zero_out", seed=0, present=None):
+    """Releases called "it", of a given noise; an exact one where the multiplier is 0."""
+    target = Target(None if multiplier else math.inf, 1e-5, relation)
+    budget = Budget(target, {"it": Part(1.0, count)}, {"it": multiplier}, non_private())
+    return Releases(budget, _OneStream(seed), present)
 
 
 @contextmanager

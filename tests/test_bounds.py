@@ -15,6 +15,7 @@ from helpers import (
     multipliers,
     public_rows,
     releases,
+    some_releases,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,6 @@ from dpsubspace._gradients.linear import LinearSource, OuterGradients
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._public.anchors import anchor_subspace
 from dpsubspace._public.subspace import FeatureSubspace
-from dpsubspace._release.noise import SeededNoise
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._solvers.steps import GEPStep, _Parts
@@ -215,8 +215,7 @@ def test_counts_move_within_their_bounds(values, other):
 
     def counts(values, present=None):
         with pytest.MonkeyPatch.context() as patch, releases(patch) as seen:
-            options = {"noise": SeededNoise(0), "neighboring_relation": "zero_out"}
-            noisy_range(values, 1.0, present=present, **options)
+            noisy_range(values, some_releases(1.0, present=present), "it")
         return seen[0][0]
 
     total = counts(values)
@@ -256,13 +255,17 @@ def test_sums_of_clipped_rows_move_within_their_bounds(dtype, as_rows, X, other,
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_radius_holds_half_of_the_rows_and_noise_makes_it_larger(relation, rng):
     values = rng.exponential(size=4000) / 100
-    options = {"noise": SeededNoise(0), "neighboring_relation": relation}
-    radius = noisy_radius(values, 1.0, 1.0, **options)
+
+    def radius_of(values, multiplier, present=None):
+        how = some_releases(multiplier, 6, relation=relation, present=present)
+        return noisy_radius(values, 1.0, how, "it")
+
+    radius = radius_of(values, 1.0)
     assert 1 <= radius / np.median(values) < 1.25
-    assert radius <= noisy_radius(values, 1.0, 300.0, **options) < 4 * radius
-    assert noisy_radius(values, 1.0, 1e4, **options) == 1.0  # noise hides all of them
-    assert noisy_radius(0 * values, 1.0, 1.0, **options) == 2.0**-15.75
-    assert noisy_radius(values, 1.0, 1.0, present=values > 0.02, **options) < radius / 100
+    assert radius <= radius_of(values, 300.0) < 4 * radius
+    assert radius_of(values, 1e4) == 1.0  # noise hides all of them
+    assert radius_of(0 * values, 1.0) == 2.0**-15.75
+    assert radius_of(values, 1.0, present=values > 0.02) < radius / 100
 
 
 def neighbours(X, y, relation, kind):

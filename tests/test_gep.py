@@ -16,6 +16,7 @@ from helpers import (
     multipliers,
     public_rows,
     releases,
+    some_releases,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,7 +41,6 @@ from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._public.start import mean_gradient
-from dpsubspace._release.noise import SeededNoise
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._solvers.steps import MirrorStep
@@ -362,9 +362,8 @@ def test_public_rows_that_miss_the_private_ones_are_found_out(rng):
 def test_checks_move_within_their_bound(values, other):
     changed = values.copy()
     changed[0] = other
-    options = {"noise": SeededNoise(0), "neighboring_relation": "zero_out"}
     here, there, without = (
-        noisy_shares(rows, 0.0, present=present, **options) * 5
+        noisy_shares(rows, some_releases(0.0, present=present), "it") * 5
         for rows, present in ((values, None), (changed, None), (values, np.arange(5) > 0))
     )
     for neighbour in (there, without):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import ScaledNoise, releases
+from helpers import ScaledNoise, releases, some_releases
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
@@ -93,15 +93,16 @@ def test_bounds_that_are_given_cost_nothing(plane, monkeypatch):
 
 def test_released_range_holds_most_values_and_ends_at_half_powers_of_two(rng):
     values = rng.uniform(3.0, 50.0, size=5000)
-    options = {"noise": SeededNoise(0), "neighboring_relation": "zero_out"}
-    low, high, found = noisy_range(values, 20.0, **options)
+    low, high, found = noisy_range(values, some_releases(20.0), "it")
     assert found
     assert np.mean((values >= low) & (values <= high)) > 0.95
     for end in (low, high):
         assert 2 * math.log2(end) == pytest.approx(round(2 * math.log2(end)))
-    assert noisy_range(-values, 20.0, **options)[:2] == pytest.approx((-high, -low), rel=0.5)
-    assert noisy_range(np.zeros(5000), 20.0, **options)[0] == 0.0
-    assert all(np.isfinite(noisy_range(values[:3], 1e6, **options)))
+    assert noisy_range(-values, some_releases(20.0), "it")[:2] == pytest.approx(
+        (-high, -low), rel=0.5
+    )
+    assert noisy_range(np.zeros(5000), some_releases(20.0), "it")[0] == 0.0
+    assert all(np.isfinite(noisy_range(values[:3], some_releases(1e6), "it")))
 
 
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RELATIONS, ScaledNoise, noise_p_value, releases
+from helpers import RELATIONS, ScaledNoise, noise_p_value, releases, some_releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -40,9 +40,9 @@ entries = st.one_of(
 )
 
 
-def exact_search(values, levels, **options):
-    options = {"noise": SeededNoise(0), "neighboring_relation": "zero_out", **options}
-    return noisy_quantiles(values, np.asarray(levels), 0.0, **options)
+def exact_search(values, levels, n_levels=SEARCH, **options):
+    levels = np.asarray(levels)
+    return noisy_quantiles(values, levels, some_releases(0.0, n_levels), "it", **options)
 
 
 # The grids ------------------------------------------------------------------------------------
@@ -101,12 +101,9 @@ def test_counts_move_within_their_bounds(values, other, levels, bounded, seed):
             noisy_quantiles(
                 values,
                 np.asarray(levels),
-                2.0,
-                noise=SeededNoise(seed),
-                neighboring_relation="zero_out",
+                some_releases(2.0, 12, seed=seed, present=present),
+                "it",
                 bounds=(np.full(3, -2.0), np.full(3, 1.0)) if bounded else None,
-                n_levels=12,
-                present=present,
             )
         return seen
 

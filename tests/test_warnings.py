@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import blobs, releases
+from helpers import blobs, releases, some_releases
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -19,7 +19,6 @@ from dpsubspace import (
     GEPClassifier,
     PrivacyWarning,
 )
-from dpsubspace._release.noise import SeededNoise
 from dpsubspace._statistics.counts import noisy_range
 
 
@@ -49,30 +48,30 @@ def diabetes():
 def test_a_range_is_found_where_values_fill_many_cells(relation):
     """Uniform over 9 half octaves: noise hides each of them, and not all together."""
     values = 2 ** np.random.default_rng(0).uniform(4, 8.5, size=360)
-    options = {"neighboring_relation": relation}
+
+    def found_in(values, seed):
+        return noisy_range(values, some_releases(14.0, relation=relation, seed=seed), "it")
+
     for seed in range(5):
-        low, high, found = noisy_range(values, 14.0, noise=SeededNoise(seed), **options)
+        low, high, found = found_in(values, seed)
         assert found and low <= 32 and 256 <= high <= 1024
-        low, high, found = noisy_range(-values, 14.0, noise=SeededNoise(seed), **options)
+        low, high, found = found_in(-values, seed)
         assert found and high >= -32 and -256 >= low >= -1024
         about = np.concatenate([values, -values])
-        low, high, found = noisy_range(about, 14.0, noise=SeededNoise(seed), **options)
+        low, high, found = found_in(about, seed)
         assert found and low == -high and 128 <= high <= 1024
 
 
 def test_noise_alone_is_rarely_a_range():
     found = [
-        noisy_range(np.zeros(0), 5.0, noise=SeededNoise(seed), neighboring_relation="zero_out")[2]
-        for seed in range(300)
+        noisy_range(np.zeros(0), some_releases(5.0, seed=seed), "it")[2] for seed in range(300)
     ]
     assert sum(found) <= 3
 
 
 def test_bounds_without_noise_are_as_tight_as_cells():
     values = np.array([3.0, 5.0, 40.0])
-    low, high, found = noisy_range(
-        values, 0.0, noise=SeededNoise(0), neighboring_relation="zero_out"
-    )
+    low, high, found = noisy_range(values, some_releases(0.0), "it")
     assert found and (low, high) == pytest.approx((2 * 2**0.5, 32 * 2**0.5))
 
 

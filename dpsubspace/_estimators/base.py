@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,16 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["PrivateEstimator", "checked_target", "guarantee_of"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):
     """Estimators whose fit has a cost, stored in ``privacy_`` just before it is spent."""
 
     privacy_unit = "row"  # what one record of the guarantee is
 
-    epsilon: float | None = 1.0
-    delta: float | str = "auto"
-    neighboring_relation: str = "zero_out"
-    random_state: int | np.random.RandomState | None = None
+    # Parameters that every subclass has.
+    epsilon: float | None
+    delta: float | str
+    neighboring_relation: str
+    random_state: int | np.random.RandomState | None
+
+    n_features_in_: int  # set by scikit-learn's validation
 
     @nameless
     def privacy_event(

@@ -16,12 +16,9 @@ from dpsubspace._array import Array, as_like, row_norms, to_numpy
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.maps import RowMap
-from dpsubspace._statistics.counts import noisy_range
+from dpsubspace._statistics.counts import SMALLEST, noisy_range
 
 __all__ = ["Bounded", "Bounds", "MappedRows", "ScaledRows", "scaled"]
-
-# Least norm of rows that is told from 0: one cell above it, where nearly all rows are zero.
-LEAST_NORM = 2.0**-40
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ class ScaledRows:
             return max(float(row_norms(data.public.X).max()), 1e-49), True
         norms = to_numpy(row_norms(data.X))
         *_, largest, found = noisy_range(norms, releases, "bounds", stream="norms")
-        return max(largest, LEAST_NORM), found
+        return max(largest, SMALLEST), found
 
     def _range(self, values: np.ndarray, data: Data, releases: Releases) -> tuple[Any, Any, Any]:
         """Ends of the range of every target, and whether they are."""

@@ -223,10 +223,10 @@ class GEPClassifier(LinearClassifier):
 
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
 
-    epsilon: float = 1.0
+    epsilon: float | None = 1.0
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
-    row_norm: str | float = "l2"
+    row_norm: str | float | None = "l2"
     classes: Any = None
     class_weight: dict | None = None
     loss: str = "log_loss"
@@ -467,7 +467,7 @@ class GEPRegressor(LinearRegressor):
 
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
 
-    epsilon: float = 1.0
+    epsilon: float | None = 1.0
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
     data_norm: float | None = None
@@ -518,7 +518,7 @@ class GEPRegressor(LinearRegressor):
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()
-        bounds = replace(plan.bounds, from_public=True)
+        bounds = self._bounds(from_public=True)
         return replace(plan, bounds=bounds, centre=OneMean(), guide=_guide(self, VALUES))
 
     def _store(self, found: Fitted, values: Values) -> None:

@@ -221,9 +221,9 @@ class Guide:
     def has_objective(self, problem: Problem) -> bool:
         """Whether training without privacy minimises one function, which can be solved."""
         # Gradients on directions of their own at every step are those of no one function.
-        embedded = self.anchors is not None and problem.public is not None
-        embedded = embedded and not self.anchors.residual and self.anchors.n_components != 0
-        return not self.mirror and not embedded
+        anchors = None if problem.public is None else self.anchors
+        of_one = anchors is None or anchors.residual or anchors.n_components == 0
+        return of_one and not self.mirror
 
     def n_trained(self, problem: Problem) -> int | None:
         """Directions that gradients are embedded on, at most; None where all of the space is."""

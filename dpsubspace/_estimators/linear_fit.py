@@ -147,12 +147,13 @@ class LinearFit:
 
     # The fit --------------------------------------------------------------------------------
 
-    def run(self, data: Data, releases: Releases, rng: Any, after_step: Callable) -> Fitted:
+    def run(self, ready: Data, releases: Releases, rng: Any, after_step: Callable) -> Fitted:
         """Bound, centre, guide, train: on rows that lie where they are used.
 
         `rng` is public randomness, and `after_step` is called after each step.
         """
-        n_outputs, public = self.loss.n_outputs(data.n_targets), data.public
+        data, public = ready, ready.public
+        n_outputs = self.loss.n_outputs(data.n_targets)
         sizes, budget = data.sizes(n_outputs), releases.budget
         bounded = self.bounds(data, releases)
         features = Features(data.X, bounded.row_map, self.chunk)

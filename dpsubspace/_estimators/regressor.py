@@ -133,14 +133,18 @@ class LinearRegressor(PrivateRegressor):
         if self.data_norm is not None:
             check_real("data_norm", self.data_norm, low=1e-50, high=1e50)
         constant = check_bool("fit_intercept", self.fit_intercept)
-        bias = _auto.BIAS if constant else None
         return LinearFit(
             target=target,
             loss=loss,
-            bounds=ScaledRows(self.data_norm, self.target_bounds, bias),
+            bounds=self._bounds(),
             descent=checked_descent(self),
             constant=constant,
         )
+
+    def _bounds(self, *, from_public: bool = False) -> ScaledRows:
+        """What bounds rows and targets; where asked, public rows tell what is not given."""
+        bias = _auto.BIAS if self.fit_intercept else None
+        return ScaledRows(self.data_norm, self.target_bounds, bias, from_public)
 
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().resolved(sizes).budget(sizes)
@@ -178,6 +182,7 @@ class LinearRegressor(PrivateRegressor):
     ) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
         n_samples = sizes.known("n_samples", "the warning")
+        assert isinstance(plan.bounds, ScaledRows)
         missing = plan.bounds.missing(sizes)
         hidden = warn_of_bounds(self, budget, guarantee, n_samples, missing)
         if hidden or plan.decides_weights(sizes):

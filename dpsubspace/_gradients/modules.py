@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, check_device, slices, sum_slack
+from dpsubspace._array import BLOCK, EPS, Array, check_device, slices, sum_slack
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.throwaway import Trial, emptied, throwaway, versions
 from dpsubspace._gradients.torch_rows import _dtype, _row_shape
 from dpsubspace._gradients.vectorised import (
-    _BLOCK,
     _ROWS,
     _arithmetic,
     _checked_copy,
@@ -276,7 +275,7 @@ class ModuleSource:
         """Slack of the sum over a batch."""
         expected = self.sample_rate * self.n_samples
         most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
-        regrouped = 2 * self.n_samples * EPS * (_BLOCK + self.chunk / _BLOCK)
+        regrouped = 2 * self.n_samples * EPS * (BLOCK + self.chunk / BLOCK)
         slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
         return slack + regrouped + most * self._elsewhere
 

@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsubspace._array import Array, plain_arithmetic
+from dpsubspace._array import BLOCK, Array, plain_arithmetic
 from dpsubspace._gradients.groups import _places
 from dpsubspace._gradients.throwaway import public_copy, throwaway, versions
 from dpsubspace._gradients.torch_rows import _check_layers, _dtype, _try_out
 
 if TYPE_CHECKING:
     import torch
-
-# Records that are added up before their sum joins the total.
-_BLOCK = 128
 
 # Gradients of a chunk and its activations take this many bytes, unless a row alone takes more.
 _GRADIENT_BYTES = 1 << 28
@@ -123,7 +120,7 @@ class _RowByRow:
         size = self.start().new_zeros(1, dtype=self.dtype).element_size()
         most = _ROWS if self.device.type == "cpu" else _ROWS_GPU
         rows = min(most, max(1, _GRADIENT_BYTES // (size * entries)))
-        return rows - rows % _BLOCK if rows > _BLOCK else rows
+        return rows - rows % BLOCK if rows > BLOCK else rows
 
     def _activations(self) -> int:
         """Entries of what the layers give for one row."""

@@ -91,9 +91,12 @@ class Releases:
         add up, and shares to at most 1, so that jointly they cost what the part says, also
         inside the sampling of the batch that they share.
         """
+        valid = len(shares) == len(totals) and all(share > 0 for share in shares)
+        if not (valid and math.fsum(shares) <= 1 + 1e-12):
+            raise RuntimeError(
+                f"{len(totals)} sums need as many shares above 0, at most 1 in all, got {shares}."
+            )
         part, scale = self._next(name, "gaussian")
-        if math.fsum(shares) > 1 + 1e-12 or min(shares) <= 0:
-            raise RuntimeError(f"shares of one release must add up to at most 1, got {shares}.")
         noise = self._stream(stream or name)
         relation, sampled = self.budget.target.neighboring_relation, part.rate < 1
         return tuple(

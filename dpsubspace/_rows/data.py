@@ -43,7 +43,8 @@ class Data:
         n_public, labelled = 0, False
         if self.public is not None:
             n_public, labelled = len(self.public.X), self.public.targets is not None
-        return Sizes(*self.X.shape, n_outputs, n_public, labelled)
+        n_samples, n_features = self.X.shape
+        return Sizes(n_samples, n_features, n_outputs, n_public, labelled)
 
     def on_device(self, where: Any) -> Data:
         """The same with private arrays on a device; public rows follow where they are used."""

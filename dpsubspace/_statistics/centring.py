@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsubspace._array import EPS, Array, eps_of
-from dpsubspace._release.noise import NoiseSource
+from dpsubspace._array import EPS, eps_of
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import Shift
 from dpsubspace._statistics.counts import noisy_radius
@@ -21,11 +20,8 @@ __all__ = ["recentred_mean"]
 def recentred_mean(
     features: Features,
     norm_bound: float,
-    multipliers: Mapping[str, float],
+    releases: Releases,
     *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: Array | None = None,
     public: np.ndarray | None = None,
     **radius: Any,
 ) -> np.ndarray:
@@ -40,14 +36,8 @@ def recentred_mean(
         Rows, each of norm at most `norm_bound` already.
     norm_bound : float
         Bound on their norms.
-    multipliers : dict of str to float
-        Of the "coarse mean", of each count for the "coarse radius", and of the "mean".
-    noise : NoiseSource
-        Parent of a source for each of them.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which contributes exactly zero.
+    releases : Releases
+        With a "coarse mean", the counts of a "coarse radius", and a "mean".
     public : ndarray of shape (m, width), optional
         Public rows, bounded alike.
     **radius : dict
@@ -60,24 +50,11 @@ def recentred_mean(
     norm at most that. Event: that of :func:`noisy_mean`, :func:`noisy_radius` and
     :func:`noisy_mean` again, which compose adaptively.
     """
-
-    def options(name: str) -> dict[str, Any]:
-        return {
-            "noise": noise.child(name),
-            "neighboring_relation": neighboring_relation,
-            "present": present,
-        }
-
-    first = multipliers["coarse mean"]
-    coarse = noisy_mean(features, norm_bound, first, public=public, **options("coarse mean"))
+    coarse = noisy_mean(features, norm_bound, releases, "coarse mean", public=public)
     about = features.shifted(Shift(coarse, None))
-    counts = multipliers["coarse radius"]
-    near = 2 * noisy_radius(
-        about.distances(), norm_bound, counts, **options("coarse radius"), **radius
-    )
+    near = 2 * noisy_radius(about.distances(), norm_bound, releases, "coarse radius", **radius)
     single = not sparse.issparse(features.X) and eps_of(features.X) > EPS
     about = about.clipped(near, formed=single)  # in float64 products are as good, and sparse
     # A mean that public rows know well is not moved by what may be noise.
     beyond = 0.0 if public is None else 2.0
-    move = noisy_mean(about, near, multipliers["mean"], beyond=beyond, **options("mean"))
-    return coarse + move
+    return coarse + noisy_mean(about, near, releases, beyond=beyond)
