@@ -170,7 +170,7 @@ class LinearFit:
         if self.guide is not None:
             step = self.guide.step(problem, clip_norm, budget, rng)
         plan = self.descent.plan(
-            budget, scale, features.n_samples, step.noise_size, problem.way_left
+            budget, scale, features.n_samples, step.noise_size, problem.remaining
         )
         weights, n_iter, rate = self._solved(plan, step, problem, releases, after_step)
         return Fitted(

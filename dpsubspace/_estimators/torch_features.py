@@ -228,10 +228,9 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """State whose fitted module lies on the CPU: it loads where there is no GPU."""
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         module = state.get("module_")
-        tensors = () if module is None else floating_tensors(module)
-        if any(tensor.device.type != "cpu" for tensor in tensors):
-            state["module_"] = copy.deepcopy(module).cpu()
-        return state
+        if module is None or all(part.device.type == "cpu" for part in floating_tensors(module)):
+            return state
+        return {**state, "module_": copy.deepcopy(module).cpu()}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
