@@ -74,9 +74,13 @@ class PrivateEstimator(BaseEstimator):
         """
         return self._budget(Sizes(n_samples, n_features, n_outputs, n_public, labelled)).event
 
+    def _plan(self) -> Any:
+        """Parameters of a fit, which nothing can change any more; ValueError if out of range."""
+        raise NotImplementedError
+
     def _budget(self, sizes: Sizes) -> Budget:
         """What a fit of these sizes releases; ValueError for parameters out of their range."""
-        raise NotImplementedError
+        return self._plan().resolved(sizes).budget(sizes)
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""

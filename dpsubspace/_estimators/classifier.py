@@ -209,9 +209,6 @@ class LinearClassifier(PrivateClassifier):
             constant=constant,
         )
 
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().resolved(sizes).budget(sizes)
-
     def _fit(
         self,
         X: Any,

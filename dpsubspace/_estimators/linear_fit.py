@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -33,7 +33,7 @@ from dpsubspace._solvers.problem import Problem, linear_problem
 from dpsubspace._solvers.steps import FlatStep
 from dpsubspace.exceptions import warn
 
-__all__ = ["Fitted", "LinearFit", "n_iter_of", "rate_of", "solved"]
+__all__ = ["Fitted", "LinearFit", "budget_of", "solved", "with_steps"]
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
 MOST_ITERATIONS = 5_000
@@ -102,22 +102,18 @@ class LinearFit:
             adaptive = replace(self, centre=self.centre_if, centre_if=None).resolved(sizes)
             if self.centre_if.legible(adaptive.budget(sizes), n_samples):
                 return adaptive
-        n_iter = n_iter_of(self.target, self.descent, self._parts, self.scale(sizes), sizes)
-        return replace(self, centre_if=None, descent=replace(self.descent, n_iter=n_iter))
+        return replace(self, centre_if=None, descent=with_steps(self, sizes))
 
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
-        rate = rate_of(self.target, self.descent, sizes)
-        parts = self._parts(sizes, Part(1.0, int(self.descent.n_iter), rate))
-        return Budget.split(self.target, parts, sizes.n_samples)
+        return budget_of(self, sizes)
 
-    def _parts(self, sizes: Sizes, steps: Part) -> dict[str, Part]:
-        """Releases in their order; the steps have what others leave of the budget."""
+    def before(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before training, in its order."""
         before = dict(self.bounds.parts(sizes))
         for part in (self.centre, self.guide):
             before |= {} if part is None else part.parts(sizes)
-        rest = 1 - sum(part.share for part in before.values())
-        return {**before, STEPS: replace(steps, share=rest)}
+        return before
 
     def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
         """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
@@ -245,33 +241,62 @@ def minimised(
     return found.weights, found.n_iter
 
 
-# Sizes of training ----------------------------------------------------------------------------
+# Steps of training, and what they may cost --------------------------------------------------
 
 
-def rate_of(target: Target, descent: Descent, sizes: Sizes) -> float:
-    """Probability with which a record enters a batch; all do without privacy."""
-    if not target.private:
-        return 1.0
-    why = f"`batch_size`={descent.batch_size}"
-    return descent.rate(lambda: sizes.known("n_samples", why))
+class Trains(Protocol):
+    """Parameters of a fit that ends in training."""
+
+    @property
+    def target(self) -> Target:
+        """Privacy that is asked for."""
+        ...
+
+    @property
+    def descent(self) -> Descent:
+        """How to train."""
+        ...
+
+    def before(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before training, in its order."""
+        ...
+
+    def scale(self, sizes: Sizes) -> Scale:
+        """Public sizes of the problem."""
+        ...
 
 
-def n_iter_of(
-    target: Target,
-    descent: Descent,
-    parts: Callable[[Sizes, Part], dict[str, Part]],
-    scale: Scale,
-    sizes: Sizes,
-) -> int:
-    """Number of steps that a fit is charged."""
-    if not target.private:
-        return MOST_ITERATIONS if descent.n_iter == "auto" else int(descent.n_iter)
-    rate, multiplier = rate_of(target, descent, sizes), 0.0
-    if target.epsilon is not None and rate == 1 and descent.n_iter == "auto":
+def budget_of(fit: Trains, sizes: Sizes) -> Budget:
+    """Budget of a fit: the steps have what other releases leave of it."""
+    return _budget(fit, sizes, Part(1.0, int(fit.descent.n_iter), _rate(fit, sizes)))
+
+
+def with_steps(fit: Trains, sizes: Sizes) -> Descent:
+    """How a fit trains, with the number of steps that it is charged."""
+    n_iter, rate, multiplier = fit.descent.n_iter, _rate(fit, sizes), 0.0
+    if n_iter == "auto" and not fit.target.private:
+        return replace(fit.descent, n_iter=MOST_ITERATIONS)
+    if n_iter == "auto" and fit.target.epsilon is not None and rate == 1:
         # The multiplier of everything together does not depend on the number of steps.
-        once = Budget.split(target, parts(sizes, Part(1.0)), sizes.n_samples)
+        once = _budget(fit, sizes, Part(1.0))
         multiplier = once.scales[STEPS] * math.sqrt(once.parts[STEPS].share)
-    return descent.steps(rate, multiplier, sizes, scale)
+    steps = fit.descent.steps(rate, multiplier, sizes, fit.scale(sizes))
+    return replace(fit.descent, n_iter=steps)
+
+
+def _budget(fit: Trains, sizes: Sizes, steps: Part) -> Budget:
+    before = fit.before(sizes)
+    rest = 1 - sum(part.share for part in before.values())
+    parts = {**before, STEPS: replace(steps, share=rest)}
+    return Budget.split(fit.target, parts, sizes.n_samples)
+
+
+def _rate(fit: Trains, sizes: Sizes) -> float:
+    """Probability with which a record enters a batch; all do without privacy."""
+    if not fit.target.private:
+        return 1.0
+    why = f"`batch_size`={fit.descent.batch_size}"
+    return fit.descent.rate(lambda: sizes.known("n_samples", why))
 
 
 def _mapped(public: Any, features: Features) -> np.ndarray | None:

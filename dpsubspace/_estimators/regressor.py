@@ -146,9 +146,6 @@ class LinearRegressor(PrivateRegressor):
         bias = _auto.BIAS if self.fit_intercept else None
         return ScaledRows(self.data_norm, self.target_bounds, bias, from_public)
 
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().resolved(sizes).budget(sizes)
-
     def _fit(
         self,
         X: Any,

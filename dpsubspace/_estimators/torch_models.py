@@ -25,7 +25,7 @@ from dpsubspace._estimators.classifier import Labels, PrivateClassifier
 from dpsubspace._estimators.directions import Anchors, GradientDirections, anchors_of
 from dpsubspace._estimators.fitting import checked_descent, fitted
 from dpsubspace._estimators.guide import mirrored, warn_of_few
-from dpsubspace._estimators.linear_fit import n_iter_of, rate_of, solved
+from dpsubspace._estimators.linear_fit import budget_of, solved, with_steps
 from dpsubspace._estimators.regressor import PrivateRegressor, Values
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
@@ -84,20 +84,15 @@ class ModuleFit:
 
     def resolved(self, sizes: Sizes) -> ModuleFit:
         """The same with the number of steps that it runs with."""
-        n_iter = n_iter_of(self.target, self.descent, self._parts, self.scale(sizes), sizes)
-        return replace(self, descent=replace(self.descent, n_iter=n_iter))
+        return replace(self, descent=with_steps(self, sizes))
 
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
-        rate = rate_of(self.target, self.descent, sizes)
-        parts = self._parts(sizes, Part(1.0, int(self.descent.n_iter), rate))
-        return Budget.split(self.target, parts, sizes.n_samples)
+        return budget_of(self, sizes)
 
-    def _parts(self, sizes: Sizes, steps: Part) -> dict[str, Part]:
-        """Releases in their order; the steps have what others leave of the budget."""
-        before = dict(self.bounds.parts(sizes))
-        rest = 1 - sum(part.share for part in before.values())
-        return {**before, STEPS: replace(steps, share=rest)}
+    def before(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before training: a range of targets, if anything."""
+        return dict(self.bounds.parts(sizes))
 
     @property
     def n_params(self) -> int:
@@ -443,9 +438,6 @@ class DPModuleClassifier(PrivateClassifier):
         """Parameters of the fit; ValueError where one is out of its range."""
         return _module_fit(self, MappedRows(RowMap(norm=None)), LABELS)
 
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().resolved(sizes).budget(sizes)
-
     def _fit(
         self,
         X: Any,
@@ -732,9 +724,6 @@ class DPModuleRegressor(PrivateRegressor):
         """Parameters of the fit; ValueError where one is out of its range."""
         bounds = ScaledRows(None, self.target_bounds, None, from_public=True, rows=False)
         return _module_fit(self, bounds, VALUES)
-
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().resolved(sizes).budget(sizes)
 
     def _fit(
         self,
