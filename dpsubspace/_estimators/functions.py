@@ -16,14 +16,13 @@ from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
 from dpsubspace._estimators.base import guarantee_of
-from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._statistics.centring import searched_mean
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
-from dpsubspace._statistics.means import bounded_row_sum
 from dpsubspace._statistics.moments import Rows, released_moment
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -334,7 +333,8 @@ def _mean(
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
-        mean = _centre(rows, data_norm, releases)[0]
+        features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+        mean = searched_mean(features, data_norm, releases)[0]
     if bounds is not None:
         mean = np.clip(mean, -1.0, 1.0)
     mean = mean * half + middle
@@ -477,7 +477,8 @@ def _covariance(
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
-        mean, radius, features = _centre(rows, data_norm, releases)
+        features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+        mean, radius = searched_mean(features, data_norm, releases)
         near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
         moment = released_moment(Rows(near, radius), releases)[0]
     values, vectors = np.linalg.eigh(moment)
@@ -523,41 +524,6 @@ def _bought_norm(rows: Any, releases: Releases) -> float:
     if releases.budget.private:
         high = noisy_range(norms, releases, "norm")[1]
     return max(high, SMALLEST)
-
-
-def _centre(rows: Any, data_norm: float, releases: Releases) -> tuple[np.ndarray, float, Features]:
-    """Mean of rows shortened to `data_norm`, in one release or recentred, in three.
-
-    Returns
-    -------
-    mean : ndarray of shape (d,)
-        Released mean.
-    radius : float
-        Radius about it of nearly all rows, released, or public.
-    features : Features
-        The rows.
-    """
-    features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
-    n_samples, n_columns = rows.shape
-
-    def released(name: str, total: BoundedSum) -> np.ndarray:
-        return releases.gaussian(name, total) / n_samples
-
-    total = bounded_row_sum(features, data_norm, present=releases.present)
-    budget, radius = releases.budget, 2 * data_norm
-    if "centre" not in releases or not budget.private:
-        return released("mean", total), radius, features
-    first = released("centre", total)
-    about = features.shifted(Shift(first, None))
-    # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
-    doubled = 2 if budget.target.neighboring_relation == "replace_one" else 1
-    outside = min(0.5, doubled * budget.scales["mean"] * math.sqrt(n_columns) / n_samples)
-    distances = about.distances()[:, None]
-    found = noisy_quantiles(distances, np.array([1 - outside]), releases, "radius")
-    radius = min(max(float(found[0, 0]), 2.0**-60), 2 * data_norm)
-    near = about.clipped(radius)
-    mean = first + released("mean", bounded_row_sum(near, radius, present=releases.present))
-    return mean, radius, features
 
 
 def _warn_of_counts(budget: Budget, n_samples: int) -> None:
