@@ -1,10 +1,12 @@
 """Tables and data that the tests share."""
 
+import copy
 import sys
 from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
+import pytest
 from scipy import sparse, stats
 
 from dpsubspace import (
@@ -16,7 +18,9 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
 from dpsubspace._array import to_numpy
-from dpsubspace._release.mechanisms import release
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
+from dpsubspace._release.mechanisms import DisjointTotal, release
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
 
@@ -173,3 +177,69 @@ class ScaledNoise:
 
     def public(self):
         return self.source.public()
+
+
+def targets(name, n, n_targets, rng):
+    """Targets as a loss takes them."""
+    if name in CLASSIFIER_LOSSES:
+        return rng.integers(n_targets, size=n)
+    return rng.uniform(-1, 1, size=(n, n_targets))
+
+
+def total(source, weights, clip_norm, batch=None):
+    """Clipped sum over all blocks of a source."""
+    sums = DisjointTotal()
+    for rows in source.chunks(batch):
+        sums.add(clipped_sum(source.at(weights, rows), clip_norm))
+    return sums.bounded_sum()
+
+
+def oracle(G, B, clip, residual_clip, clipping, groups=None):
+    """What the step releases, from formed gradients and directions (k, p)."""
+    E = G @ B.T
+    R = G - E @ B
+    e, r = np.linalg.norm(E, axis=1), np.linalg.norm(R, axis=1)
+    if clipping == "joint":
+        f = 1 / np.maximum(1, np.hypot(e / clip, r / residual_clip))
+        return f @ E / clip, f @ R / residual_clip
+    return np.minimum(1, clip / e) @ E, np.minimum(1, residual_clip / r) @ R
+
+
+def assert_refused(Estimator, options, public, match, data=None):
+    """Nothing is spent, and nothing that is public is touched."""
+    X, y = blobs(n=400) if data is None else data
+    before = copy.deepcopy(public)
+    model = Estimator(epsilon=5.0, **options)
+    with pytest.raises(ValueError, match=match):
+        model.fit(X, y, **public)
+    assert not hasattr(model, "privacy_") and not hasattr(model, "coef_")
+    np.testing.assert_equal(public, before)
+
+
+def move(one, other):
+    return float(np.linalg.norm(np.asarray(one.value - other.value, dtype=np.float64)))
+
+
+def neighbours(X, y, relation, kind):
+    """Second data set, and its present mask, that differs in the first record."""
+    present = np.ones(len(X), dtype=bool)
+    other_X, other_y = X.copy(), y.copy()
+    if relation == "zero_out":
+        present[0] = False
+    elif kind == "opposite":
+        other_X[0], other_y[0] = -X[0], (y[0] + 1) % 3
+    elif kind == "huge":
+        other_X[0] = 1e300
+    elif kind == "zero":
+        other_X[0] = 0.0
+    elif kind == "duplicate":
+        other_X[0], other_y[0] = X[5], y[5]
+    return other_X, other_y, present
+
+
+def assert_within_bounds(here, there, relation):
+    for (one, _, multiplier), (other, _, _) in zip(here, there, strict=True):
+        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+        assert (one.norm_bound, one.replace_bound) == (other.norm_bound, other.replace_bound)
+        assert move(one, other) <= bound * (1 + 1e-12)
+        assert multiplier > 0

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import zoo
-from helpers import PLAIN, blobs
-from test_gradients import targets, total
+from helpers import PLAIN, blobs, targets, total
 
 from dpsubspace._gradients import dense, vectorised
 from dpsubspace._gradients.clipping import clipped_sum

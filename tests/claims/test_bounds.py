@@ -10,9 +10,12 @@ from helpers import (
     RELATIONS,
     InformedClassifier,
     InformedRegressor,
+    assert_within_bounds,
     blobs,
     mapped,
+    move,
     multipliers,
+    neighbours,
     public_rows,
     releases,
 )
@@ -55,10 +58,6 @@ row_maps = [
     RowMap(norm="ball", data_norm=2.0, bias=0.5),
 ]
 KINDS = {"dense": np.asarray, "sparse": sparse.csr_array}
-
-
-def move(one, other):
-    return float(np.linalg.norm(np.asarray(one.value - other.value, dtype=np.float64)))
 
 
 @pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
@@ -265,23 +264,6 @@ def test_a_radius_holds_half_of_the_rows_and_noise_makes_it_larger(relation, rng
     assert noisy_radius(values, 1.0, 1.0, present=values > 0.02, **options) < radius / 100
 
 
-def neighbours(X, y, relation, kind):
-    """Second data set, and its present mask, that differs in the first record."""
-    present = np.ones(len(X), dtype=bool)
-    other_X, other_y = X.copy(), y.copy()
-    if relation == "zero_out":
-        present[0] = False
-    elif kind == "opposite":
-        other_X[0], other_y[0] = -X[0], (y[0] + 1) % 3
-    elif kind == "huge":
-        other_X[0] = 1e300
-    elif kind == "zero":
-        other_X[0] = 0.0
-    elif kind == "duplicate":
-        other_X[0], other_y[0] = X[5], y[5]
-    return other_X, other_y, present
-
-
 SETTINGS = [
     {},
     {"fit_intercept": False},
@@ -343,14 +325,6 @@ def releases_residuals(model):
     """Whether residuals are released, in a sum of their own."""
     residual = model.directions == "gradients" if model.residual == "auto" else model.residual
     return residual and model.clipping == "separate"
-
-
-def assert_within_bounds(here, there, relation):
-    for (one, _, multiplier), (other, _, _) in zip(here, there, strict=True):
-        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
-        assert (one.norm_bound, one.replace_bound) == (other.norm_bound, other.replace_bound)
-        assert move(one, other) <= bound * (1 + 1e-12)
-        assert multiplier > 0
 
 
 @pytest.mark.parametrize("kind", ["opposite", "huge", "zero", "duplicate"])

@@ -1,6 +1,5 @@
 """GEPClassifier and GEPRegressor: what public rows are used for, and what they never change."""
 
-import copy
 import math
 
 import numpy as np
@@ -10,10 +9,12 @@ from helpers import (
     INFORMED,
     PLAIN,
     RELATIONS,
+    assert_refused,
     blobs,
     formed,
     mapped,
     multipliers,
+    oracle,
     public_rows,
     releases,
 )
@@ -24,7 +25,6 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Ridge
-from test_subspace import oracle
 
 from dpsubspace import (
     DPSGDClassifier,
@@ -501,17 +501,6 @@ BAD_OPTIONS = [
     ({"input_shape": (5,)}, "`input_shape` is for a `module`"),
     ({"module": 3}, "`module` must be a torch.nn.Module .* or None, got int"),
 ]
-
-
-def assert_refused(Estimator, options, public, match, data=None):
-    """Nothing is spent, and nothing that is public is touched."""
-    X, y = blobs(n=400) if data is None else data
-    before = copy.deepcopy(public)
-    model = Estimator(epsilon=5.0, **options)
-    with pytest.raises(ValueError, match=match):
-        model.fit(X, y, **public)
-    assert not hasattr(model, "privacy_") and not hasattr(model, "coef_")
-    np.testing.assert_equal(public, before)
 
 
 @pytest.mark.parametrize("Estimator", GEP)

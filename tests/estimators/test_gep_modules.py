@@ -6,10 +6,17 @@ import pickle
 import numpy as np
 import pytest
 import zoo
-from helpers import GEP, RELATIONS, blobs, public_rows, releases
+from helpers import (
+    GEP,
+    RELATIONS,
+    assert_refused,
+    assert_within_bounds,
+    blobs,
+    neighbours,
+    public_rows,
+    releases,
+)
 from scipy import sparse
-from test_bounds import assert_within_bounds, neighbours
-from test_gep import assert_refused
 
 from dpsubspace import GEPClassifier, GEPRegressor, PrivacyWarning
 from dpsubspace._accounting.budget import Sizes
