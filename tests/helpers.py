@@ -1,6 +1,8 @@
 """Tables and data that the tests share."""
 
 import copy
+import itertools
+import random
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -39,6 +41,34 @@ RELEASING = [
     and name != release.__module__
     and getattr(module, "release", None) is release
 ]
+
+
+def pairwise(*factors, apart=()):
+    """Rows of values, one of each factor, in which any two values of two factors meet.
+
+    But for pairs of factors that are `apart`. A greedy choice, the same in each process.
+    """
+    places = list(itertools.product(*(range(len(factor)) for factor in factors)))
+    random.Random(0).shuffle(places)
+    meeting = [p for p in itertools.combinations(range(len(factors)), 2) if p not in apart]
+    left = {(i, row[i], j, row[j]) for row in places for i, j in meeting}
+    chosen = []
+    for wanted in range(len(meeting), 0, -1):
+        for row in places:
+            new = left & {(i, row[i], j, row[j]) for i, j in meeting}
+            if len(new) >= wanted:
+                chosen.append(row)
+                left -= new
+    values = [list(factor) for factor in factors]
+    return [tuple(values[i][place] for i, place in enumerate(row)) for row in sorted(chosen)]
+
+
+def pairs_first(*factors, prefix=(), apart=()):
+    """All rows of a product for `parametrize`, of which those beyond `pairwise` are exhaustive."""
+    plain = pairwise(*factors, apart=apart)
+    for row in itertools.product(*factors):
+        marks = () if row in plain else pytest.mark.exhaustive
+        yield pytest.param(*prefix, *row, marks=marks)
 
 
 def blobs(n=120, d=5, n_classes=3, seed=0):
@@ -218,23 +248,6 @@ def assert_refused(Estimator, options, public, match, data=None):
 
 def move(one, other):
     return float(np.linalg.norm(np.asarray(one.value - other.value, dtype=np.float64)))
-
-
-def neighbours(X, y, relation, kind):
-    """Second data set, and its present mask, that differs in the first record."""
-    present = np.ones(len(X), dtype=bool)
-    other_X, other_y = X.copy(), y.copy()
-    if relation == "zero_out":
-        present[0] = False
-    elif kind == "opposite":
-        other_X[0], other_y[0] = -X[0], (y[0] + 1) % 3
-    elif kind == "huge":
-        other_X[0] = 1e300
-    elif kind == "zero":
-        other_X[0] = 0.0
-    elif kind == "duplicate":
-        other_X[0], other_y[0] = X[5], y[5]
-    return other_X, other_y, present
 
 
 def assert_within_bounds(here, there, relation):
