@@ -4,9 +4,11 @@ import copy
 import itertools
 import random
 import sys
+import warnings
 from contextlib import contextmanager
 from functools import partial
 
+import joblib
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -23,6 +25,7 @@ from dpsubspace._array import to_numpy
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
 from dpsubspace._release.mechanisms import DisjointTotal, release
+from dpsubspace._release.noise import SeededNoise, as_noise
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
 
@@ -177,6 +180,24 @@ def noise_p_value(seen, event, relation):
     ]
     total, chi2 = np.sum(np.concatenate(squares) ** 2), stats.chi2(sum(map(len, squares)))
     return 2 * min(chi2.cdf(total), chi2.sf(total))
+
+
+def scale_noise(patch, factor):
+    """Every fit draws noise that is `factor` times what it should be."""
+    for module in [m for name, m in sys.modules.items() if name.startswith("dpsubspace.")]:
+        if getattr(module, "as_noise", None) is as_noise and module.__name__ != as_noise.__module__:
+            patch.setattr(module, "as_noise", lambda s: ScaledNoise(SeededNoise(s), factor))
+
+
+def left_behind(fit):
+    """A hash of all that a fit or a function leaves behind, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fit()
+    state = dict(vars(result)) if hasattr(result, "__dict__") else tuple(result)
+    if isinstance(state, dict):
+        state.pop("_callback_fit_ctx", None)  # of scikit-learn, with the time; `fit` deletes it
+    return joblib.hash(state), [str(warning.message) for warning in caught]
 
 
 class ScaledNoise:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import GAUSSIAN, privacy_of
 from helpers import (
     ESTIMATORS,
     RELATIONS,
@@ -11,12 +12,15 @@ from helpers import (
     blobs,
     multipliers,
     releases,
+    scale_noise,
 )
 from scipy import stats
 
 from dpsubspace import DPSGDClassifier
 from dpsubspace._estimators import linear_model
 from dpsubspace._release.noise import SeededNoise
+
+noisy = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
 
 def p_values(monkeypatch, Estimator, relation, factor, **options):
@@ -47,14 +51,56 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
     return [stats.kstest(np.concatenate(part), "norm").pvalue for part in draws.values()]
 
 
-@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
-@pytest.mark.parametrize("options", [{}, {"batch_size": 100}], ids=str)
+@noisy
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
-def test_noise_of_a_fit_is_that_of_its_event(monkeypatch, Estimator, relation, options):
+def test_noise_of_a_fit_on_batches_is_that_of_its_event(monkeypatch, Estimator, relation):
+    options = {"batch_size": 100}
     assert min(p_values(monkeypatch, Estimator, relation, 1, **options)) > 1e-3
     for factor in (2 / 3, 3 / 2):
         assert max(p_values(monkeypatch, Estimator, relation, factor, **options)) < 1e-3
+
+
+def draws(monkeypatch, case, setting, relation, factor=1.0):
+    """Noise of the releases of each size, in units of what is charged for it."""
+    drawn = {}
+    with monkeypatch.context() as patch, releases(patch) as seen:
+        scale_noise(patch, factor)
+        fitted = case.fit(*blobs(n=300, d=120), setting, relation)
+    # What a release uses adds up to what the event describes.
+    charged = sum(multiplier**-2.0 for multiplier in multipliers(privacy_of(fitted).event))
+    assert sum(multiplier**-2.0 for *_, multiplier in seen) == pytest.approx(charged, rel=1e-9)
+    for total, out, multiplier in seen:
+        unit = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
+        noise = (out - total.value).ravel() / (multiplier * unit)
+        drawn.setdefault(total.value.shape, []).append(noise)
+    return [np.concatenate(part) for part in drawn.values()]
+
+
+def p_value(noise):
+    """Of its size, both ways."""
+    law, square = stats.chi2(len(noise)), np.sum(noise**2)
+    return 2 * min(law.cdf(square), law.sf(square))
+
+
+@noisy
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("case", "setting"),
+    [
+        pytest.param(case, setting, marks=() if setting == "plain" else pytest.mark.exhaustive)
+        for case in GAUSSIAN
+        for setting in case.settings
+        if setting != "batches"
+    ],
+    ids=str,
+)
+def test_noise_of_every_case_is_that_of_its_event(monkeypatch, case, setting, relation):
+    parts = draws(monkeypatch, case, setting, relation)
+    assert min(map(p_value, parts)) > 1e-4
+    for factor in (2 / 3, 3 / 2):
+        parts = draws(monkeypatch, case, setting, relation, factor)
+        assert p_value(np.concatenate(parts)) < 1e-4
 
 
 GRADIENTS = {"directions": "gradients", "n_components": 30}
@@ -97,7 +143,7 @@ def noise_of_parts(monkeypatch, relation, factor, **options):
     return [np.concatenate(part) for part in noise]
 
 
-@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+@noisy
 @pytest.mark.parametrize("batch", [{}, {"batch_size": 40}], ids=str)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("n_sums", "options"), VARIANTS, ids=str)
