@@ -74,6 +74,12 @@ def pairs_first(*factors, prefix=(), apart=()):
         yield pytest.param(*prefix, *row, marks=marks)
 
 
+def thinned(values, every=4):
+    """Values for `parametrize`, of which all but some are exhaustive."""
+    for i, value in enumerate(values):
+        yield pytest.param(value, marks=() if i % every == 0 else pytest.mark.exhaustive)
+
+
 def blobs(n=120, d=5, n_classes=3, seed=0):
     """Separable rows around class means, shifted off the origin."""
     rng = np.random.default_rng(seed)

@@ -15,6 +15,7 @@ from helpers import (
     mapped,
     multipliers,
     oracle,
+    pairs_first,
     public_rows,
     releases,
 )
@@ -77,10 +78,13 @@ def assert_same_model(one, other):
 
 
 @uninformed
-@pytest.mark.parametrize("ours", [{}, GRADIENTS, {"clipping": "joint", "residual": True}], ids=str)
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize(("Estimator", "Twin", "options"), TWINS)
-def test_without_public_rows_it_is_dpsgd_bit_for_bit(Estimator, Twin, options, settings, ours):
+@pytest.mark.parametrize(
+    ("twins", "settings", "ours"),
+    pairs_first(TWINS, SETTINGS, [{}, GRADIENTS, {"clipping": "joint", "residual": True}]),
+    ids=str,
+)
+def test_without_public_rows_it_is_dpsgd_bit_for_bit(twins, settings, ours):
+    Estimator, Twin, options = twins
     X, y = blobs(n=400)
     settings = {"epsilon": 5.0, "random_state": 0, **settings}
     model = Estimator(**options, **settings, **ours).fit(X, y)
@@ -579,21 +583,24 @@ DEGENERATE = {
 @noisy
 @uninformed
 @pytest.mark.filterwarnings("ignore:`n_components`:dpsubspace.PublicDataWarning")
-@pytest.mark.parametrize("rows", DEGENERATE.values(), ids=DEGENERATE)
-@pytest.mark.parametrize("n_components", [3, "auto"])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        GRADIENTS,
-        GRADIENTS | {"power_iterations": None, "center": False, "fit_intercept": False},
-        {"residual": True, "center": False, "fit_intercept": False},
-        {"init": "public", "mirror": True},
-    ],
+    ("Estimator", "options", "n_components", "rows"),
+    pairs_first(
+        GEP,
+        [
+            {},
+            GRADIENTS,
+            GRADIENTS | {"power_iterations": None, "center": False, "fit_intercept": False},
+            {"residual": True, "center": False, "fit_intercept": False},
+            {"init": "public", "mirror": True},
+        ],
+        [3, "auto"],
+        DEGENERATE,
+    ),
     ids=str,
 )
-@pytest.mark.parametrize("Estimator", GEP)
 def test_degenerate_public_rows_give_a_finite_model(Estimator, options, n_components, rows):
+    rows = DEGENERATE[rows]
     X, y = blobs(n=200)
     labels = Q[: len(rows)]
     model = Estimator(epsilon=5.0, n_components=n_components, n_iter=5, random_state=0, **options)
