@@ -5,11 +5,14 @@ from traced import Function, fits, traced
 
 FITS = fits()
 
-# A callback that was handed down runs for whom it was handed to: a protocol, and no climb. By
-# name of what is called from below; the last part of it is enough where many classes have it.
+# A callback that was handed down runs for whom it was handed to: a protocol, and no climb. By the
+# last part of the name of what is called from below, since many classes have it.
 PROTOCOLS = {
     "__sklearn_tags__": "scikit-learn asks an estimator what it takes, wherever rows are checked",
 }
+
+# What stands around the methods of any class.
+DECORATORS = {"_compat.with_callbacks.called": "callbacks, where scikit-learn has none of its own"}
 
 # What climbs today and should not: to be emptied.
 CLIMBS = {
@@ -22,7 +25,9 @@ def climbs(trace):
     return {
         f"{caller} -> {called}"
         for caller, called in trace.climbs()
-        if called.name.split(".")[-1] not in PROTOCOLS and str(called) not in CLIMBS
+        if called.name.split(".")[-1] not in PROTOCOLS
+        and str(called) not in CLIMBS
+        and str(caller) not in DECORATORS
     }
 
 
