@@ -188,11 +188,23 @@ def noise_p_value(seen, event, relation):
     return 2 * min(chi2.cdf(total), chi2.sf(total))
 
 
+def replaced(patch, function, substitute):
+    """Every module of the package that imported `function` has `substitute` in its place."""
+    name = function.__name__
+    places = [
+        module
+        for key, module in sorted(sys.modules.items())
+        if key.startswith("dpsubspace.") and key != function.__module__
+    ]
+    places = [module for module in places if getattr(module, name, None) is function]
+    assert places, "a substitute stands already, or nothing imports it"
+    for module in places:
+        patch.setattr(module, name, substitute)
+
+
 def scale_noise(patch, factor):
     """Every fit draws noise that is `factor` times what it should be."""
-    for module in [m for name, m in sys.modules.items() if name.startswith("dpsubspace.")]:
-        if getattr(module, "as_noise", None) is as_noise and module.__name__ != as_noise.__module__:
-            patch.setattr(module, "as_noise", lambda s: ScaledNoise(SeededNoise(s), factor))
+    replaced(patch, as_noise, lambda state: ScaledNoise(SeededNoise(state), factor))
 
 
 def left_behind(fit):

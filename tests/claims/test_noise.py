@@ -8,7 +8,6 @@ from helpers import (
     RELATIONS,
     AdaptiveClassifier,
     InformedClassifier,
-    ScaledNoise,
     blobs,
     multipliers,
     releases,
@@ -17,8 +16,6 @@ from helpers import (
 from scipy import stats
 
 from dpsubspace import DPSGDClassifier
-from dpsubspace._estimators import linear_model
-from dpsubspace._release.noise import SeededNoise
 
 noisy = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
@@ -29,14 +26,11 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
     One for each kind of release, against the guarantee's event and the sums' own bounds.
     """
     X, y = blobs(n=400, d=1500)
-    if factor != 1:
-        monkeypatch.setattr(
-            linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
-        )
     model = Estimator(
         epsilon=5.0, n_iter=3, neighboring_relation=relation, random_state=0, **options
     )
-    with releases(monkeypatch) as seen:
+    with monkeypatch.context() as patch, releases(patch) as seen:
+        scale_noise(patch, factor)
         model.fit(X, y)
     described = multipliers(model.privacy_.event)
     assert len(seen) == len(described)
@@ -117,13 +111,10 @@ VARIANTS = [
 def noise_of_parts(monkeypatch, relation, factor, **options):
     """Noise of the mean and of each sum of a step, over all steps, in units of what is charged."""
     X, y = blobs(n=150, d=30)
-    if factor != 1:
-        monkeypatch.setattr(
-            linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
-        )
     options = {"epsilon": None, "noise_multiplier": 3.0, "n_iter": 12, **options}
     model = InformedClassifier(neighboring_relation=relation, random_state=0, **options)
-    with releases(monkeypatch) as seen:
+    with monkeypatch.context() as patch, releases(patch) as seen:
+        scale_noise(patch, factor)
         model.fit(X, y)
     mean, *seen = seen
     charged = multipliers(model.privacy_.event)

@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 import sklearn
 from cases import CASES, WITHOUT_RELEASES
-from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, multipliers, public_rows, releases
+from helpers import (
+    CLASSIFIERS,
+    ESTIMATORS,
+    GEP,
+    blobs,
+    multipliers,
+    public_rows,
+    releases,
+    replaced,
+)
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
@@ -32,7 +41,6 @@ from dpsubspace import (
     PublicDataWarning,
     _compat,
 )
-from dpsubspace._estimators import linear_model
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
@@ -222,7 +230,7 @@ def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
         return (lambda: False), (lambda: None)
 
     honest, expected = fitted()
-    monkeypatch.setattr(linear_model, "start_progress", meddle)
+    replaced(monkeypatch, _compat.start_progress, meddle)
     model, seen = fitted()
     assert model.privacy_ == honest.privacy_
     np.testing.assert_equal(seen, expected)
