@@ -219,31 +219,6 @@ def test_infinite_epsilon_gives_exact_quantiles():
 
 
 @quiet
-@pytest.mark.parametrize("kind", ["opposite", "huge", "zero", "duplicate"])
-@pytest.mark.parametrize("epsilon", [0.1, 50.0], ids=["histogram", "search"])
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_every_release_of_a_fit_moves_within_its_bound(monkeypatch, relation, epsilon, kind):
-    """Replay the outputs of one fit on a neighbour and compare all the sums between."""
-    X = table(60)
-    other, present = X.copy(), np.ones(60, dtype=bool)
-    if relation == "zero_out":
-        present[0] = False
-    else:
-        other[0] = {"opposite": -X[0], "huge": 1e300, "zero": 0.0, "duplicate": X[5]}[kind]
-    scaler = BoundedScaler(epsilon=epsilon, neighboring_relation=relation, random_state=0)
-    with releases(monkeypatch) as here:
-        scaler._fit(X)
-    with releases(monkeypatch, outputs=here) as there:
-        clone(scaler)._fit(other, present=present)
-    assert len(here) == len(there) == (20 if epsilon == 50 else 1)
-    for (one, _, multiplier), (two, _, _) in zip(here, there, strict=True):
-        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
-        assert (one.norm_bound, one.replace_bound) == (two.norm_bound, two.replace_bound)
-        assert np.linalg.norm(one.value - two.value) <= bound * (1 + 1e-12)
-        assert multiplier > 0
-
-
-@quiet
 @pytest.mark.parametrize("epsilon", [0.1, 2.0], ids=["histogram", "search"])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_noise_is_that_of_the_event(monkeypatch, relation, epsilon):

@@ -41,7 +41,9 @@ def test_multipliers_of_full_batches_are_the_published_ones(n_iter):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0, 1e4])
-@pytest.mark.parametrize(("rate", "n_iter"), [(0.05, 300), (1e-4, 1)])
+@pytest.mark.parametrize(
+    ("rate", "n_iter"), [(0.05, 300), pytest.param(1e-4, 1, marks=pytest.mark.exhaustive)]
+)
 def test_calibration_ends_and_is_never_above_the_target(rate, n_iter, epsilon, relation):
     def event(multiplier):
         return composed(
@@ -69,6 +71,7 @@ def test_a_delta_that_batches_cannot_resolve_is_refused():
         epsilon_of(sampled_gaussian(1.0, 0.1, 10), 1e-20, neighboring_relation="zero_out")
 
 
+@pytest.mark.exhaustive
 def test_opposite_records_are_the_worst_to_tell_apart():
     """Replacement under sampling, in the plane: no angle beats 180 degrees.
 

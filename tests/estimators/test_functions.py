@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RELATIONS, ScaledNoise, noise_p_value, releases, some_releases
+from helpers import RELATIONS, ScaledNoise, releases, some_releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -116,74 +116,6 @@ def test_counts_move_within_their_bounds(values, other, levels, bounded, seed):
         move = np.linalg.norm(one.value - null.value)
         assert move == pytest.approx(one.norm_bound, rel=1e-14)  # tight
         assert np.linalg.norm(one.value - two.value) <= one.replace_bound * (1 + 1e-14)
-
-
-CALLS = {
-    "quantile": (functions._quantile, {"level": [0.3, 0.9], "bounds": None}),
-    "bounded quantile": (functions._quantile, {"level": 0.5, "bounds": (-3, 9)}),
-    "mean": (functions._mean, {"data_norm": 3.0, "bounds": None, "method": "recentre"}),
-    "plain": (functions._mean, {"data_norm": 3.0, "bounds": None, "method": "gaussian"}),
-    "free": (functions._mean, {"data_norm": None, "bounds": None, "method": "recentre"}),
-    "covariance": (functions._covariance, {"data_norm": 3.0, "bounds": None, "centered": True}),
-    "free moment": (
-        functions._covariance,
-        {"data_norm": None, "bounds": None, "centered": False},
-    ),
-    "box": (functions._mean, {"data_norm": None, "bounds": (-1, 4), "method": "recentre"}),
-}
-RELEASED = {"quantile": 20, "bounded quantile": 14, "mean": 22, "plain": 1, "free": 23, "box": 22}
-RELEASED |= {"covariance": 23, "free moment": 24}
-
-
-@quiet
-@pytest.mark.parametrize("kind", ["opposite", "huge", "zero", "duplicate"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", CALLS)
-def test_every_release_moves_within_its_bound(monkeypatch, name, relation, dtype, kind):
-    """Replay the outputs of one call on a neighbour and compare all the sums between."""
-    call, options = CALLS[name]
-    X = (np.random.default_rng(0).normal(size=(300, 4)) + 1.0).astype(dtype)
-    X[0] *= 30
-    other, present = X.copy(), np.ones(300, dtype=bool)
-    if relation == "zero_out":
-        present[0] = False
-    else:
-        huge = np.finfo(dtype).max / 4
-        other[0] = {"opposite": -X[0], "huge": huge, "zero": 0.0, "duplicate": X[5]}[kind]
-    target = Target(2.0, 1e-5, relation)
-    as_rows = (
-        [np.asarray] if "quantile" in name or name == "box" else [np.asarray, sparse.csr_array]
-    )
-    for kind_of_rows in as_rows:
-        with releases(monkeypatch) as here:
-            call(kind_of_rows(X), target, 0, **options)
-        with releases(monkeypatch, outputs=here) as there:
-            call(kind_of_rows(other), target, 0, present=present, **options)
-        assert len(here) == len(there) == RELEASED[name]
-        for (one, _, multiplier), (two, _, _) in zip(here, there, strict=True):
-            bound = one.norm_bound if relation == "zero_out" else one.replace_bound
-            assert (one.norm_bound, one.replace_bound) == (two.norm_bound, two.replace_bound)
-            assert np.linalg.norm(one.value - two.value) <= bound * (1 + 1e-12)
-            assert multiplier > 0
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", CALLS)
-def test_the_noise_is_that_of_the_event(monkeypatch, name, relation):
-    call, options = CALLS[name]
-    X = np.random.default_rng(0).normal(size=(3000, 90)) + 1.0
-
-    def p_value(factor):
-        monkeypatch.setattr(
-            functions, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
-        )
-        with releases(monkeypatch) as seen:
-            guarantee = call(X, Target(9.0, 1e-5, relation), 0, **options).privacy
-        return noise_p_value(seen, guarantee.event, relation)
-
-    assert p_value(1.0) > 1e-2
-    assert p_value(2 / 3) < 1e-3 and p_value(3 / 2) < 1e-3
 
 
 # Quantiles ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import ScaledNoise, releases, some_releases
+from helpers import releases, scale_noise, some_releases
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
@@ -14,8 +14,6 @@ from dpsubspace import (
     PrivacyWarning,
     audit_epsilon,
 )
-from dpsubspace._estimators import linear_model
-from dpsubspace._release.noise import SeededNoise
 from dpsubspace._statistics.counts import noisy_range
 
 
@@ -175,6 +173,5 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatc
         return audit_epsilon(n_canaries, 250, right, delta=1e-5)
 
     assert lower_bound() <= 1.0
-    noise = lambda state: ScaledNoise(SeededNoise(state), 0.1)  # noqa: E731
-    monkeypatch.setattr(linear_model, "as_noise", noise)
+    scale_noise(monkeypatch, 0.1)
     assert lower_bound() > 1.2

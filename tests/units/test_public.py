@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import PLAIN
+from helpers import PLAIN, oracle
 from scipy import sparse
 
 from dpsubspace._gradients.linear import LinearSource
@@ -34,17 +34,6 @@ def problem(seed=0, *, n=N, m=M, d=D, c=C, dtype=np.float64, row_map=PLAIN, shif
 
 def explicit(grads):
     return grads.formed().reshape(len(grads.residuals), -1)
-
-
-def oracle(G, B, clip, residual_clip, clipping, groups=None):
-    """What the step releases, from formed gradients and directions (k, p)."""
-    E = G @ B.T
-    R = G - E @ B
-    e, r = np.linalg.norm(E, axis=1), np.linalg.norm(R, axis=1)
-    if clipping == "joint":
-        f = 1 / np.maximum(1, np.hypot(e / clip, r / residual_clip))
-        return f @ E / clip, f @ R / residual_clip
-    return np.minimum(1, clip / e) @ E, np.minimum(1, residual_clip / r) @ R
 
 
 def directions(space, anchors):

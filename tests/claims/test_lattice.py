@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from helpers import INFORMED, RELATIONS, VERSIONS, blobs, releases
+from cases import GAUSSIAN
+from helpers import RELATIONS, blobs, pairs_first, releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -15,10 +16,6 @@ from dpsubspace import (
     BoundedScaler,
     DPSGDClassifier,
     DPSGDFClassifier,
-    DPSGDRegressor,
-    private_covariance,
-    private_mean,
-    private_quantile,
 )
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.functions import _mean
@@ -111,29 +108,22 @@ def test_counts_of_a_scaler_lie_on_the_lattice(monkeypatch):
         np.testing.assert_array_equal(out / step, np.rint(out / step))
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("random_state", [None, 0], ids=["secure", "seeded"])
-def test_every_release_of_every_fit_lies_on_its_lattice(monkeypatch, relation, random_state):
-    X, y = blobs(n=90, d=4)
-    options = {"neighboring_relation": relation, "random_state": random_state}
-    fits = [
-        *[lambda kind=kind: kind(n_iter=3, **options).fit(X, y) for kind in [*VERSIONS, *INFORMED]],
-        lambda: DPSGDClassifier(n_iter=3, batch_size=30, **options).fit(X, y),
-        lambda: DPSGDRegressor(n_iter=3, **options).fit(X, X[:, 0]),
-        *[lambda m=m: DPPCA(2, mechanism=m, **options).fit(X) for m in ("adaptive", "power")],
-        lambda: DPPCA(2, mechanism="bingham", centered=False, data_norm=9.0, **options).fit(X),
-        lambda: private_mean(X, **options),
-        lambda: private_quantile(X, [0.2, 0.5], **options),
-        lambda: private_covariance(X, **options),
-    ]
-    for fit in fits:
-        with releases(monkeypatch) as seen:
-            fit()
-        for total, out, multiplier in seen:
-            # The largest step that the scale can stand for, batches included.
-            least = multiplier * total.norm_bound / 2
-            step = lattice_step(least)
-            np.testing.assert_array_equal(out / step, np.rint(out / step))
+@pytest.mark.parametrize(
+    ("case", "setting", "relation"),
+    [row for case in GAUSSIAN for row in pairs_first(case.settings, RELATIONS, prefix=(case,))],
+    ids=str,
+)
+def test_every_release_of_every_fit_lies_on_its_lattice(
+    monkeypatch, case, setting, relation, random_state
+):
+    with releases(monkeypatch) as seen:
+        case.fit(*blobs(n=90, d=4), setting, relation, random_state=random_state)
+    assert seen
+    for total, out, multiplier in seen:
+        # The largest step that the scale can stand for, batches included.
+        step = lattice_step(multiplier * total.norm_bound / 2)
+        np.testing.assert_array_equal(out / step, np.rint(out / step))
 
 
 # Bounds and arithmetic --------------------------------------------------------------------------

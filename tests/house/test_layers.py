@@ -2,38 +2,14 @@
 
 import ast
 import graphlib
-from pathlib import Path
 
 import pytest
-
-import dpsubspace
-
-ROOT = Path(dpsubspace.__file__).parent
-
-# Wings, the lowest first: a file imports from its own wing and from lower ones.
-WINGS = [
-    "ground",
-    "_accounting",
-    "_rows",
-    "_release",
-    "_gradients",
-    "_public",
-    "_statistics",
-    "_solvers",
-    "_estimators",
-    "_workflow",
-    "__init__",
-]
+from traced import ROOT, WINGS, wing_of
 
 
 def name_of(path):
     """Dotted name within the package: "_rows.maps"."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-def wing_of(module):
-    wing = module.split(".")[0]
-    return WINGS.index(wing if wing in WINGS else "ground")
 
 
 PATHS = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}

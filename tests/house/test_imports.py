@@ -22,14 +22,21 @@ def test_import_loads_nothing_heavy():
     assert out.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "torch", "rich", "pandas", "diffprivlib"])
-def test_a_fit_needs_no_extra(module):
+EXTRAS = ["matplotlib", "torch", "rich", "pandas", "diffprivlib"]
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [EXTRAS, *(pytest.param([name], marks=pytest.mark.exhaustive) for name in EXTRAS)],
+    ids=str,
+)
+def test_a_fit_needs_no_extra(missing):
     code = f"""
 import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == {module!r}:
+        if name.split(".")[0] in {missing!r}:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Missing())

@@ -12,7 +12,7 @@ from sklearn.utils.fixes import parse_version
 
 from dpsubspace import DPSGDClassifier
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def code(name):

@@ -1,6 +1,5 @@
 """GEPClassifier and GEPRegressor: what public rows are used for, and what they never change."""
 
-import copy
 import math
 
 import numpy as np
@@ -10,10 +9,13 @@ from helpers import (
     INFORMED,
     PLAIN,
     RELATIONS,
+    assert_refused,
     blobs,
     formed,
     mapped,
     multipliers,
+    oracle,
+    pairs_first,
     public_rows,
     releases,
     some_releases,
@@ -25,7 +27,6 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Ridge
-from test_subspace import oracle
 
 from dpsubspace import (
     DPSGDClassifier,
@@ -77,10 +78,13 @@ def assert_same_model(one, other):
 
 
 @uninformed
-@pytest.mark.parametrize("ours", [{}, GRADIENTS, {"clipping": "joint", "residual": True}], ids=str)
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize(("Estimator", "Twin", "options"), TWINS)
-def test_without_public_rows_it_is_dpsgd_bit_for_bit(Estimator, Twin, options, settings, ours):
+@pytest.mark.parametrize(
+    ("twins", "settings", "ours"),
+    pairs_first(TWINS, SETTINGS, [{}, GRADIENTS, {"clipping": "joint", "residual": True}]),
+    ids=str,
+)
+def test_without_public_rows_it_is_dpsgd_bit_for_bit(twins, settings, ours):
+    Estimator, Twin, options = twins
     X, y = blobs(n=400)
     settings = {"epsilon": 5.0, "random_state": 0, **settings}
     model = Estimator(**options, **settings, **ours).fit(X, y)
@@ -502,17 +506,6 @@ BAD_OPTIONS = [
 ]
 
 
-def assert_refused(Estimator, options, public, match, data=None):
-    """Nothing is spent, and nothing that is public is touched."""
-    X, y = blobs(n=400) if data is None else data
-    before = copy.deepcopy(public)
-    model = Estimator(epsilon=5.0, **options)
-    with pytest.raises(ValueError, match=match):
-        model.fit(X, y, **public)
-    assert not hasattr(model, "privacy_") and not hasattr(model, "coef_")
-    np.testing.assert_equal(public, before)
-
-
 @pytest.mark.parametrize("Estimator", GEP)
 @pytest.mark.parametrize(("public", "match"), BAD_PUBLIC)
 def test_public_rows_that_cannot_be_used_are_refused(Estimator, public, match):
@@ -589,21 +582,24 @@ DEGENERATE = {
 @noisy
 @uninformed
 @pytest.mark.filterwarnings("ignore:`n_components`:dpsubspace.PublicDataWarning")
-@pytest.mark.parametrize("rows", DEGENERATE.values(), ids=DEGENERATE)
-@pytest.mark.parametrize("n_components", [3, "auto"])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        GRADIENTS,
-        GRADIENTS | {"power_iterations": None, "center": False, "fit_intercept": False},
-        {"residual": True, "center": False, "fit_intercept": False},
-        {"init": "public", "mirror": True},
-    ],
+    ("Estimator", "options", "n_components", "rows"),
+    pairs_first(
+        GEP,
+        [
+            {},
+            GRADIENTS,
+            GRADIENTS | {"power_iterations": None, "center": False, "fit_intercept": False},
+            {"residual": True, "center": False, "fit_intercept": False},
+            {"init": "public", "mirror": True},
+        ],
+        [3, "auto"],
+        DEGENERATE,
+    ),
     ids=str,
 )
-@pytest.mark.parametrize("Estimator", GEP)
 def test_degenerate_public_rows_give_a_finite_model(Estimator, options, n_components, rows):
+    rows = DEGENERATE[rows]
     X, y = blobs(n=200)
     labels = Q[: len(rows)]
     model = Estimator(epsilon=5.0, n_components=n_components, n_iter=5, random_state=0, **options)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zoo
+from helpers import thinned
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.frozen import FrozenEstimator
@@ -197,7 +198,7 @@ quiet = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 @quiet
 @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
-@pytest.mark.parametrize("case", zoo.HARMLESS, ids=str)
+@pytest.mark.parametrize("case", thinned(zoo.HARMLESS), ids=str)
 def test_nothing_of_the_rows_is_kept(case, clean):
     model = TorchFeatures(case.build(16, 3), batch_size=9).fit(ROWS)
     expected = model.transform(ROWS)  # which compiles what is to be compiled
@@ -218,7 +219,7 @@ def described(model):
         return pickle.dumps(model.module_.state_dict())
 
 
-@pytest.mark.parametrize("case", zoo.REFUSED, ids=str)
+@pytest.mark.parametrize("case", thinned(zoo.REFUSED), ids=str)
 def test_modules_that_keep_rows_where_copies_share_them_are_refused(case, clean):
     model = TorchFeatures(case.build(16, 3))
     with pytest.raises(ValueError, match=case.features):

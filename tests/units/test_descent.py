@@ -1,4 +1,4 @@
-"""Whole fits: the noise that was added is the noise that the event describes."""
+"""The loop of a fit: its steps, its batches and what they cost."""
 
 import math
 
@@ -7,119 +7,16 @@ import pytest
 from helpers import (
     ESTIMATORS,
     PLAIN,
-    RELATIONS,
-    AdaptiveClassifier,
-    InformedClassifier,
-    ScaledNoise,
     blobs,
-    multipliers,
     releases,
 )
-from scipy import stats
 
-from dpsubspace import DPSGDClassifier
-from dpsubspace._estimators import linear_model
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._rows.features import Features
 from dpsubspace._solvers.descent import TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep
-
-
-def p_values(monkeypatch, Estimator, relation, factor, **options):
-    """KS p-values that the releases of a fit have the noise that its event says.
-
-    One for each kind of release, against the guarantee's event and the sums' own bounds.
-    """
-    X, y = blobs(n=400, d=1500)
-    if factor != 1:
-        monkeypatch.setattr(
-            linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
-        )
-    model = Estimator(
-        epsilon=5.0, n_iter=3, neighboring_relation=relation, random_state=0, **options
-    )
-    with releases(monkeypatch) as seen:
-        model.fit(X, y)
-    described = multipliers(model.privacy_.event)
-    assert len(seen) == len(described)
-    draws = {}
-    for (total, out, _), multiplier in zip(seen, described, strict=True):
-        unit = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
-        if "batch_size" in options and total.value.ndim == 2:  # a sampled sum
-            unit = max(unit, total.norm_bound)
-        noise = (out - total.value).ravel() / (multiplier * unit)
-        draws.setdefault(total.value.ndim, []).append(noise)
-    assert len(draws) == 1 + (Estimator is not DPSGDClassifier)
-    return [stats.kstest(np.concatenate(part), "norm").pvalue for part in draws.values()]
-
-
-@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
-@pytest.mark.parametrize("options", [{}, {"batch_size": 100}], ids=str)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
-def test_noise_of_a_fit_is_that_of_its_event(monkeypatch, Estimator, relation, options):
-    assert min(p_values(monkeypatch, Estimator, relation, 1, **options)) > 1e-3
-    for factor in (2 / 3, 3 / 2):
-        assert max(p_values(monkeypatch, Estimator, relation, factor, **options)) < 1e-3
-
-
-GRADIENTS = {"directions": "gradients", "n_components": 30}
-FEATURES = {"directions": "features", "n_components": 30}
-VARIANTS = [
-    (2, GRADIENTS | {"n_iter": 25}),
-    (1, GRADIENTS | {"clipping": "joint"}),
-    (1, GRADIENTS | {"residual": False, "n_iter": 25}),
-    (2, FEATURES | {"residual": True, "embedding_share": 0.3}),
-    (1, FEATURES),
-]
-
-
-def noise_of_parts(monkeypatch, relation, factor, **options):
-    """Noise of the mean and of each sum of a step, over all steps, in units of what is charged."""
-    X, y = blobs(n=150, d=30)
-    if factor != 1:
-        monkeypatch.setattr(
-            linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
-        )
-    options = {"epsilon": None, "noise_multiplier": 3.0, "n_iter": 12, **options}
-    model = InformedClassifier(neighboring_relation=relation, random_state=0, **options)
-    with releases(monkeypatch) as seen:
-        model.fit(X, y)
-    mean, *seen = seen
-    charged = multipliers(model.privacy_.event)
-    n_sums = len(seen) // options["n_iter"]
-    steps = [[mean], *(seen[i : i + n_sums] for i in range(0, len(seen), n_sums))]
-    noise = [[] for _ in range(1 + n_sums)]
-    for step, multiplier in zip(steps, charged, strict=True):
-        # The sums of a step are one Gaussian of what is charged for it.
-        assert sum(used**-2 for *_, used in step) == pytest.approx(multiplier**-2)
-        for i, (total, out, used) in enumerate(step):
-            bound = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
-            if "batch_size" in options and step[0] is not mean:
-                bound = max(bound, total.norm_bound)
-            noise[i if step[0] is mean else 1 + i].append(
-                (out - total.value).ravel() / bound / used
-            )
-    return [np.concatenate(part) for part in noise]
-
-
-@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
-@pytest.mark.parametrize("batch", [{}, {"batch_size": 40}], ids=str)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("n_sums", "options"), VARIANTS, ids=str)
-def test_noise_of_each_part_of_a_gradient_is_that_of_its_event(
-    monkeypatch, n_sums, options, relation, batch
-):
-    """Embeddings, residuals and the two in one sum, of which none may have less than its share."""
-    options = options | batch
-    mean, *parts = noise_of_parts(monkeypatch, relation, 1, **options)
-    assert len(parts) == n_sums
-    assert min(stats.kstest(part, "norm").pvalue for part in (mean, *parts)) > 1e-3
-    for factor in (2 / 3, 3 / 2):
-        _, *parts = noise_of_parts(monkeypatch, relation, factor, **options)
-        assert max(stats.kstest(part, "norm").pvalue for part in parts) < 1e-3
 
 
 def plan(**options):

@@ -4,13 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from helpers import VERSIONS, InformedClassifier, ScaledNoise
+from helpers import VERSIONS, InformedClassifier, scale_noise
 from sklearn.datasets import load_breast_cancer
 from sklearn.pipeline import make_pipeline
 
 from dpsubspace import DPSGDClassifier, PrivacyError, audit_epsilon, one_run_audit
-from dpsubspace._estimators import linear_model
-from dpsubspace._release.noise import SeededNoise
 from dpsubspace._workflow.audit import _p_value
 
 
@@ -63,9 +61,7 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(
     honest = one_run_audit(model, X, y, random_state=0)
     assert not honest.refuted and "does not refute the claim of 1" in str(honest)
 
-    monkeypatch.setattr(
-        linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
-    )
+    scale_noise(monkeypatch, 0.1)
     broken = one_run_audit(model, X, y, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2
     assert "REFUTES" in str(broken)
@@ -122,8 +118,6 @@ def test_canaries_in_and_off_public_directions_do_not_refute_the_claim(monkeypat
     honest = one_run_audit(model, X, y, n_canaries=300, random_state=0)
     assert not honest.refuted
 
-    monkeypatch.setattr(
-        linear_model, "as_noise", lambda state: ScaledNoise(SeededNoise(state), 0.1)
-    )
+    scale_noise(monkeypatch, 0.1)
     broken = one_run_audit(model, X, y, n_canaries=300, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2

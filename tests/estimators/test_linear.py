@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, RELATIONS, VERSIONS, blobs, formed, mapped, releases
+from helpers import CLASSIFIERS, RELATIONS, VERSIONS, blobs, formed, mapped, pairs_first, releases
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import NotFittedError
@@ -154,10 +154,10 @@ def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options):
         assert spent[0] / spent[1] == pytest.approx(share)
 
 
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("alpha", [1e-4, 1e-3, 1e-2])
-@pytest.mark.parametrize("n_classes", [2, 10])
-@pytest.mark.parametrize("Classifier", VERSIONS)
+@pytest.mark.parametrize(
+    ("Classifier", "n_classes", "alpha", "fit_intercept"),
+    pairs_first(VERSIONS, [2, 10], [1e-4, 1e-3, 1e-2], [False, True]),
+)
 def test_infinite_epsilon_is_logistic_regression(
     digits, Classifier, n_classes, alpha, fit_intercept
 ):

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import zoo
-from helpers import PLAIN, blobs
-from test_gradients import targets, total
+from helpers import PLAIN, blobs, pairs_first, targets, thinned, total
 
 from dpsubspace._gradients import dense, vectorised
 from dpsubspace._gradients.clipping import clipped_sum
@@ -144,9 +143,7 @@ def source(module, loss=None, n=40, seed=0, n_targets=2, **options):
 # Gradients ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_targets", [2, 10])
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("build", NETS)
+@pytest.mark.parametrize(("build", "name", "n_targets"), pairs_first(NETS, LOSSES, [2, 10]))
 def test_gradients_are_those_of_autograd(build, name, n_targets, rng):
     loss, X, y = LOSSES[name], rng.normal(size=(9, 16)), targets(name, 9, n_targets, rng)
     net = made(build, loss.n_outputs(n_targets))
@@ -424,7 +421,7 @@ def clean():
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
-@pytest.mark.parametrize("case", zoo.CASES, ids=str)
+@pytest.mark.parametrize("case", thinned(zoo.CASES), ids=str)
 def test_trained_modules_keep_nothing_of_the_rows(case, clean):
     rows, y = np.random.default_rng(5).normal(size=(40, 16)), np.arange(40) % 2
     if case.module:

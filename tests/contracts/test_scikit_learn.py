@@ -1,6 +1,5 @@
 """Habits of scikit-learn, and of this package, for every shipped estimator."""
 
-import inspect
 from dataclasses import replace
 
 import joblib
@@ -8,7 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, multipliers, public_rows, releases
+from cases import CASES, WITHOUT_RELEASES
+from helpers import (
+    CLASSIFIERS,
+    ESTIMATORS,
+    GEP,
+    blobs,
+    multipliers,
+    public_rows,
+    releases,
+    replaced,
+)
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
@@ -30,10 +39,8 @@ from dpsubspace import (
     GEPClassifier,
     GEPRegressor,
     PublicDataWarning,
-    TorchFeatures,
     _compat,
 )
-from dpsubspace._estimators import linear_model
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
@@ -45,27 +52,27 @@ quiet = pytest.mark.filterwarnings("ignore:the (noise of|released mean):dpsubspa
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 @parametrize_with_checks(
-    [
-        *(Estimator() for Estimator in [*ESTIMATORS, *GEP]),
-        DPSGDFClassifier(preprocessing="auto"),
-        BoundedScaler(),
-        DPPCA(),
-    ]
+    [Estimator() for Estimator in {case.build: 0 for case in CASES if not case.is_function}]
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def test_every_estimator_is_tested():
-    public = [getattr(dpsubspace, name) for name in dpsubspace.__all__]
-    estimators = [e for e in public if inspect.isclass(e) and hasattr(e, "fit")]
-    assert {e for e in estimators if hasattr(e, "get_params")} == {
-        *ESTIMATORS,
-        *GEP,
-        BoundedScaler,
-        DPPCA,
-        TorchFeatures,
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([DPSGDFClassifier(preprocessing="auto")])
+def test_scikit_learn_checks_of_versions(estimator, check):
+    check(estimator)
+
+
+def test_everything_public_that_fits_is_in_the_table():
+    public = {name: getattr(dpsubspace, name) for name in dpsubspace.__all__}
+    estimators = {
+        name for name, e in public.items() if hasattr(e, "fit") and hasattr(e, "get_params")
     }
+    functions = {name for name in public if name.startswith("private_")}
+    rows = {case.name.split(",")[0] for case in CASES}
+    assert estimators | functions == rows | set(WITHOUT_RELEASES)
 
 
 @uninformed
@@ -223,7 +230,7 @@ def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
         return (lambda: False), (lambda: None)
 
     honest, expected = fitted()
-    monkeypatch.setattr(linear_model, "start_progress", meddle)
+    replaced(monkeypatch, _compat.start_progress, meddle)
     model, seen = fitted()
     assert model.privacy_ == honest.privacy_
     np.testing.assert_equal(seen, expected)

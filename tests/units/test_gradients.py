@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers import PLAIN, formed
+from helpers import PLAIN, formed, targets, total
 from scipy import sparse
 
 from dpsubspace._array import Total, chunk_rows, row_norms, row_product, slices
-from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
-from dpsubspace._release.mechanisms import DisjointTotal
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 
@@ -20,21 +18,6 @@ ROW_MAPS = [
     RowMap(norm="clip", data_norm=2.0, bias=0.5),
     RowMap(norm="ball", data_norm=2.0),
 ]
-
-
-def targets(name, n, n_targets, rng):
-    """Targets as a loss takes them."""
-    if name in CLASSIFIER_LOSSES:
-        return rng.integers(n_targets, size=n)
-    return rng.uniform(-1, 1, size=(n, n_targets))
-
-
-def total(source, weights, clip_norm, batch=None):
-    """Clipped sum over all blocks of a source."""
-    sums = DisjointTotal()
-    for rows in source.chunks(batch):
-        sums.add(clipped_sum(source.at(weights, rows), clip_norm))
-    return sums.bounded_sum()
 
 
 def naive_clipped_sum(loss, rows, y, weights, clip_norm):
