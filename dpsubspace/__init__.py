@@ -1,12 +1,14 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._estimators.directions import GradientDirections
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.torch_features import TorchFeatures
+from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
@@ -23,11 +25,14 @@ __all__ = [
     "DPPCA",
     "AuditResult",
     "BoundedScaler",
+    "DPModuleClassifier",
+    "DPModuleRegressor",
     "DPSGDClassifier",
     "DPSGDFClassifier",
     "DPSGDRegressor",
     "GEPClassifier",
     "GEPRegressor",
+    "GradientDirections",
     "PrivacyBudgetError",
     "PrivacyError",
     "PrivacyGuarantee",

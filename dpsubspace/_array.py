@@ -23,17 +23,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from scipy import sparse
-from threadpoolctl import threadpool_info, threadpool_limits
 
 __all__ = [
+    "BLOCK",
     "CHUNK_ENTRIES",
     "EPS",
     "Array",
@@ -41,7 +40,6 @@ __all__ = [
     "as_like",
     "by_columns",
     "check_device",
-    "chunk_map",
     "chunk_rows",
     "column_sums",
     "eps_of",
@@ -60,8 +58,9 @@ __all__ = [
 Array = Any
 EPS = float(np.finfo(np.float64).eps)
 
-# Records that are added up in the dtype of the data before float64 takes over.
-_BLOCK = 128
+# Records that are added up before their sum joins the total, in float64. Bounds on rounding rest
+# on it.
+BLOCK = 128
 
 # Rows in a chunk: few enough for the processor's cache and for small temporaries, many
 # enough for matrix products at full speed. A GPU wants more.
@@ -101,10 +100,11 @@ def record_index(y: Array) -> Array:
     return namespace(y).arange(y.shape[0], device=device(y))
 
 
-def check_device(value: Any) -> Any:
+def check_device(value: Any, *, exact: bool = True) -> Any:
     """None for NumPy or a torch.device, from a `device` parameter; ValueError with its name.
 
-    "cpu" is NumPy; torch on the CPU takes ``torch.device("cpu")`` itself, for tests.
+    "cpu" is NumPy; torch on the CPU takes ``torch.device("cpu")`` itself, for tests. `exact`
+    refuses reduced precision, which bounds of sums do not count.
     """
     if isinstance(value, str) and value == "cpu":
         return None
@@ -136,7 +136,7 @@ def check_device(value: Any) -> Any:
                 f"`device`={value!r} is not there: torch sees {count} CUDA devices."
                 " Use device='cpu' or 'auto'."
             )
-        if torch.get_float32_matmul_precision() != "highest":
+        if exact and torch.get_float32_matmul_precision() != "highest":
             raise ValueError(
                 "torch.get_float32_matmul_precision() must be 'highest' on a GPU: rounding is"
                 " part of a sum's sensitivity. Call torch.set_float32_matmul_precision('highest')."
@@ -169,7 +169,7 @@ def chunk_rows(x: Array, microbatch_size: int | None = None) -> int:
     if microbatch_size is None:
         on_gpu = getattr(getattr(x, "device", None), "type", "cpu") != "cpu"
         microbatch_size = _CHUNK_GPU if on_gpu else _CHUNK
-    return -(-min(microbatch_size, 1 << 16) // _BLOCK) * _BLOCK
+    return -(-min(microbatch_size, 1 << 16) // BLOCK) * BLOCK
 
 
 def slices(n: int, step: int) -> list[slice]:
@@ -190,33 +190,6 @@ def plain_arithmetic(where: Any) -> Iterator[None]:
             torch = importlib.import_module("torch")
             stack.enter_context(torch.autocast(where.type, enabled=False))
         yield
-
-
-@contextmanager
-def chunk_map(x: Array, n_chunks: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Give a `map` that works on as many chunks of `x` at once as BLAS would use threads.
-
-    Whole chunks run side by side, each on one BLAS thread. The products of a chunk are too
-    small to share: threads of BLAS would mostly wait for each other, on a busy machine for
-    long. Results come in order, and only a few are kept.
-    """
-    on_cpu = isinstance(x, np.ndarray) or sparse.issparse(x)
-    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    threads = min(max(pools, default=1), n_chunks) if on_cpu else 1
-    if threads == 1:
-        yield map
-        return
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as workers:
-
-        def over(function: Callable[..., Any], items: list[Any]) -> Iterator[Any]:
-            def quiet(item: Any) -> Any:  # numpy's error state is that of a thread
-                with np.errstate(all="ignore"):
-                    return function(item)
-
-            for some in slices(len(items), 8 * threads):
-                yield from workers.map(quiet, items[some])
-
-        yield over
 
 
 # Norms and sums -----------------------------------------------------------------------------
@@ -274,11 +247,11 @@ def row_product(X: Array, R: Array) -> Array:
         return X.T @ R.astype(np.float64, copy=False)
     xp = namespace(X)
     (k, d), c = X.shape, R.shape[1]
-    whole = k - k % _BLOCK
+    whole = k - k % BLOCK
     total: Array = xp.zeros((c, d), dtype=xp.float64, device=device(X))
     if whole:
-        blocks_X = xp.reshape(X[:whole, :], (-1, _BLOCK, d))
-        blocks_R = xp.permute_dims(xp.reshape(R[:whole, :].T, (c, -1, _BLOCK)), (1, 0, 2))
+        blocks_X = xp.reshape(X[:whole, :], (-1, BLOCK, d))
+        blocks_R = xp.permute_dims(xp.reshape(R[:whole, :].T, (c, -1, BLOCK)), (1, 0, 2))
         total = xp.sum(xp.matmul(blocks_R, blocks_X), axis=0, dtype=xp.float64)
     if whole < k:
         total = total + xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64)
@@ -331,7 +304,7 @@ class Total:
         return None if self._sum is None else self._sum + self._lost
 
 
-def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = _BLOCK) -> float:
+def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = BLOCK) -> float:
     """How far rounding can move a sum between neighbours, relative to its largest term.
 
     Parameters

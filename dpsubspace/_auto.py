@@ -70,6 +70,8 @@ __all__ = [
     "ADAPTIVE_NOISE",
     "ADAPTIVE_PARTS",
     "ANCHOR_DIRECTIONS",
+    "BIAS",
+    "BOUNDS_SHARE",
     "CENTRED_BIAS",
     "CENTRED_CLIP",
     "CENTRED_LARGEST",
@@ -98,12 +100,15 @@ __all__ = [
     "many_classes",
     "n_steps",
     "n_worth",
+    "remaining",
     "step_size",
     "travel",
-    "way_left",
 ]
 
 MOMENTUM = 0.9
+
+# The bias entry of rows, in units of the bound on them.
+BIAS = 0.5
 
 # Clip norms in units of the bound on a row, and of the size of a residual.
 CLIP, CENTRED_CLIP = 0.5, 0.25
@@ -114,6 +119,9 @@ ADAPTIVE_PARTS = {"coarse mean": 0.3, "coarse radius": 0.125, "mean": 0.45, "rad
 
 # Noise of the counts behind a radius, over the number of records, that is too much for it.
 ADAPTIVE_NOISE = 0.1
+
+# Share of the ranges of rows and targets that a regressor buys.
+BOUNDS_SHARE = 0.1
 
 # Where public rows are at hand: shares of the mean of the rows, and of what tells whether the
 # public rows are like the private ones.
@@ -201,7 +209,7 @@ def n_worth(energies: np.ndarray, clear: float) -> int:
     return min(len(energies), max(int(np.sum(energies > clear)), least))
 
 
-def way_left(
+def remaining(
     energies: np.ndarray,
     clear: float,
     *,

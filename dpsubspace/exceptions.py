@@ -67,7 +67,11 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
             break
         searching = searching or name.startswith(("joblib", "sklearn.model_selection"))
         frame = frame.f_back
-    file, line, module = frame.f_code.co_filename, frame.f_lineno, frame.f_globals["__name__"]
+    file, line, module = (
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__", "<string>"),
+    )
     known = frame.f_globals.setdefault("__warningregistry__", {})
     if not searching:
         warnings.warn_explicit(message, category, file, line, module, known)

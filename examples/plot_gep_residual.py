@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from dpsubspace import DPSGDFClassifier, GEPClassifier, PrivacyWarning
+from dpsubspace import DPSGDFClassifier, GEPClassifier, GradientDirections, PrivacyWarning
 
 warnings.simplefilter("ignore", PrivacyWarning)  # at 0.1 noise outweighs signal, and it says so
 X, y = load_digits(return_X_y=True)
@@ -32,7 +32,7 @@ X, public, y, _ = train_test_split(X, y, test_size=100, random_state=0)
 # -------
 # 50 directions of public gradients with random labels, redrawn at every step.
 
-model = GEPClassifier(epsilon=1.0, directions="gradients", n_components=50)
+model = GEPClassifier(epsilon=1.0, directions=GradientDirections(n_components=50))
 model.fit(X, y, X_public=(public,))
 print(model.privacy_)
 
@@ -55,8 +55,8 @@ def accuracy(Model, **options):
 figure, panels = plt.subplots(1, 3, figsize=(12, 4), layout="constrained", sharex=True)
 for epsilon, panel in zip(epsilons, panels, strict=True):
     for residual, name in ((True, "with residual"), (False, "without (B-GEP)")):
-        options = {"epsilon": epsilon, "directions": "gradients", "residual": residual}
-        scores = [accuracy(GEPClassifier, n_components=k, **options) for k in counts]
+        directions = [GradientDirections(n_components=k, residual=residual) for k in counts]
+        scores = [accuracy(GEPClassifier, epsilon=epsilon, directions=each) for each in directions]
         panel.plot(counts, scores, marker="o", label=name)
         print(f"epsilon {epsilon:>4}, {name:>15}:", *(f"{s:.3f}" for s in scores))
     for Model, name, style in (

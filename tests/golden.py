@@ -175,12 +175,20 @@ def module(n_out):
 def build(name, options):
     """An estimator: the one place that knows how parameters are spelled today."""
     options = dict(options)
-    gradients = options.pop("gradients", {})
+    settings = options.pop("gradients", {})
     if options.pop("module", False):
-        options["module"] = module(3 if "Classifier" in name else 1)
-    options |= gradients
-    if isinstance(options.get("row_norm"), float):
-        options |= {"data_norm": options["row_norm"], "row_norm": "clip"}
+        kind = "Classifier" if "Classifier" in name else "Regressor"
+        k = options.pop("n_components", "auto")
+        options |= {
+            "module": module(3 if kind == "Classifier" else 1),
+            "directions": dps.GradientDirections(n_components=k, **settings),
+        }
+        return getattr(dps, f"DPModule{kind}")(random_state=5, **options)
+    if options.get("directions") == "gradients":
+        settings = {n.removeprefix("anchor_"): v for n, v in settings.items()}
+        options["directions"] = dps.GradientDirections(**settings)
+    if name.startswith("GEP") and options.pop("noise_multiplier", None):
+        return None  # the expert's parameter has gone
     return getattr(dps, name)(random_state=5, **options)
 
 
@@ -204,6 +212,8 @@ def found():
             if present is not None and "plain" not in name and "present" not in name:
                 continue
             model = build(cls, options)
+            if model is None:
+                continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 if present is None:

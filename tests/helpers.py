@@ -1,10 +1,17 @@
 """Tables and data that the tests share."""
 
+import copy
+import itertools
+import math
+import random
 import sys
+import warnings
 from contextlib import contextmanager
 from functools import partial
 
+import joblib
 import numpy as np
+import pytest
 from scipy import sparse, stats
 
 from dpsubspace import (
@@ -14,9 +21,15 @@ from dpsubspace import (
     GEPClassifier,
     GEPRegressor,
 )
+from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
+from dpsubspace._accounting.events import non_private
 from dpsubspace._array import to_numpy
-from dpsubspace._release.mechanisms import release
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
+from dpsubspace._release.mechanisms import DisjointTotal, release
+from dpsubspace._release.noise import SeededNoise, as_noise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
 
@@ -35,6 +48,40 @@ RELEASING = [
     and name != release.__module__
     and getattr(module, "release", None) is release
 ]
+
+
+def pairwise(*factors, apart=()):
+    """Rows of values, one of each factor, in which any two values of two factors meet.
+
+    But for pairs of factors that are `apart`. A greedy choice, the same in each process.
+    """
+    places = list(itertools.product(*(range(len(factor)) for factor in factors)))
+    random.Random(0).shuffle(places)
+    meeting = [p for p in itertools.combinations(range(len(factors)), 2) if p not in apart]
+    left = {(i, row[i], j, row[j]) for row in places for i, j in meeting}
+    chosen = []
+    for wanted in range(len(meeting), 0, -1):
+        for row in places:
+            new = left & {(i, row[i], j, row[j]) for i, j in meeting}
+            if len(new) >= wanted:
+                chosen.append(row)
+                left -= new
+    values = [list(factor) for factor in factors]
+    return [tuple(values[i][place] for i, place in enumerate(row)) for row in sorted(chosen)]
+
+
+def pairs_first(*factors, prefix=(), apart=()):
+    """All rows of a product for `parametrize`, of which those beyond `pairwise` are exhaustive."""
+    plain = pairwise(*factors, apart=apart)
+    for row in itertools.product(*factors):
+        marks = () if row in plain else pytest.mark.exhaustive
+        yield pytest.param(*prefix, *row, marks=marks)
+
+
+def thinned(values, every=4):
+    """Values for `parametrize`, of which all but some are exhaustive."""
+    for i, value in enumerate(values):
+        yield pytest.param(value, marks=() if i % every == 0 else pytest.mark.exhaustive)
 
 
 def blobs(n=120, d=5, n_classes=3, seed=0):
@@ -95,6 +142,20 @@ def mapped(X, **options):
     return formed(Features(X, RowMap(**options)))
 
 
+class _OneStream(SeededNoise):
+    """Seeded noise that is the same whatever a release is called."""
+
+    def child(self, name):
+        return self
+
+
+def some_releases(multiplier, count=1, *, relation="zero_out", seed=0, present=None):
+    """Releases called "it", of a given noise; an exact one where the multiplier is 0."""
+    target = Target(None if multiplier else math.inf, 1e-5, relation)
+    budget = Budget(target, {"it": Part(1.0, count)}, {"it": multiplier}, non_private())
+    return Releases(budget, _OneStream(seed), present)
+
+
 @contextmanager
 def releases(monkeypatch, outputs=None):
     """Record every sum that is released and what came out; replay `outputs` if given.
@@ -145,6 +206,36 @@ def noise_p_value(seen, event, relation):
     return 2 * min(chi2.cdf(total), chi2.sf(total))
 
 
+def replaced(patch, function, substitute):
+    """Every module of the package that imported `function` has `substitute` in its place."""
+    name = function.__name__
+    places = [
+        module
+        for key, module in sorted(sys.modules.items())
+        if key.startswith("dpsubspace.") and key != function.__module__
+    ]
+    places = [module for module in places if getattr(module, name, None) is function]
+    assert places, "a substitute stands already, or nothing imports it"
+    for module in places:
+        patch.setattr(module, name, substitute)
+
+
+def scale_noise(patch, factor):
+    """Every fit draws noise that is `factor` times what it should be."""
+    replaced(patch, as_noise, lambda state: ScaledNoise(SeededNoise(state), factor))
+
+
+def left_behind(fit):
+    """A hash of all that a fit or a function leaves behind, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fit()
+    state = dict(vars(result)) if hasattr(result, "__dict__") else tuple(result)
+    if isinstance(state, dict):
+        state.pop("_callback_fit_ctx", None)  # of scikit-learn, with the time; `fit` deletes it
+    return joblib.hash(state), [str(warning.message) for warning in caught]
+
+
 class ScaledNoise:
     """Source whose noise is `factor` times what it should be: a bug to be caught."""
 
@@ -173,3 +264,52 @@ class ScaledNoise:
 
     def public(self):
         return self.source.public()
+
+
+def targets(name, n, n_targets, rng):
+    """Targets as a loss takes them."""
+    if name in CLASSIFIER_LOSSES:
+        return rng.integers(n_targets, size=n)
+    return rng.uniform(-1, 1, size=(n, n_targets))
+
+
+def total(source, weights, clip_norm, batch=None):
+    """Clipped sum over all blocks of a source."""
+    sums = DisjointTotal()
+    for rows in source.chunks(batch):
+        sums.add(clipped_sum(source.at(weights, rows), clip_norm))
+    return sums.bounded_sum()
+
+
+def oracle(G, B, clip, residual_clip, clipping, groups=None):
+    """What the step releases, from formed gradients and directions (k, p)."""
+    E = G @ B.T
+    R = G - E @ B
+    e, r = np.linalg.norm(E, axis=1), np.linalg.norm(R, axis=1)
+    if clipping == "joint":
+        f = 1 / np.maximum(1, np.hypot(e / clip, r / residual_clip))
+        return f @ E / clip, f @ R / residual_clip
+    return np.minimum(1, clip / e) @ E, np.minimum(1, residual_clip / r) @ R
+
+
+def assert_refused(Estimator, options, public, match, data=None):
+    """Nothing is spent, and nothing that is public is touched."""
+    X, y = blobs(n=400) if data is None else data
+    before = copy.deepcopy(public)
+    model = Estimator(epsilon=5.0, **options)
+    with pytest.raises(ValueError, match=match):
+        model.fit(X, y, **public)
+    assert not hasattr(model, "privacy_") and not hasattr(model, "coef_")
+    np.testing.assert_equal(public, before)
+
+
+def move(one, other):
+    return float(np.linalg.norm(np.asarray(one.value - other.value, dtype=np.float64)))
+
+
+def assert_within_bounds(here, there, relation):
+    for (one, _, multiplier), (other, _, _) in zip(here, there, strict=True):
+        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+        assert (one.norm_bound, one.replace_bound) == (other.norm_bound, other.replace_bound)
+        assert move(one, other) <= bound * (1 + 1e-12)
+        assert multiplier > 0

@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["BoundedRangeDpEvent", "bounded_range_curve"]
 
 # A smaller range counts as this one: differences would drown in rounding.
-_LEAST_RANGE = 1e-6
+LEAST_RANGE = 1e-6
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsubspace._accounting.calibration import calibrate, calibrate_range
@@ -13,14 +13,13 @@ from dpsubspace._accounting.events import (
     NEIGHBORING_RELATIONS,
     bounded_range,
     composed,
-    gaussian,
     is_free,
     laplace,
     non_private,
     sampled_gaussian,
 )
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
-from dpsubspace._accounting.permission import _LEDGER
+from dpsubspace._accounting.permission import ledger_delta
 from dpsubspace._checks import check_auto, check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from dp_accounting import DpEvent
 
-__all__ = ["Budget", "Sizes", "Split", "Target", "pure_split"]
+__all__ = ["Budget", "Part", "Sizes", "Target"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,14 @@ class Target:
         Additive slack.
     neighboring_relation : {"zero_out", "replace_one"}
         What the guarantee hides.
+    noise_multiplier : float or None
+        That of each release of the last part of a budget, where `epsilon` is None.
     """
 
     epsilon: float | None
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
+    noise_multiplier: float | None = None
 
     def check(self, *, pure: bool = False, multipliers: bool = False) -> None:
         """ValueError unless all of it is within limits.
@@ -75,8 +77,8 @@ class Target:
         """
         if self.delta != "auto":
             return float(self.delta)
-        if (ledger := _LEDGER.get()) is not None:
-            return ledger.delta
+        if (delta := ledger_delta()) is not None:
+            return delta
         if n_samples is None:
             raise ValueError("delta='auto' depends on `n_samples`: pass it.")
         return default_delta(check_integer("n_samples", n_samples, low=1))
@@ -84,12 +86,8 @@ class Target:
     def calibrated(self, make_event: Callable[[float], DpEvent], n_samples: int | None) -> float:
         """Least multiplier at which ``make_event(multiplier)`` is within the budget."""
         assert self.epsilon is not None
-        return calibrate(
-            make_event,
-            epsilon=float(self.epsilon),
-            delta=self.delta_at(n_samples),
-            neighboring_relation=self.neighboring_relation,
-        )
+        delta = self.delta_at(n_samples)
+        return calibrate(make_event, float(self.epsilon), delta, self.neighboring_relation)
 
     def guarantee(
         self,
@@ -107,7 +105,7 @@ class Target:
         if free:
             epsilon, delta = 0.0, 0.0
         elif epsilon is None:
-            epsilon = epsilon_of(event, delta, neighboring_relation=relation)
+            epsilon = epsilon_of(event, delta, relation)
         return PrivacyGuarantee(
             event=event,
             epsilon=float(epsilon),
@@ -123,100 +121,6 @@ class Target:
                 "that the data pass the checks",
             ),
         )
-
-
-@dataclass(frozen=True)
-class Split:
-    """Gaussian releases that share one budget, and the event that they add up to.
-
-    Parameters
-    ----------
-    multipliers : dict of str to float
-        Noise multiplier of each release called so; 0 adds no noise.
-    event : DpEvent
-        What all of them cost together.
-    """
-
-    multipliers: Mapping[str, float]
-    event: DpEvent
-
-    @classmethod
-    def of(
-        cls, target: Target, parts: Mapping[str, tuple[float, int]], n_samples: int | None
-    ) -> Split:
-        """Split the budget of `target`.
-
-        Parameters
-        ----------
-        target : Target
-            Budget.
-        parts : dict of str to (float, int)
-            Share of the budget (of mu^2, not of epsilon, so that parts compose to the
-            whole exactly) and number of the releases called so. Shares add up to 1.
-        n_samples : int or None
-            Number of records, where delta depends on it.
-
-        Raises
-        ------
-        ValueError
-            If there are too many records for so little noise.
-        """
-        if not target.private and parts:
-            return cls(dict.fromkeys(parts, 0.0), non_private())
-
-        def multipliers(whole: float) -> dict[str, float]:
-            return {
-                name: whole * math.sqrt(count / share) for name, (share, count) in parts.items()
-            }
-
-        def event(whole: float) -> DpEvent:
-            each = multipliers(whole)
-            return composed(gaussian(each[name], count) for name, (_, count) in parts.items())
-
-        if not parts:
-            return cls({}, composed([]))
-        whole = target.calibrated(event, n_samples)
-        return cls(multipliers(whole), event(whole))
-
-
-def pure_split(
-    target: Target, draws: tuple[float, int], sums: float, n_samples: int | None
-) -> Split:
-    """Split the budget of `target` between exponential mechanisms and a Laplace release.
-
-    Parameters
-    ----------
-    target : Target
-        Budget; its delta may be 0.
-    draws : tuple of float and int
-        Share of the epsilons that all draws have, and their number.
-    sums : float
-        Share of the Laplace release.
-    n_samples : int or None
-        Number of records, where delta depends on it.
-
-    Returns
-    -------
-    Split
-        With the epsilons of a "direction" and of the "spectrum" for multipliers.
-    """
-    share, count = draws
-
-    def event(whole: float) -> DpEvent:
-        relation = target.neighboring_relation
-        last = laplace(whole * sums, neighboring_relation=relation)
-        return composed([bounded_range(whole * share / count, count), last])
-
-    if not target.private:
-        return Split({"direction": math.inf, "spectrum": math.inf}, non_private())
-    assert target.epsilon is not None
-    whole = calibrate_range(
-        event,
-        epsilon=float(target.epsilon),
-        delta=target.delta_at(n_samples),
-        neighboring_relation=target.neighboring_relation,
-    )
-    return Split({"direction": whole * share / count, "spectrum": whole * sums}, event(whole))
 
 
 @dataclass(frozen=True)
@@ -248,34 +152,155 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Noise multipliers of one fit and the event that they add up to.
+class Part:
+    """Releases of one name, which have the same noise.
 
-    A fit takes the number of its steps, the rate of its batches and whether it is private
-    from here and not from its parameters, so that what runs is what is charged.
+    Parameters
+    ----------
+    share : float
+        Of the budget: of mu^2, not of epsilon, so that parts compose to the whole exactly. Of
+        epsilon, where all parts of a budget are "range" or "laplace".
+    count : int
+        Number of releases.
+    rate : float
+        Probability with which a record enters the Poisson batch of a release; 1 takes all.
+    kind : {"gaussian", "range", "laplace"}
+        Gaussian noise, or an exponential mechanism or Laplace noise, which need no delta.
     """
 
-    n_iter: int
-    sample_rate: float
-    before: Mapping[str, float]  # of each release before training that is called so
-    step: float
+    share: float
+    count: int = 1
+    rate: float = 1.0
+    kind: str = "gaussian"
+
+    def event(self, scale: float, neighboring_relation: str) -> DpEvent:
+        """Event of all its releases; `scale` is a noise multiplier, or an epsilon."""
+        if self.kind == "gaussian":
+            return sampled_gaussian(scale, self.rate, self.count)
+        if self.kind == "range":
+            return bounded_range(scale, self.count)
+        return laplace(scale, neighboring_relation)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Releases that share what is asked for, the noise of each, and the event they add up to.
+
+    A fit takes the number of its releases, the rate of its batches and whether it is private
+    from here and not from its parameters, so that what runs is what is charged.
+
+    Parameters
+    ----------
+    target : Target
+        What is asked for.
+    parts : dict of str to Part
+        What is released, by name and in the order of the event.
+    scales : dict of str to float
+        Noise multiplier of each release called so (0 adds no noise), or its epsilon where
+        it needs no delta (inf adds no noise).
+    event : DpEvent
+        What all of them cost together: calibrated, charged and printed.
+    """
+
+    target: Target
+    parts: Mapping[str, Part]
+    scales: Mapping[str, float]
     event: DpEvent
+
+    @classmethod
+    def split(
+        cls, target: Target, parts: Mapping[str, Part], n_samples: int | None = None
+    ) -> Budget:
+        """Share what `target` asks for out among `parts`, of which at most one is sampled.
+
+        `n_samples` is needed where delta depends on it.
+        """
+        if not target.private or not parts:
+            nothing = {name: _NO_NOISE[part.kind] for name, part in parts.items()}
+            return cls(target, parts, nothing, non_private() if parts else composed([]))
+        if all(part.kind != "gaussian" for part in parts.values()):
+            scales = _of_epsilon(target, parts, n_samples)
+        elif target.epsilon is None:
+            scales = _beside_multiplier(target, parts)
+        else:
+            scales = _of_mu(target, parts, n_samples)
+        return cls(target, parts, scales, _event(target, parts, scales))
 
     @property
     def private(self) -> bool:
         """Whether noise is added at all."""
-        return self.step > 0
+        return self.target.private
+
+    def of_all(self, name: str) -> float:
+        """What all releases of a name together leave of their noise, batches or not."""
+        part = self.parts[name]
+        return self.scales[name] / (part.rate * math.sqrt(part.count))
 
     @property
-    def multiplier(self) -> float:
-        """What all steps together leave of their noise, so that batches compare to full ones."""
-        return self.step / (self.sample_rate * math.sqrt(self.n_iter))
+    def multipliers(self) -> list[float]:
+        """Least noise of all sums that are released, over what one record moves them by."""
+        return [
+            scale if self.parts[name].kind == "gaussian" else 1 / scale
+            for name, scale in self.scales.items()
+            if self.parts[name].kind != "range"
+        ]
 
-    @classmethod
-    def of(
-        cls, step: float, before: Mapping[str, tuple[float, int]], n_iter: int, rate: float
-    ) -> Budget:
-        """Budget of given multipliers: `before` has one and a number for each name."""
-        parts = [gaussian(*each) for each in before.values()]
-        event = composed([*parts, sampled_gaussian(step, rate, n_iter)])
-        return cls(n_iter, rate, {name: each[0] for name, each in before.items()}, step, event)
+
+# Scales at which nothing is added.
+_NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
+
+
+def _event(target: Target, parts: Mapping[str, Part], scales: Mapping[str, float]) -> DpEvent:
+    """What `parts` cost with such noise."""
+    relation = target.neighboring_relation
+    return composed(part.event(scales[name], relation) for name, part in parts.items())
+
+
+def _of_mu(target: Target, parts: Mapping[str, Part], n_samples: int | None) -> dict[str, float]:
+    """Multipliers of Gaussian parts: as if no batch were sampled, and then of the one that is."""
+    full = {name: replace(part, rate=1.0) for name, part in parts.items()}
+
+    def scales(whole: float) -> dict[str, float]:
+        return {name: whole * math.sqrt(p.count / p.share) for name, p in parts.items()}
+
+    found = scales(target.calibrated(lambda m: _event(target, full, scales(m)), n_samples))
+    for name in (name for name, part in parts.items() if part.rate < 1):
+        others = dict(found)
+
+        def sampled(multiplier: float, name: str = name, others: dict = others) -> DpEvent:
+            return _event(target, parts, {**others, name: multiplier})
+
+        found[name] = target.calibrated(sampled, n_samples)
+    return found
+
+
+def _beside_multiplier(target: Target, parts: Mapping[str, Part]) -> dict[str, float]:
+    """Multipliers where that of the last part is given: the others have their share of mu^2.
+
+    Of sampled batches it is that of their central limit: a choice, which the event counts
+    exactly.
+    """
+    given, last = float(target.noise_multiplier or 0.0), [*parts.values()][-1]
+    sq_mu = last.count / given**2
+    if last.rate < 1:
+        sq_mu = last.count * last.rate**2 * math.expm1(min(given**-2, 700.0))
+    found = {
+        name: math.sqrt(part.count * last.share / (part.share * sq_mu))
+        for name, part in parts.items()
+    }
+    return {**found, [*parts][-1]: given}
+
+
+def _of_epsilon(
+    target: Target, parts: Mapping[str, Part], n_samples: int | None
+) -> dict[str, float]:
+    """Epsilons of parts that need no delta."""
+
+    def scales(whole: float) -> dict[str, float]:
+        return {name: whole * part.share / part.count for name, part in parts.items()}
+
+    assert target.epsilon is not None
+    epsilon, delta = float(target.epsilon), target.delta_at(n_samples)
+    relation = target.neighboring_relation
+    whole = calibrate_range(lambda m: _event(target, parts, scales(m)), epsilon, delta, relation)
+    return scales(whole)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from scipy.optimize import brentq
 
 from dpsubspace._accounting.cost import (
-    _LARGEST_SAMPLED,
-    _LEAST_MULTIPLIER,
+    LARGEST_SAMPLED,
+    LEAST_MULTIPLIER,
     SMALLEST_DELTA,
-    _check_delta,
-    _epsilon_of,
-    _grid_for,
-    _pld_epsilon,
-    _rest_epsilon,
-    _split,
-    _sq_mu,
+    check_smallest_delta,
     epsilon_of,
+    epsilon_of_parts,
+    epsilon_of_rest,
+    grid_for,
+    plain_sq_mu,
+    pld_epsilon,
+    pure_and_rest,
 )
-from dpsubspace._accounting.events import _doubling, counted
+from dpsubspace._accounting.events import counted, doubling
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ __all__ = ["calibrate", "calibrate_range"]
 
 def calibrate(
     make_event: Callable[[float], DpEvent],
-    *,
     epsilon: float,
     delta: float,
     neighboring_relation: str,
@@ -55,26 +54,27 @@ def calibrate(
 
     from dpsubspace._accounting.leaves import event_of
 
-    pure, _, rest = _split(counted(make_event(1.0)), neighboring_relation)
-    if pure > 0 and (epsilon > _LARGEST_SAMPLED or delta < SMALLEST_DELTA):
+    pure, _, rest = pure_and_rest(counted(make_event(1.0)), neighboring_relation)
+    if pure > 0 and (epsilon > LARGEST_SAMPLED or delta < SMALLEST_DELTA):
         if pure >= epsilon:
             raise _nothing_left(epsilon, delta)
-        return calibrate(
-            lambda m: event_of(_split(counted(make_event(m)), neighboring_relation)[2]),
-            epsilon=epsilon - pure,
-            delta=delta,
-            neighboring_relation=neighboring_relation,
-        )
-    if pure > 0 and _sq_mu(rest, sampling="approximate") == 0:
+
+        def of_rest(multiplier: float) -> DpEvent:
+            parts = counted(make_event(multiplier))
+            return event_of(pure_and_rest(parts, neighboring_relation)[2])
+
+        return calibrate(of_rest, epsilon - pure, delta, neighboring_relation)
+    if pure > 0 and plain_sq_mu(rest, sampling="approximate") == 0:
         raise PrivacyError("only events with a Gaussian mechanism in them can be calibrated.")
     budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
-    budget /= _doubling(neighboring_relation) ** 2
-    sampled = _sq_mu(counted(make_event(1.0))) is None
-    if sampled and epsilon <= _LARGEST_SAMPLED:
-        _check_delta(delta)
+    budget /= doubling(neighboring_relation) ** 2
+    sampled = plain_sq_mu(counted(make_event(1.0))) is None
+    if sampled and epsilon <= LARGEST_SAMPLED:
+        check_smallest_delta(delta)
         multiplier = _search(make_event, budget, epsilon, delta, neighboring_relation)
     else:
-        at_one, at_two = (_sq_mu(counted(make_event(m)), sampling="ignore") for m in (1.0, 2.0))
+        parts = (counted(make_event(m)) for m in (1.0, 2.0))
+        at_one, at_two = (plain_sq_mu(each, sampling="ignore") for each in parts)
         if at_one is None or at_two is None:
             raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
         scaled = (at_one - at_two) * 4 / 3
@@ -83,10 +83,7 @@ def calibrate(
             raise _nothing_left(epsilon, delta)
         multiplier = math.sqrt(scaled / (budget - fixed))
     inflation = 1e-4 if sampled else 1e-15
-    while (
-        epsilon_of(make_event(multiplier), delta, neighboring_relation=neighboring_relation)
-        > epsilon
-    ):
+    while epsilon_of(make_event(multiplier), delta, neighboring_relation) > epsilon:
         multiplier *= 1 + inflation
         inflation *= 2
     return multiplier
@@ -104,14 +101,14 @@ def _search(
     def excess(log_multiplier: float) -> float:
         parts = counted(make_event(math.exp(log_multiplier)))
         if pure:
-            cost = _epsilon_of(parts, delta, neighboring_relation)
+            cost = epsilon_of_parts(parts, delta, neighboring_relation)
         else:
-            cost = _pld_epsilon(parts, delta, neighboring_relation, _grid_for(epsilon, parts))
+            cost = pld_epsilon(parts, delta, neighboring_relation, grid_for(epsilon, parts))
         return math.log(max(cost, 1e-300) / epsilon)
 
-    pure = _split(counted(make_event(1.0)), neighboring_relation)[0] > 0
+    pure = pure_and_rest(counted(make_event(1.0)), neighboring_relation)[0] > 0
     # The approximation says too little noise, and the less the fewer steps there are.
-    least = math.log(0.3 if epsilon <= 10 else _LEAST_MULTIPLIER * 1.01)
+    least = math.log(0.3 if epsilon <= 10 else LEAST_MULTIPLIER * 1.01)
     low = max(least, _approximate_log_multiplier(make_event, sq_mu))
     over = excess(low)
     while over <= 0:
@@ -133,7 +130,7 @@ def _approximate_log_multiplier(make_event: Callable[[float], DpEvent], sq_mu: f
 
     def excess(log_multiplier: float) -> float:
         parts = counted(make_event(math.exp(log_multiplier)))
-        cost = _sq_mu(parts, sampling="approximate")
+        cost = plain_sq_mu(parts, sampling="approximate")
         if cost is None:
             raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
         return math.log(cost / sq_mu)
@@ -147,7 +144,6 @@ def _approximate_log_multiplier(make_event: Callable[[float], DpEvent], sq_mu: f
 
 def calibrate_range(
     make_event: Callable[[float], DpEvent],
-    *,
     epsilon: float,
     delta: float,
     neighboring_relation: str,
@@ -167,14 +163,13 @@ def calibrate_range(
     """
 
     def cost(x: float) -> float:
-        return epsilon_of(make_event(x), delta, neighboring_relation=neighboring_relation)
+        return epsilon_of(make_event(x), delta, neighboring_relation)
 
-    at_one, at_two = (_split(counted(make_event(x)), neighboring_relation)[0] for x in (1.0, 2.0))
-    scaled = at_two - at_one
+    at_one, _, rest = pure_and_rest(counted(make_event(1.0)), neighboring_relation)
+    scaled = pure_and_rest(counted(make_event(2.0)), neighboring_relation)[0] - at_one
     if not scaled > 1e-9 * at_one:
         raise PrivacyError("nothing in the event is scaled: there is nothing to calibrate.")
-    rest = _split(counted(make_event(1.0)), neighboring_relation)[2]
-    fixed = max(0.0, at_one - scaled) + _rest_epsilon(rest, delta, neighboring_relation)
+    fixed = max(0.0, at_one - scaled) + epsilon_of_rest(rest, delta, neighboring_relation)
     low = (epsilon - fixed) / scaled
     if not low > 0:  # only what the accountant saves may be left
         low = 1e-6 * epsilon / scaled

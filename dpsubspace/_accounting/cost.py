@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dpsubspace._accounting.events import _doubling, counted
+from dpsubspace._accounting.events import counted, doubling
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def pure_epsilon(leaf: Leaf, neighboring_relation: str) -> float:
     """Epsilon, without a delta, of one run of a Laplace mechanism or a bounded range."""
     if leaf.kind == "range":
         return leaf.value
-    return _doubling(neighboring_relation) / leaf.value
+    return doubling(neighboring_relation) / leaf.value
 
 
-def _sq_mu(parts: Iterable[Leaf], *, sampling: str = "refuse") -> float | None:
+def plain_sq_mu(parts: Iterable[Leaf], *, sampling: str = "refuse") -> float | None:
     """Square of mu where all `parts` are Gaussian mechanisms.
 
     None for anything else. Multipliers are taken against the norm of one record. Sampled
@@ -71,11 +71,11 @@ def sq_mu_of(
     parts: Iterable[Leaf], neighboring_relation: str, *, sampling: str = "refuse"
 ) -> float | None:
     """Square of mu of Gaussians under the relation: a replacement doubles mu."""
-    found = _sq_mu(parts, sampling=sampling)
-    return None if found is None else found * _doubling(neighboring_relation) ** 2
+    found = plain_sq_mu(parts, sampling=sampling)
+    return None if found is None else found * doubling(neighboring_relation) ** 2
 
 
-def _split(
+def pure_and_rest(
     parts: Iterable[Leaf], neighboring_relation: str
 ) -> tuple[float, tuple[Leaf, ...], tuple[Leaf, ...]]:
     """Sum of the epsilons of what has no delta in `parts`, those parts, and the rest."""
@@ -88,7 +88,7 @@ def _split(
 # Cost of an event ---------------------------------------------------------------------------
 
 
-def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> float:
+def epsilon_of(event: DpEvent, delta: float, neighboring_relation: str) -> float:
     """Epsilon of `event` at `delta`.
 
     Exact for compositions of Gaussians; from above, by the PLD accountant, otherwise. What
@@ -100,47 +100,47 @@ def epsilon_of(event: DpEvent, delta: float, *, neighboring_relation: str) -> fl
     PrivacyError
         If no accountant here supports the event under the relation.
     """
-    return _epsilon_of(counted(event), float(delta), neighboring_relation)
+    return epsilon_of_parts(counted(event), float(delta), neighboring_relation)
 
 
 @lru_cache(maxsize=256)
-def _epsilon_of(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
-    pure, _, rest = _split(parts, neighboring_relation)
-    cost = _rest_epsilon(rest, delta, neighboring_relation)
+def epsilon_of_parts(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
+    pure, _, rest = pure_and_rest(parts, neighboring_relation)
+    cost = epsilon_of_rest(rest, delta, neighboring_relation)
     # A sum of epsilons holds for any delta, and where the accountant would not finish.
     searched = any(leaf.kind == "search" for leaf in rest)
     if pure == 0 or pure + cost == math.inf or delta < SMALLEST_DELTA or searched:
         return pure + cost
-    approximate = _sq_mu(parts, sampling="approximate")
+    approximate = plain_sq_mu(parts, sampling="approximate")
     about = pure + cost
     if approximate is not None:
         about = min(about, _gaussian_epsilon(approximate, delta, neighboring_relation))
-    if about > _LARGEST_SAMPLED or _least_sampled(parts) < _LEAST_MULTIPLIER:
+    if about > LARGEST_SAMPLED or _least_sampled(parts) < LEAST_MULTIPLIER:
         return pure + cost
     return min(pure + cost, max(cost, _refined(parts, delta, neighboring_relation, about)))
 
 
-def _rest_epsilon(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
+def epsilon_of_rest(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
     """Epsilon of parts that all need a delta."""
-    sq_mu = _sq_mu(parts)
+    sq_mu = plain_sq_mu(parts)
     if sq_mu is not None:
         return _gaussian_epsilon(sq_mu, delta, neighboring_relation)
     if any(leaf.kind == "search" for leaf in parts):
         return _search_epsilon(parts, delta, neighboring_relation)
-    _check_delta(delta)
+    check_smallest_delta(delta)
     if hidden_by_noise(parts, delta, neighboring_relation):
-        approximate = _sq_mu(parts, sampling="approximate") or 0.0
+        approximate = plain_sq_mu(parts, sampling="approximate") or 0.0
         about = max(1.0, _gaussian_epsilon(approximate, delta, neighboring_relation))
         return _refined(parts, delta, neighboring_relation, about)
     # Too little noise for the accountant to finish: what sampling saves is not counted.
-    sq_mu = _sq_mu(parts, sampling="ignore") or 0.0
+    sq_mu = plain_sq_mu(parts, sampling="ignore") or 0.0
     return _gaussian_epsilon(sq_mu, delta, neighboring_relation)
 
 
 def hidden_by_noise(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> bool:
     """Whether there is noise enough for the accountant of sampled Gaussians to finish."""
-    approximate = _sq_mu(parts, sampling="approximate")
-    if approximate is None or approximate >= 1e4 or _least_sampled(parts) < _LEAST_MULTIPLIER:
+    approximate = plain_sq_mu(parts, sampling="approximate")
+    if approximate is None or approximate >= 1e4 or _least_sampled(parts) < LEAST_MULTIPLIER:
         return False
     return _gaussian_epsilon(approximate, delta, neighboring_relation) <= 1e4
 
@@ -184,24 +184,24 @@ def gaussian_sq_mu(epsilon: float, delta: float) -> float:
 def _gaussian_epsilon(sq_mu: float, delta: float, neighboring_relation: str) -> float:
     """Epsilon of a Gaussian mechanism; `sq_mu` is against the norm of one record."""
     # Under replace_one a record moves a sum by twice its norm: mu doubles.
-    return gaussian_epsilon(sq_mu * _doubling(neighboring_relation) ** 2, delta)
+    return gaussian_epsilon(sq_mu * doubling(neighboring_relation) ** 2, delta)
 
 
 def _refined(
     parts: tuple[Leaf, ...], delta: float, neighboring_relation: str, about: float
 ) -> float:
     """Epsilon by the PLD accountant, on a grid for `about` that much and then finer ones."""
-    grid = _grid_for(about, parts)
-    cost = _pld_epsilon(parts, delta, neighboring_relation, grid)
-    while (finer := _grid_for(cost, parts)) < grid / 2:  # small epsilons need a fine grid
-        grid, cost = finer, _pld_epsilon(parts, delta, neighboring_relation, finer)
+    grid = grid_for(about, parts)
+    cost = pld_epsilon(parts, delta, neighboring_relation, grid)
+    while (finer := grid_for(cost, parts)) < grid / 2:  # small epsilons need a fine grid
+        grid, cost = finer, pld_epsilon(parts, delta, neighboring_relation, finer)
     return cost
 
 
 # Above this epsilon, which protects nobody, and below this multiplier, batches are charged
 # as if nothing were sampled, and mechanisms without a delta by the sum of their epsilons.
-_LARGEST_SAMPLED = 100.0
-_LEAST_MULTIPLIER = 0.1
+LARGEST_SAMPLED = 100.0
+LEAST_MULTIPLIER = 0.1
 
 # Below it, rounding in the accountant would be a noticeable part of delta.
 SMALLEST_DELTA = 1e-10
@@ -223,7 +223,7 @@ def _least_sampled(parts: Iterable[Leaf]) -> float:
     return min((leaf.value for leaf in parts if leaf.sampled), default=math.inf)
 
 
-def _check_delta(delta: float) -> None:
+def check_smallest_delta(delta: float) -> None:
     if delta < SMALLEST_DELTA:
         raise PrivacyError(
             f"delta={delta:.3g} is below what can be computed for sampled batches"
@@ -231,16 +231,16 @@ def _check_delta(delta: float) -> None:
         )
 
 
-def _grid_for(epsilon: float, parts: tuple[Leaf, ...]) -> float:
+def grid_for(epsilon: float, parts: tuple[Leaf, ...]) -> float:
     """Discretisation of the PLD accountant; results are upper bounds at any value.
 
     A part of epsilon, and a fifth of the typical loss of one step: rounding up adds a
     little at every step. No finer than 1e-5 of the largest loss of a step.
     """
     steps = sum(leaf.count for leaf in parts)
-    sq_mu = _sq_mu(parts, sampling="approximate") or 1.0
+    sq_mu = plain_sq_mu(parts, sampling="approximate") or 1.0
     typical = math.sqrt(min(sq_mu, 1e4) / steps)
-    least = max(_least_sampled(parts), _LEAST_MULTIPLIER)
+    least = max(_least_sampled(parts), LEAST_MULTIPLIER)
     largest = 0.5 / least**2 + 8 / least
     finest = max(1e-9, 1e-5 * largest, epsilon / 1e4)
     return min(1e-2, max(finest, min(epsilon / 500, typical / 5)))
@@ -248,7 +248,7 @@ def _grid_for(epsilon: float, parts: tuple[Leaf, ...]) -> float:
 
 def accountant(parts: tuple[Leaf, ...], neighboring_relation: str, epsilon: float) -> Any:
     """Accountant that holds `parts`, which are no search, on a grid for that epsilon."""
-    return _composed(parts, neighboring_relation, _grid_for(epsilon, parts))
+    return _composed(parts, neighboring_relation, grid_for(epsilon, parts))
 
 
 def _composed(parts: tuple[Leaf, ...], neighboring_relation: str, grid: float) -> Any:
@@ -264,7 +264,7 @@ def _composed(parts: tuple[Leaf, ...], neighboring_relation: str, grid: float) -
     return counting.compose(event_of(parts))
 
 
-def _pld_epsilon(
+def pld_epsilon(
     parts: tuple[Leaf, ...], delta: float, neighboring_relation: str, grid: float
 ) -> float:
     """Upper bound on the epsilon of `parts` by privacy loss distributions."""

@@ -71,7 +71,7 @@ def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
     return event if count == 1 else SelfComposedDpEvent(event, int(count))
 
 
-def laplace(epsilon: float, *, neighboring_relation: str) -> DpEvent:
+def laplace(epsilon: float, neighboring_relation: str) -> DpEvent:
     """Event of a Laplace release of `epsilon` under the relation.
 
     Like a Gaussian multiplier, the event's is against the norm of one record, and accountants
@@ -79,7 +79,7 @@ def laplace(epsilon: float, *, neighboring_relation: str) -> DpEvent:
     """
     from dp_accounting import LaplaceDpEvent
 
-    return LaplaceDpEvent(_doubling(neighboring_relation) / float(epsilon))
+    return LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:
@@ -106,7 +106,7 @@ def non_private() -> DpEvent:
     return NonPrivateDpEvent()
 
 
-def _doubling(neighboring_relation: str) -> int:
+def doubling(neighboring_relation: str) -> int:
     """What a replacement moves a sum by, in norms of one record, for events that count so."""
     return 2 if neighboring_relation == "replace_one" else 1
 

@@ -26,7 +26,7 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from dpsubspace._accounting.bounded_range import (
-    _LEAST_RANGE,
+    LEAST_RANGE,
     BoundedRangeDpEvent,
     bounded_range_curve,
 )
@@ -307,7 +307,7 @@ class Accountant(PLDAccountant):
 
     def _bounded_range(self, epsilon: float, count: int) -> pld.PrivacyLossDistribution:
         """Distribution of the accountant's grid that dominates `count` mechanisms."""
-        interval, epsilon = self._value_discretization_interval, max(epsilon, _LEAST_RANGE)
+        interval, epsilon = self._value_discretization_interval, max(epsilon, LEAST_RANGE)
         step, curve = bounded_range_curve(epsilon, count)
         most = math.ceil(count * epsilon / interval)
         orders = np.arange(-most, most + 1) * interval

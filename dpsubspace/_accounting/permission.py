@@ -13,7 +13,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["about_to_release", "inside_ledger"]
+__all__ = ["about_to_release", "inside_ledger", "ledger_delta"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,12 @@ def inside_ledger(delta: float, spend: Callable[[PrivacyGuarantee], None]) -> It
         yield
     finally:
         _LEDGER.reset(token)
+
+
+def ledger_delta() -> float | None:
+    """Delta of the ledger that this runs in; None outside of one."""
+    ledger = _LEDGER.get()
+    return None if ledger is None else ledger.delta
 
 
 def about_to_release(guarantee: PrivacyGuarantee) -> None:

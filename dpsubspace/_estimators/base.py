@@ -2,29 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
-from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.budget import Budget, Sizes, Target
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
 from dpsubspace._accounting.permission import about_to_release
+from dpsubspace._checks import check_real, shown
+from dpsubspace._compat import nameless
+from dpsubspace._release.mechanisms import check_lattice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from dp_accounting import DpEvent
 
-__all__ = ["PrivateEstimator"]
+__all__ = ["PrivateEstimator", "checked_target", "guarantee_of"]
 
 
 class PrivateEstimator(BaseEstimator):
     """Estimators whose fit has a cost, stored in ``privacy_`` just before it is spent."""
 
-    privacy_unit = "row"
+    privacy_unit = "row"  # what one record of the guarantee is
 
-    # Parameters that every subclass has; they store them in their own __init__.
+    # Parameters that every subclass has.
     epsilon: float | None
     delta: float | str
     neighboring_relation: str
+    random_state: int | np.random.RandomState | None
+
+    n_features_in_: int  # set by scikit-learn's validation
+
+    @nameless
+    def privacy_event(
+        self,
+        n_samples: int | None = None,
+        n_features: int | None = None,
+        n_outputs: int | None = None,
+        *,
+        n_public: int = 0,
+        labelled: bool = False,
+    ) -> DpEvent:
+        """Return what a fit would cost, before any data are seen.
+
+        Parameters
+        ----------
+        n_samples : int, optional
+            Number of private rows. Needed where ``delta="auto"`` or a `batch_size` is set.
+        n_features : int, optional
+            Number of features. With ``n_iter="auto"`` the number of steps depends on it;
+            without it the event has 100, which cost the same.
+        n_outputs : int, optional
+            Number of columns of scores: 1 for two classes, else that of classes or targets.
+            Used as `n_features` is, and to count the ranges of targets to release.
+        n_public : int, default=0
+            Number of public rows. What is released before training depends on whether
+            there are any; what all of it costs together does not.
+        labelled : bool, default=False
+            Whether they have labels.
+
+        Returns
+        -------
+        DpEvent
+            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range, or a size that is needed was not given.
+        """
+        return self._budget(Sizes(n_samples, n_features, n_outputs, n_public, labelled)).event
+
+    def _plan(self) -> Any:
+        """Parameters of a fit, which nothing can change any more; ValueError if out of range."""
+        raise NotImplementedError
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        """What a fit of these sizes releases; ValueError for parameters out of their range."""
+        return self._plan().resolved(sizes).budget(sizes)
+
+    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
+        """Record the cost and forget an earlier fit, just before the first release."""
+        about_to_release(guarantee)
+        kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
+        for name in [*vars(self)]:
+            if name.endswith("_") and name not in kept:
+                del self.__dict__[name]
+        self.privacy_ = guarantee
+
+    # Notebooks ------------------------------------------------------------------------------
 
     @property
     def _repr_html_(self) -> Callable[[], str]:
@@ -41,14 +108,49 @@ class PrivateEstimator(BaseEstimator):
     def _guarantee_html(self) -> str:
         return self.privacy_._repr_html_() if hasattr(self, "privacy_") else ""
 
-    def _target(self) -> Target:
-        return Target(self.epsilon, self.delta, self.neighboring_relation)
 
-    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
-        """Record the cost and forget an earlier fit, just before the first release."""
-        about_to_release(guarantee)
-        kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
-        for name in [*vars(self)]:
-            if name.endswith("_") and name not in kept:
-                del self.__dict__[name]
-        self.privacy_ = guarantee
+def guarantee_of(
+    budget: Budget,
+    *,
+    secure: bool,
+    n_samples: int,
+    n_features: int,
+    public: tuple[str, ...],
+    unit: str = "row",
+) -> PrivacyGuarantee:
+    """Statement about what a fit is about to release, or ValueError where it cannot be.
+
+    Warns where delta is not small beside one record in `n_samples`.
+    """
+    if budget.private and budget.parts:
+        check_lattice(n_samples, *budget.multipliers)
+    guarantee = budget.target.guarantee(
+        budget.event,
+        secure=secure,
+        n_samples=n_samples,
+        n_features=n_features,
+        public=public,
+        unit=unit,
+    )
+    if budget.private and budget.parts:
+        warn_about_delta(guarantee.delta, n_samples)
+    return guarantee
+
+
+def checked_target(estimator: Any, *, pure: bool = False) -> Target:
+    """Privacy that the parameters of `estimator` ask for; ValueError where they cannot.
+
+    `pure` lets delta be 0.
+    """
+    epsilon, multiplier = estimator.epsilon, getattr(estimator, "noise_multiplier", None)
+    expert = hasattr(estimator, "noise_multiplier")
+    if expert and (epsilon is None) == (multiplier is None):
+        raise ValueError(
+            "set either `epsilon` or `noise_multiplier` and leave the other None, got epsilon="
+            f"{shown(epsilon)} and noise_multiplier={shown(multiplier)}."
+        )
+    if multiplier is not None:
+        check_real("noise_multiplier", multiplier, low=1e-6, high=1e9)
+    target = Target(epsilon, estimator.delta, estimator.neighboring_relation, multiplier)
+    target.check(pure=pure, multipliers=expert)
+    return target

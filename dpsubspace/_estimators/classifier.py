@@ -1,7 +1,10 @@
-"""What private linear classifiers share: labels, row maps, predictions."""
+"""What private classifiers share: labels, predictions, and the fit of the linear ones."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,11 +13,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
-from dpsubspace._array import Array
-from dpsubspace._checks import check_choice, check_real, shown
-from dpsubspace._compat import nameless
-from dpsubspace._estimators.linear_model import Bounded, LinearModel, Releases, Trained
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
+from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._checks import check_bool, check_choice, check_real, shown
+from dpsubspace._compat import CallbackSupportMixin, nameless
+from dpsubspace._estimators.advice import tell_of_noise, tell_of_units, warn_of_noise
+from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.bounds import MappedRows
+from dpsubspace._estimators.fitting import checked_descent, fitted
+from dpsubspace._estimators.linear_fit import Fitted, LinearFit
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, Loss
+from dpsubspace._rows.data import Data
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
     check_classes,
@@ -22,13 +31,13 @@ from dpsubspace._rows.inputs import (
     check_rows_and_labels,
     log_class_weights,
 )
-from dpsubspace._rows.maps import ROW_NORMS, RowMap
+from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import PublicRows, check_public_labels, check_public_rows
 
-__all__ = ["LinearClassifier"]
+__all__ = ["Labels", "LinearClassifier", "PrivateClassifier", "refuse_unbounded"]
 
 
-def _has_probabilities(estimator: LinearClassifier) -> bool:
+def _has_probabilities(estimator: PrivateClassifier) -> bool:
     loss = CLASSIFIER_LOSSES.get(estimator.loss)
     if loss is not None and not loss.probabilistic:
         raise AttributeError(
@@ -38,58 +47,16 @@ def _has_probabilities(estimator: LinearClassifier) -> bool:
     return True
 
 
-class LinearClassifier(ClassifierMixin, LinearModel):
-    """What the private linear classifiers share: all but the private mean."""
+class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator):
+    """What classifiers share that predict by scores: labels and predictions."""
 
-    _losses = CLASSIFIER_LOSSES
+    # Parameters that every subclass has.
+    loss: str
+    class_weight: dict | None
+    classes: Any
+    device: Any
 
-    @nameless
-    def __init__(
-        self,
-        *,
-        epsilon: float | None = 1.0,
-        delta: float | str = "auto",
-        neighboring_relation: str = "zero_out",
-        loss: str = "log_loss",
-        alpha: float = 1e-6,
-        n_iter: int | str = "auto",
-        learning_rate: float | str = "auto",
-        momentum: float | str = "auto",
-        average: bool = True,
-        clip_norm: float | str = "auto",
-        batch_size: int | None = None,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 0.5,
-        row_norm: str | None = "l2",
-        data_norm: float | None = None,
-        class_weight: dict | None = None,
-        classes: Any = None,
-        microbatch_size: int | None = None,
-        device: Any = "cpu",
-        noise_multiplier: float | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring_relation = neighboring_relation
-        self.loss = loss
-        self.alpha = alpha
-        self.n_iter = n_iter
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.average = average
-        self.clip_norm = clip_norm
-        self.batch_size = batch_size
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.row_norm = row_norm
-        self.data_norm = data_norm
-        self.class_weight = class_weight
-        self.classes = classes
-        self.microbatch_size = microbatch_size
-        self.device = device
-        self.noise_multiplier = noise_multiplier
-        self.random_state = random_state
+    classes_: np.ndarray
 
     # Public surface -------------------------------------------------------------------------
 
@@ -163,12 +130,84 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         """
         return CLASSIFIER_LOSSES[self.loss].predict(self._scores(X))
 
+    def _scores(self, X: Any) -> np.ndarray:
+        """Scores of rows, a column for two classes and else one a class."""
+        raise NotImplementedError
+
+    # Labels ---------------------------------------------------------------------------------
+
+    def _labelled(
+        self, X: Any, y: Any, X_public: Any, y_public: Any, present: np.ndarray | None
+    ) -> tuple[Data, Labels]:
+        """Checked data, and what is known of the labels."""
+        X, y = check_rows_and_labels(self, X, y)
+        classes, codes = check_classes(y, self.classes)
+        log_weights = log_class_weights(self.class_weight, classes)
+        sets = check_public_rows(self, X, X_public)
+        public = PublicRows.of(sets, check_public_labels(y_public, X_public, sets, classes))
+        how = "read from y" if self.classes is None else "given"
+        assumed = [f"set of labels ({len(classes)}, {how})"]
+        assumed += [] if self.class_weight is None else ["class weights"]
+        offset = np.diff(log_weights) if len(classes) == 2 else log_weights
+        labels = Labels(classes, offset, tuple(assumed))
+        return Data(X, codes, len(classes), public, present), labels
+
+    def _checked_loss(self) -> Loss:
+        """The loss; ValueError where it, or class weights beside it, cannot be."""
+        loss = CLASSIFIER_LOSSES[check_choice("loss", self.loss, list(CLASSIFIER_LOSSES))]
+        if self.class_weight is not None and not loss.probabilistic:
+            raise ValueError(
+                f"`class_weight` multiplies probabilities, which loss={self.loss!r} does not"
+                " give. Use loss='log_loss', or shift the scores by a public threshold."
+            )
+        return loss
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a fit knows of its labels.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    offset : ndarray of shape (1,) or (n_classes,)
+        What class weights add to the scores.
+    assumed : tuple of str
+        What the guarantee assumes to be public of them.
+    """
+
+    classes: np.ndarray
+    offset: np.ndarray
+    assumed: tuple[str, ...]
+
+
+class LinearClassifier(PrivateClassifier):
+    """What the linear ones share: maps of rows, weights, and the one fit."""
+
+    # Parameters that every subclass has.
+    fit_intercept: bool
+    row_norm: str | float | None
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
     # The fit --------------------------------------------------------------------------------
+
+    def _plan(self) -> LinearFit:
+        """Parameters of the fit; ValueError where one is out of its range."""
+        target, loss = checked_target(self), self._checked_loss()
+        constant = check_bool("fit_intercept", self.fit_intercept)
+        bias = _auto.BIAS if constant else None
+        return LinearFit(
+            target=target,
+            loss=loss,
+            bounds=MappedRows(_row_map(self.row_norm, bias)),
+            descent=checked_descent(self),
+            constant=constant,
+        )
 
     def _fit(
         self,
@@ -178,63 +217,57 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         *,
         X_public: Any = None,
         y_public: Any = None,
+        plan: LinearFit | None = None,
     ):
-        """Fit with the records where `present` is False as null records.
+        """Fit with the records where `present` is False as null records, or by another plan.
 
-        Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
+        Only tests, audits and benchmarks pass `present`, which makes neighbours under
+        ``"zero_out"``, and `plan`.
         """
-        self._check_parameters()
-        X, y = check_rows_and_labels(self, X, y)
-        classes, codes = check_classes(y, self.classes)
-        log_weights = log_class_weights(self.class_weight, classes)
-        sets = check_public_rows(self, X, X_public)
-        labels = check_public_labels(y_public, X_public, sets, classes)
-        public = self._public(sets, labels)
-        how = "read from y" if self.classes is None else "given"
-        assumed = [f"set of labels ({len(classes)}, {how})"]
-        if self.row_norm == "clip":
-            assumed.append(f"bound on row norms ({self.data_norm:g})")
-        if self.class_weight is not None:
-            assumed.append("class weights")
-        assumed += [] if public is None else [public.statement]
-        trained = self._train(X, codes, len(classes), tuple(assumed), present, public)
-        self.classes_ = classes
-        self.n_iter_ = trained.n_iter
-        self.learning_rate_ = trained.learning_rate
-        self.clip_norm_ = trained.clip_norm
-        offset = np.diff(log_weights) if len(classes) == 2 else log_weights
-        self._keep(trained, offset)  # last: now it can predict
-        self._tell(trained)
+        plan = self._plan() if plan is None else plan
+        data, labels = self._labelled(X, y, X_public, y_public, present)
+        if plan.guide is not None:
+            plan.guide.check_public(self, data.public)
+        public = [*labels.assumed[:1]]
+        if isinstance(self.row_norm, Real):
+            public.append(f"bound on row norms ({self.row_norm:g})")
+        public += labels.assumed[1:]
+        public += [] if data.public is None else [data.public.statement]
+        found, budget = fitted(self, plan, data, tuple(public), partial(self._advise, plan))
+        self._store(found, labels)
+        tell_of_units(self, found, budget)
+        if plan.decides_weights(data.sizes(1)):
+            tell_of_noise(self, found, budget, _auto.HIDING)
         return self
 
-    def _keep(self, trained: Trained, offset: np.ndarray) -> None:
-        """Store what predictions need, with a constant to add to the scores."""
-        weights, n_outputs = trained.weights, trained.weights.shape[1]
-        if trained.shift is not None:
-            weights, constant = trained.shift.undo(weights)
+    def _advise(
+        self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+        if plan.decides_weights(sizes):
+            return  # what is released tells how many there are
+        n_weights = sizes.known("n_features", "the warning") + 1
+        n_samples = sizes.known("n_samples", "the warning")
+        warn_of_noise(self, budget, guarantee.epsilon, n_samples, n_weights, _auto.HIDING)
+
+    def _store(self, found: Fitted, labels: Labels) -> None:
+        """Store what predictions need."""
+        self.classes_ = labels.classes
+        self.n_iter_, self.learning_rate_ = found.n_iter, found.learning_rate
+        self.clip_norm_ = found.clip_norm
+        weights, offset = found.weights, labels.offset
+        if found.shift is not None:
+            weights, constant = found.shift.undo(weights)
             offset = offset + constant
-            self.mean_ = trained.shift.mean
-            self.radius_ = trained.radius
-        biased = trained.bounded.row_map.bias is not None
-        self.intercept_ = weights[-1].copy() if biased else np.zeros(n_outputs)
+            self.mean_ = found.shift.mean
+            self.radius_ = found.radius
+        row_map = found.bounded.row_map
+        self.intercept_ = np.zeros(weights.shape[1])
+        if row_map.bias is not None:
+            self.intercept_ = weights[-1].copy()
         self.offset_ = offset
-        self._fitted_row_map = trained.bounded.row_map
-        self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)
-
-    def _row_map(self) -> RowMap:
-        bias = float(self.intercept_scaling) if self.fit_intercept else None
-        return RowMap(norm=self.row_norm, data_norm=self.data_norm, bias=bias)
-
-    def _row_bound(self) -> float:
-        return self._row_map().bound
-
-    def _bound(
-        self, X: Array, targets: Array, releases: Releases, public: PublicRows | None
-    ) -> Bounded:
-        return Bounded(self._row_map(), targets)
-
-    def _bearable(self) -> float:
-        return _auto.HIDING
+        self._fitted_row_map = row_map
+        self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)  # last: can predict
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
@@ -247,21 +280,24 @@ class LinearClassifier(ClassifierMixin, LinearModel):
                 weights = np.concatenate([weights, self.intercept_[None, :]])
             return FeatureBlock(X, factors, row_map.bias, None).scores(weights) + self.offset_
 
-    # Parameters -----------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_choice("row_norm", self.row_norm, ROW_NORMS)
-        if self.row_norm == "clip":
-            hint = "row_norm='clip' needs it: a bound on row norms from public knowledge."
-            check_real("data_norm", self.data_norm, low=1e-50, high=1e50, hint=hint)
-        elif self.data_norm is not None:
-            raise ValueError(
-                f"`data_norm`={shown(self.data_norm)} bounds rows with row_norm='clip' only, got"
-                f" row_norm={self.row_norm!r}. Leave it None, or set row_norm='clip'."
-            )
-        if self.class_weight is not None and not self._losses[self.loss].probabilistic:
-            raise ValueError(
-                f"`class_weight` multiplies probabilities, which loss={self.loss!r} does not"
-                " give. Use loss='log_loss', or shift the scores by a public threshold."
-            )
+def _row_map(row_norm: Any, bias: float | None) -> RowMap:
+    """Map of rows; ValueError where `row_norm` names none."""
+    if isinstance(row_norm, Real) and not isinstance(row_norm, bool):
+        data_norm = check_real("row_norm", row_norm, low=1e-50, high=1e50)
+        return RowMap(norm="clip", data_norm=float(data_norm), bias=bias)
+    if row_norm not in ("l2", None):
+        raise ValueError(
+            "`row_norm` must be 'l2', a number (a public bound on the norm of rows) or None, got"
+            f" {shown(row_norm)}."
+        )
+    return RowMap(norm=row_norm, bias=bias)
+
+
+def refuse_unbounded(row_norm: Any) -> None:
+    """ValueError where rows have no bound, and a mean of them is to be released."""
+    if row_norm is None:
+        raise ValueError(
+            "`row_norm`=None leaves rows unbounded, and the mean of unbounded rows cannot be"
+            " private. Use row_norm='l2', or a number that is a public bound on their norm."
+        )

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from dpsubspace._accounting.budget import Split, Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, warn_about_delta
+from dpsubspace._accounting.budget import Budget, Part, Target
+from dpsubspace._accounting.guarantee import Released
 from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
-from dpsubspace._release.mechanisms import check_lattice, release
-from dpsubspace._release.noise import NoiseSource, as_noise
+from dpsubspace._estimators.base import guarantee_of
+from dpsubspace._release.noise import as_noise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._statistics.counts import count_above_noise, noisy_range
-from dpsubspace._statistics.means import bounded_row_sum
+from dpsubspace._statistics.centring import searched_mean
+from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
 from dpsubspace._statistics.moments import Rows, released_moment
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -30,10 +32,16 @@ __all__ = ["private_covariance", "private_mean", "private_quantile"]
 # Releases of a search between public bounds, which it leaves 16,384 values.
 _BETWEEN_BOUNDS = 14
 
-# Shares of the budget (of mu^2).
+# What each releases, with shares of what a bound on norms leaves of the budget (of mu^2).
 _NORM_SHARE = 0.1
-_RECENTRE = {"centre": (1 / 3, 1), "radius": (1 / 3, SEARCH), "mean": (1 / 3, 1)}
-_COVARIANCE = {"centre": (0.1, 1), "radius": (0.1, SEARCH), "mean": (0.1, 1), "moment": (0.7, 1)}
+_RECENTRE = {"centre": Part(1 / 3), "radius": Part(1 / 3, SEARCH), "mean": Part(1 / 3)}
+_MEAN = {"recentre": _RECENTRE, "gaussian": {"mean": Part(1.0)}}
+_COVARIANCE = {
+    "centre": Part(0.1),
+    "radius": Part(0.1, SEARCH),
+    "mean": Part(0.1),
+    "moment": Part(0.7),
+}
 
 
 def private_quantile(
@@ -145,14 +153,18 @@ def _quantile(
         check_bounds("bounds", bounds, n_columns, column="feature")
         low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
         grid = (low, high)
-    noise = as_noise(random_state)
-    count = SEARCH if grid is None else _BETWEEN_BOUNDS
-    split = Split.of(target, {"search": (1.0, count)}, n_samples)
-    multiplier = split.multipliers["search"]
-    public = () if grid is None else ("bounds of the features",)
-    guarantee = _guarantee(target, split, noise, values.shape, public)
-    wanted = np.atleast_1d(levels).astype(float)
-    hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), target.neighboring_relation)
+    noise, wanted = as_noise(random_state), np.atleast_1d(levels).astype(float)
+    parts = {"search": Part(1.0, SEARCH if grid is None else _BETWEEN_BOUNDS)}
+    budget = Budget.split(target, parts, n_samples)
+    guarantee = guarantee_of(
+        budget,
+        secure=noise.secure,
+        n_samples=n_samples,
+        n_features=n_columns,
+        public=() if grid is None else ("bounds of the features",),
+    )
+    multiplier, relation = budget.scales["search"], target.neighboring_relation
+    hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), relation)
     if min(wanted.min(), 1 - wanted.max()) * n_samples < hidden:
         nearest = min(0.5, hidden / n_samples)
         replaced = f"levels below {nearest:.2g} or above {1 - nearest:.2g} are replaced by these"
@@ -171,14 +183,7 @@ def _quantile(
         found = np.quantile(values, wanted, axis=0)
     else:
         found = noisy_quantiles(
-            values,
-            wanted,
-            multiplier,
-            noise=noise.child("search"),
-            neighboring_relation=target.neighboring_relation,
-            bounds=grid,
-            n_levels=count,
-            present=present,
+            values, wanted, Releases(budget, noise, present), "search", bounds=grid
         )
     found = found[:, 0] if flat else found
     found = found if levels.ndim else found[0]
@@ -307,15 +312,13 @@ def _mean(
         rows, middle, half = _boxed(rows, bounds)
         data_norm = math.sqrt(n_columns)
     noise = as_noise(random_state)
-    bought = data_norm is None
-    parts = {"norm": (_NORM_SHARE, 1)} if bought else {}
-    left = 1 - _NORM_SHARE if bought else 1.0
-    own = _RECENTRE if method == "recentre" else {"mean": (1.0, 1)}
-    parts |= {name: (share * left, count) for name, (share, count) in own.items()}
-    split = Split.of(target, parts, n_samples)
-    guarantee = _guarantee(target, split, noise, rows.shape, public)
-    _warn_of_counts(split, target, n_samples)
-    first = split.multipliers.get("centre", split.multipliers["mean"])
+    parts = _bounded_parts(_MEAN[method], bought=data_norm is None)
+    budget = Budget.split(target, parts, n_samples)
+    guarantee = guarantee_of(
+        budget, secure=noise.secure, n_samples=n_samples, n_features=n_columns, public=public
+    )
+    _warn_of_counts(budget, n_samples)
+    first = budget.scales.get("centre", budget.scales["mean"])
     noise_ratio = first * math.sqrt(n_columns) / n_samples
     if noise_ratio > 1:
         warn(
@@ -325,12 +328,13 @@ def _mean(
             PrivacyWarning,
             about=("sum", guarantee.epsilon),
         )
-    options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    releases = Releases(budget, noise, present)
     about_to_release(guarantee)
     with plain_arithmetic(None):
         if data_norm is None:
-            data_norm = _bought_norm(rows, target, split, noise, present)
-        mean = _centre(rows, data_norm, split, noise, **options)[0]
+            data_norm = _bought_norm(rows, releases)
+        features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+        mean = searched_mean(features, data_norm, releases)[0]
     if bounds is not None:
         mean = np.clip(mean, -1.0, 1.0)
     mean = mean * half + middle
@@ -453,13 +457,13 @@ def _covariance(
         rows, middle, half = _boxed(rows, bounds)
         data_norm = math.sqrt(n_columns)
     noise = as_noise(random_state)
-    parts = {"norm": (_NORM_SHARE, 1)} if data_norm is None else {}
-    left = 1 - _NORM_SHARE if data_norm is None else 1.0
-    parts |= {name: (share * left, count) for name, (share, count) in _COVARIANCE.items()}
-    split = Split.of(target, parts, n_samples)
-    guarantee = _guarantee(target, split, noise, rows.shape, public)
-    _warn_of_counts(split, target, n_samples)
-    noise_ratio = split.multipliers["moment"] * math.sqrt(2 * n_columns) / n_samples
+    parts = _bounded_parts(_COVARIANCE, bought=data_norm is None)
+    budget = Budget.split(target, parts, n_samples)
+    guarantee = guarantee_of(
+        budget, secure=noise.secure, n_samples=n_samples, n_features=n_columns, public=public
+    )
+    _warn_of_counts(budget, n_samples)
+    noise_ratio = budget.scales["moment"] * math.sqrt(2 * n_columns) / n_samples
     if noise_ratio > 1:
         warn(
             f"the noise of the matrix is {noise_ratio:.2g} times as strong as {n_samples} rows in"
@@ -468,15 +472,15 @@ def _covariance(
             PrivacyWarning,
             about=("matrix", guarantee.epsilon),
         )
-    options = {"neighboring_relation": target.neighboring_relation, "present": present}
+    releases = Releases(budget, noise, present)
     about_to_release(guarantee)
     with plain_arithmetic(None):
         if data_norm is None:
-            data_norm = _bought_norm(rows, target, split, noise, present)
-        mean, radius, features = _centre(rows, data_norm, split, noise, **options)
+            data_norm = _bought_norm(rows, releases)
+        features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+        mean, radius = searched_mean(features, data_norm, releases)
         near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
-        about = Rows(near, radius, noise, **options)
-        moment = released_moment(about, split.multipliers["moment"])[0]
+        moment = released_moment(Rows(near, radius), releases)[0]
     values, vectors = np.linalg.eigh(moment)
     moment = half[:, None] * ((vectors * np.maximum(values, 0.0)) @ vectors.T) * half
     if not centered:
@@ -504,80 +508,30 @@ def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0), middle, half
 
 
-def _bought_norm(
-    rows: Any, target: Target, split: Split, noise: NoiseSource, present: np.ndarray | None
-) -> float:
+def _bounded_parts(own: dict[str, Part], *, bought: bool) -> dict[str, Part]:
+    """`own` releases, after that of a bound on norms where it is bought."""
+    if not bought:
+        return own
+    left = 1 - _NORM_SHARE
+    shared = {name: replace(part, share=part.share * left) for name, part in own.items()}
+    return {"norm": Part(_NORM_SHARE)} | shared
+
+
+def _bought_norm(rows: Any, releases: Releases) -> float:
     """Bound on the norms of nearly all rows, released."""
     norms = row_norms(rows)
     high = float(norms.max())
-    if target.private:
-        high = noisy_range(
-            norms,
-            split.multipliers["norm"],
-            noise=noise.child("norm"),
-            neighboring_relation=target.neighboring_relation,
-            present=present,
-        )[1]
-    return max(high, 2.0**-40)
+    if releases.budget.private:
+        high = noisy_range(norms, releases, "norm")[1]
+    return max(high, SMALLEST)
 
 
-def _centre(
-    rows: Any,
-    data_norm: float,
-    split: Split,
-    noise: NoiseSource,
-    *,
-    neighboring_relation: str,
-    present: np.ndarray | None,
-) -> tuple[np.ndarray, float, Features]:
-    """Mean of rows shortened to `data_norm`, in one release or recentred, in three.
-
-    Returns
-    -------
-    mean : ndarray of shape (d,)
-        Released mean.
-    radius : float
-        Radius about it of nearly all rows, released, or public.
-    features : Features
-        The rows.
-    """
-    features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
-    n_samples, n_columns = rows.shape
-
-    def released(name: str, total: Any) -> np.ndarray:
-        multiplier, source = split.multipliers[name], noise.child(name)
-        relation = neighboring_relation
-        return release(total, multiplier, source, neighboring_relation=relation) / n_samples
-
-    total = bounded_row_sum(features, data_norm, present=present)
-    final, radius = split.multipliers["mean"], 2 * data_norm
-    if "centre" not in split.multipliers or final == 0:
-        return released("mean", total), radius, features
-    first = released("centre", total)
-    about = features.shifted(Shift(first, None))
-    # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
-    doubled = 2 if neighboring_relation == "replace_one" else 1
-    outside = min(0.5, doubled * final * math.sqrt(n_columns) / n_samples)
-    found = noisy_quantiles(
-        about.distances()[:, None],
-        np.array([1 - outside]),
-        split.multipliers["radius"],
-        noise=noise.child("radius"),
-        neighboring_relation=neighboring_relation,
-        present=present,
-    )
-    radius = min(max(float(found[0, 0]), 2.0**-60), 2 * data_norm)
-    near = about.clipped(radius)
-    mean = first + released("mean", bounded_row_sum(near, radius, present=present))
-    return mean, radius, features
-
-
-def _warn_of_counts(split: Split, target: Target, n_samples: int) -> None:
+def _warn_of_counts(budget: Budget, n_samples: int) -> None:
     """Warn where public sizes tell that a bound on norms will be made of noise."""
-    if "norm" not in split.multipliers or not target.private:
+    if "norm" not in budget.parts or not budget.private:
         return
-    unit = math.sqrt(0.5) if target.neighboring_relation == "replace_one" else 1.0
-    needed = 3 * count_above_noise(split.multipliers["norm"] * unit)
+    unit = math.sqrt(0.5) if budget.target.neighboring_relation == "replace_one" else 1.0
+    needed = 3 * count_above_noise(budget.scales["norm"] * unit)
     if n_samples < needed:
         warn(
             f"the noise of the counts that a bound on norms is read from hides {n_samples} rows:"
@@ -591,21 +545,3 @@ def _warn_of_counts(split: Split, target: Target, n_samples: int) -> None:
 def _rows(X: Any) -> Any:
     """Checked rows of a function's argument."""
     return check_rows(BaseEstimator(), X, reset=True)
-
-
-def _guarantee(
-    target: Target,
-    split: Split,
-    noise: NoiseSource,
-    shape: tuple[int, int],
-    public: tuple[str, ...],
-) -> PrivacyGuarantee:
-    """Statement on one call, with its warning."""
-    n_samples, n_features = shape
-    guarantee = target.guarantee(
-        split.event, secure=noise.secure, n_samples=n_samples, n_features=n_features, public=public
-    )
-    if target.private:
-        check_lattice(n_samples, *split.multipliers.values())
-        warn_about_delta(guarantee.delta, n_samples)
-    return guarantee

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._accounting.budget import Split, pure_split
-from dpsubspace._accounting.guarantee import warn_about_delta
+from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._array import Array, check_device, on_device, plain_arithmetic, row_norms, to_numpy
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
-from dpsubspace._estimators.base import PrivateEstimator
-from dpsubspace._release.mechanisms import check_lattice
-from dpsubspace._release.noise import NoiseSource, as_noise
+from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._release.noise import as_noise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._rows.public import check_public_rows
 from dpsubspace._statistics.centring import recentred_mean
-from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius
+from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread
 from dpsubspace._statistics.moments import Rows
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles
 from dpsubspace._statistics.spectra import MECHANISMS, Mechanism, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
 
 __all__ = ["DPPCA"]
 
@@ -50,6 +44,139 @@ _BOUND_LEVEL = 0.9
 
 # Columns up to which a square matrix is taken for granted.
 _SQUARE = 4096
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a fit needs of the parameters: nothing that is changed later has an effect on it."""
+
+    target: Target
+    name: str  # of the mechanism
+    n_components: int | float | None
+    centered: bool
+    data_norm: float | None
+    microbatch_size: int | None
+    device: Any
+    random_state: Any
+
+    @property
+    def fraction(self) -> float | None:
+        """Share of the variance to explain, where `n_components` is one."""
+        k = self.n_components
+        return None if k is None or isinstance(k, Integral) else float(k)
+
+    def mechanism(self, n_features: int | None) -> Mechanism:
+        """How the subspace of so many columns is found."""
+        if self.name != "auto":
+            return MECHANISMS[self.name]
+        # Not known before the data are: both cost the same.
+        square = n_features is None or n_features <= _SQUARE
+        return MECHANISMS["adaptive" if square else "power"]
+
+    def n_released(self, n_samples: int | None, n_features: int) -> int:
+        """Components to release; all of them where a share of the variance is asked for."""
+        if self.fraction is not None:
+            mechanism = self.mechanism(n_features)
+            if mechanism.pure or not mechanism.forms_rows:
+                raise ValueError(
+                    f"`n_components`={self.n_components} is a share of the variance, which"
+                    f" mechanism={self.name!r} does not know for {n_features} columns. Give"
+                    " the number of components, or use mechanism='adaptive'."
+                )
+            return n_features
+        most = n_features if n_samples is None else min(n_samples, n_features)
+        k = most if self.n_components is None else int(self.n_components)
+        if k > most:
+            raise ValueError(
+                f"`n_components`={k} is more than the {most} that {n_samples} rows of {n_features}"
+                " columns have. Use at most as many, or None for all."
+            )
+        return k
+
+    def parts(self, n_samples: int | None, n_features: int | None) -> dict[str, Part]:
+        """All that a fit releases, in the order of its event."""
+        mechanism = self.mechanism(n_features)
+        before: dict[str, Part] = {}
+        if self.data_norm is None:
+            before["norms"] = Part(_BOUND_SHARE, SEARCH)
+        if mechanism.recentres:
+            counts = Part(_RADIUS_SHARE, RADIUS_COUNTS)
+            before["mean"] = Part(_FINE_SHARE)
+            before["coarse mean"] = Part(_COARSE_SHARE)
+            before |= dict.fromkeys(("coarse radius", "radius", "far"), counts)
+            before["spread"] = Part(_SPREAD_SHARE)
+        elif self.centered:
+            before["mean"] = Part(_MEAN_SHARE)
+        rest = 1 - sum(part.share for part in before.values())
+        k = self.n_components if isinstance(self.n_components, Integral) else None
+        if mechanism.pure and k is None:
+            if n_features is None:
+                raise ValueError("the number of directions depends on `n_features`: pass it.")
+            k = self.n_released(n_samples, n_features)
+        own = mechanism.parts(int(k or 1), n_features)
+        return before | {name: replace(p, share=rest * p.share) for name, p in own.items()}
+
+    def bounded(
+        self, X: Array, public: tuple[np.ndarray, ...], releases: Releases
+    ) -> tuple[Rows, float, np.ndarray | None]:
+        """Bounded rows in units of the bound on their norms, that bound, and their mean.
+
+        In these units nothing overflows, whatever the bound is.
+
+        Notes
+        -----
+        Privacy: norms, mean, distances from the mean and their spread are released one after
+        another, each with the bound that earlier ones determine, so they compose
+        adaptively, and with the subspace to the event of the fit.
+        """
+        private = releases.budget.private
+        bound = self.data_norm
+        if bound is None:
+            norms = to_numpy(row_norms(X))[:, None]
+            level = _BOUND_LEVEL if private else 1.0
+            found = noisy_quantiles(norms, np.array([level]), releases, "norms")
+            # A place of the search stands for an octave over 4,096.
+            bound = max(1.001 * float(found[0, 0]), SMALLEST)
+        row_map = RowMap(norm="ball", data_norm=float(bound))
+        features = Features(X, row_map, self.microbatch_size)
+        shown = [Features(rows.astype(np.float64), row_map) for rows in public]
+        mechanism, radius, spread, shift = self.mechanism(X.shape[1]), 1.0, None, None
+        if self.centered or mechanism.recentres:
+            if private and mechanism.recentres:
+                mean = recentred_mean(features, radius, releases, public=_formed(shown), **_NEAR)
+                # Nearly all rows are clipped: their directions tell of the subspace, at the
+                # price of the shortest rows and not of the longest.
+                distances = features.shifted(Shift(mean, None)).distances()
+                quartile = noisy_radius(distances, 2.0, releases, "radius", **_NEAR)
+                radius = quartile / math.sqrt(2)
+                far = noisy_radius(distances, 2.0, releases, "far", within=0.9, margin=0.0)
+                spread = noisy_spread(distances, 2 * far, releases)
+            else:
+                mean = noisy_mean(features, radius, releases, public=_formed(shown))
+                radius = 1.0 if private else 2.0
+            shift = Shift(mean, None)
+            features = features.shifted(shift).clipped(radius, formed=mechanism.forms_rows)
+            shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
+        offset = None if shift is None or self.centered else shift.mean
+        rows = Rows(features, radius, spread=spread, offset=offset, public=_formed(shown))
+        return rows, float(bound), shift.mean if shift is not None and self.centered else None
+
+    def n_kept(self, spectrum: Spectrum) -> int:
+        """Components that are kept of those that were released."""
+        if self.fraction is None:
+            return len(spectrum.components)
+        explained = np.cumsum(spectrum.energies) / (spectrum.total or 1.0)
+        enough = explained >= self.fraction * (1 - 1e-12)
+        if enough.any():
+            return int(np.argmax(enough)) + 1
+        k = max(1, int(np.count_nonzero(spectrum.energies)))
+        warn(
+            f"`n_components`={self.n_components} of the variance cannot be told from noise: the"
+            f" {k} components that stand out of it explain {explained[-1]:.2g}, and are kept.",
+            PrivacyWarning,
+            about=("n_components", self.n_components),
+        )
+        return k
 
 
 class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
@@ -283,38 +410,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         scale = self._scale()[:, None] if self.whiten else 1.0
         return X @ (scale * self.components_) + self.mean_
 
-    def privacy_event(
-        self,
-        n_samples: int | None = None,
-        n_features: int | None = None,
-        n_outputs: int | None = None,
-    ) -> DpEvent:
-        """Return what a fit would cost, before any data are seen.
-
-        Parameters
-        ----------
-        n_samples : int, optional
-            Number of private rows. Needed where ``delta="auto"``.
-        n_features : int, optional
-            Number of features. What ``mechanism="auto"`` is depends on it; without it the
-            event is that of "adaptive", which costs the same. Needed for "bingham" with
-            ``n_components=None``.
-        n_outputs : int, optional
-            Ignored; the same call fits all estimators.
-
-        Returns
-        -------
-        DpEvent
-            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of its range, or a size that is needed was not given.
-        """
-        self._check_parameters()
-        return self._split(n_samples, n_features).event
-
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
@@ -327,121 +422,42 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     # The fit --------------------------------------------------------------------------------
 
+    def _budget(self, sizes: Sizes) -> Budget:
+        plan, n_samples = self._plan(), sizes.n_samples
+        return Budget.split(plan.target, plan.parts(n_samples, sizes.n_features), n_samples)
+
     def _fit(self, X: Any, *, X_public: Any = None, present: np.ndarray | None = None):
         """Fit with the records where `present` is False as null records.
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
-        fixed = copy.copy(self)  # what runs is what is charged, whatever happens to parameters
-        fixed._check_parameters()
+        plan = self._plan()
         X = check_rows(self, X, reset=True)
         public = check_public_rows(self, X, X_public)
         n_samples, n_features = X.shape
-        where = check_device(fixed.device)
-        noise = as_noise(fixed.random_state)
-        k = fixed._n_components(n_samples, n_features)
-        mechanism = fixed._mechanism(n_features)
+        where, noise = check_device(plan.device), as_noise(plan.random_state)
+        mechanism, k = plan.mechanism(n_features), plan.n_released(n_samples, n_features)
         _check_memory(mechanism, n_features, k, bool(public))
-        split = fixed._split(n_samples, n_features)
-        if fixed._target().private:
-            sums = {name: m for name, m in split.multipliers.items() if name != "direction"}
-            if mechanism.pure:
-                sums = {"spectrum": 1 / sums["spectrum"]}
-            check_lattice(n_samples, *sums.values())
-        known = [] if fixed.data_norm is None else [f"bound on row norms ({fixed.data_norm:g})"]
+        budget = Budget.split(plan.target, plan.parts(n_samples, n_features), n_samples)
+        known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
-        guarantee = fixed._target().guarantee(
-            split.event,
+        guarantee = guarantee_of(
+            budget,
             secure=noise.secure,
             n_samples=n_samples,
             n_features=n_features,
             public=tuple(known),
             unit=self.privacy_unit,
         )
-        fixed._warn(mechanism, split, (n_samples, n_features), guarantee.delta)
+        _warn(mechanism, budget, n_samples, n_features)
         with plain_arithmetic(where):
-            X, present = on_device(X, where), on_device(present, where)
+            X = on_device(X, where)
+            releases = Releases(budget, noise, on_device(present, where))
             self._start_spending(guarantee)  # from here on, failing costs what succeeding costs
-            releases = _Releases(split.multipliers, noise, fixed.neighboring_relation, present)
-            rows, unit, mean = fixed._rows(X, public, mechanism, releases)
-            spectrum = mechanism(rows, k, split.multipliers)
-        k = fixed._kept(spectrum)
-        self._store(spectrum, k, mean, unit, n_samples)
+            rows, unit, mean = plan.bounded(X, public, releases)
+            spectrum = mechanism(rows, k, releases)
+        self._store(spectrum, plan.n_kept(spectrum), mean, unit, n_samples)
         return self
-
-    def _rows(
-        self,
-        X: Array,
-        public: tuple[np.ndarray, ...],
-        mechanism: Mechanism,
-        releases: _Releases,
-    ) -> tuple[Rows, float, np.ndarray | None]:
-        """Bounded rows in units of the bound on their norms, that bound, and their mean.
-
-        In these units nothing overflows, whatever the bound is.
-
-        Notes
-        -----
-        Privacy: norms, mean, distances from the mean and their spread are released one after
-        another, each with the bound that earlier ones determine, so they compose
-        adaptively, and with the subspace to the event of the fit.
-        """
-        bound = self.data_norm
-        if bound is None:
-            norms = to_numpy(row_norms(X))[:, None]
-            level = _BOUND_LEVEL if self._target().private else 1.0
-            found = releases.of(noisy_quantiles, "norms", norms, np.array([level]))
-            # A place of the search stands for an octave over 4,096.
-            bound = max(1.001 * float(found[0, 0]), 2.0**-40)
-        row_map = RowMap(norm="ball", data_norm=float(bound))
-        features = Features(X, row_map, self.microbatch_size)
-        shown = [Features(rows.astype(np.float64), row_map) for rows in public]
-        private, radius, spread, shift = self._target().private, 1.0, None, None
-        if self.centered or mechanism.recentres:
-            known = {"public": _formed(shown)}
-            if private and mechanism.recentres:
-                mean = releases.all_of(recentred_mean, features, radius, **known, **_NEAR)
-                # Nearly all rows are clipped: their directions tell of the subspace, at the
-                # price of the shortest rows and not of the longest.
-                distances = features.shifted(Shift(mean, None)).distances()
-                quartile = releases.of(noisy_radius, "radius", distances, 2.0, **_NEAR)
-                radius = quartile / math.sqrt(2)
-                far = releases.of(noisy_radius, "far", distances, 2.0, within=0.9, margin=0.0)
-                spread = releases.of(noisy_spread, "spread", distances, 2 * far)
-            else:
-                mean = releases.of(noisy_mean, "mean", features, radius, **known)
-                radius = 1.0 if private else 2.0
-            shift = Shift(mean, None)
-            features = features.shifted(shift).clipped(radius, formed=mechanism.forms_rows)
-            shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
-        rows = Rows(
-            features,
-            radius,
-            releases.noise,
-            releases.neighboring_relation,
-            releases.present,
-            spread=spread,
-            offset=None if shift is None or self.centered else shift.mean,
-            public=_formed(shown),
-        )
-        return rows, float(bound), shift.mean if shift is not None and self.centered else None
-
-    def _kept(self, spectrum: Spectrum) -> int:
-        """Components that are kept of those that were released."""
-        if self._fraction is None:
-            return len(spectrum.components)
-        explained = np.cumsum(spectrum.energies) / (spectrum.total or 1.0)
-        enough = explained >= self._fraction * (1 - 1e-12)
-        if enough.any():
-            return int(np.argmax(enough)) + 1
-        k = max(1, int(np.count_nonzero(spectrum.energies)))
-        warn(
-            f"`n_components`={self.n_components} of the variance cannot be told from noise: the"
-            f" {k} components that stand out of it explain {explained[-1]:.2g}, and are kept.",
-            PrivacyWarning,
-            about=("n_components", self.n_components),
-        )
-        return k
 
     def _store(
         self, spectrum: Spectrum, k: int, mean: np.ndarray | None, unit: float, n_samples: int
@@ -476,14 +492,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     # Parameters -----------------------------------------------------------------------------
 
-    @property
-    def _fraction(self) -> float | None:
-        """Share of the variance to explain, where `n_components` is one."""
-        k = self.n_components
-        return None if k is None or isinstance(k, Integral) else float(k)
-
-    def _check_parameters(self) -> None:
-        """Raise ValueError for any parameter out of its range, before data are touched."""
+    def _plan(self) -> _Plan:
+        """Parameters of the fit; ValueError where one is out of its range."""
         choices = ["auto", *MECHANISMS]
         check_choice("mechanism", self.mechanism, choices)
         chosen = MECHANISMS.get(self.mechanism)
@@ -493,7 +503,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
                 f"`delta`=0 needs mechanism='bingham', centered=False, a public `data_norm` and few"
                 f" components, got mechanism={self.mechanism!r}. Or use delta='auto'."
             )
-        self._target().check(pure=pure)
+        target = checked_target(self, pure=pure)
         check_bool("centered", self.centered)
         check_bool("whiten", self.whiten)
         if chosen is not None and chosen.pure and (self.centered or self.data_norm is None):
@@ -512,109 +522,30 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         elif k is not None:
             hint = "Or use a number of components, or None for all."
             check_real("n_components", k, low=0, high=1, hint=hint)
-
-    def _n_components(self, n_samples: int | None, n_features: int) -> int:
-        """Components to release; all of them where a share of the variance is asked for."""
-        if self._fraction is not None:
-            mechanism = self._mechanism(n_features)
-            if mechanism.pure or not mechanism.forms_rows:
-                raise ValueError(
-                    f"`n_components`={self.n_components} is a share of the variance, which"
-                    f" mechanism={self.mechanism!r} does not know for {n_features} columns. Give"
-                    " the number of components, or use mechanism='adaptive'."
-                )
-            return n_features
-        most = n_features if n_samples is None else min(n_samples, n_features)
-        k = most if self.n_components is None else int(self.n_components)
-        if k > most:
-            raise ValueError(
-                f"`n_components`={k} is more than the {most} that {n_samples} rows of {n_features}"
-                " columns have. Use at most as many, or None for all."
-            )
-        return k
-
-    def _mechanism(self, n_features: int | None) -> Mechanism:
-        if self.mechanism != "auto":
-            return MECHANISMS[self.mechanism]
-        # Not known before the data are: both cost the same.
-        square = n_features is None or n_features <= _SQUARE
-        return MECHANISMS["adaptive" if square else "power"]
-
-    def _split(self, n_samples: int | None, n_features: int | None) -> Split:
-        """Noise multipliers of all releases, and the event that they add up to."""
-        mechanism = self._mechanism(n_features)
-        before: dict[str, tuple[float, int]] = {}
-        if self.data_norm is None:
-            before["norms"] = (_BOUND_SHARE, SEARCH)
-        if self.centered or mechanism.recentres:
-            before["mean"] = (_MEAN_SHARE, 1)
-        if mechanism.recentres:
-            before["coarse mean"] = (_COARSE_SHARE, 1)
-            before["coarse radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
-            before["mean"] = (_FINE_SHARE, 1)
-            before["radius"] = (_RADIUS_SHARE, RADIUS_COUNTS)
-            before["far"] = (_RADIUS_SHARE, RADIUS_COUNTS)
-            before["spread"] = (_SPREAD_SHARE, 1)
-        rest = 1 - sum(share for share, _ in before.values())
-        k = self.n_components if isinstance(self.n_components, Integral) else None
-        if mechanism.pure and k is None:
-            if n_features is None:
-                raise ValueError("the number of directions depends on `n_features`: pass it.")
-            k = self._n_components(n_samples, n_features)
-        own = mechanism.parts(int(k or 1), n_features)
-        if mechanism.pure:
-            return pure_split(self._target(), own["direction"], own["spectrum"][0], n_samples)
-        parts = {name: (rest * share, count) for name, (share, count) in own.items()}
-        return Split.of(self._target(), before | parts, n_samples)
-
-    def _warn(
-        self, mechanism: Mechanism, split: Split, sizes: tuple[int, int], delta: float
-    ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
-        if not self._target().private:
-            return
-        n_samples, n_features = sizes
-        warn_about_delta(delta, n_samples)
-        ratio = mechanism.noise(split.multipliers, n_features) / n_samples
-        if ratio > 0.5:
-            warn(
-                f"the noise of the second moment is {ratio:.2g} times as strong as all of"
-                f" {n_samples} rows in one direction: expect components that are mostly noise."
-                " More rows, fewer columns or a larger epsilon help.",
-                PrivacyWarning,
-                about=("second moment", self.epsilon),
-            )
-
-
-@dataclass(frozen=True)
-class _Releases:
-    """What the releases before a subspace have in common."""
-
-    multipliers: Mapping[str, float]
-    noise: NoiseSource
-    neighboring_relation: str
-    present: Array | None
-
-    def all_of(self, release: Callable[..., Any], *values: Any, **options: Any) -> Any:
-        """Result of a sequence of releases, with the multipliers and streams of all names."""
-        return release(
-            *values,
-            self.multipliers,
-            noise=self.noise,
-            neighboring_relation=self.neighboring_relation,
-            present=self.present,
-            **options,
+        return _Plan(
+            target=target,
+            name=self.mechanism,
+            n_components=self.n_components,
+            centered=self.centered,
+            data_norm=self.data_norm,
+            microbatch_size=self.microbatch_size,
+            device=self.device,
+            random_state=self.random_state,
         )
 
-    def of(self, release: Callable[..., Any], name: str, *values: Any, **options: Any) -> Any:
-        """Result of a release with the multiplier and the stream called `name`."""
-        return release(
-            *values,
-            self.multipliers[name],
-            noise=self.noise.child(name),
-            neighboring_relation=self.neighboring_relation,
-            present=self.present,
-            **options,
+
+def _warn(mechanism: Mechanism, budget: Budget, n_samples: int, n_features: int) -> None:
+    """Warn of what public quantities already tell to be a bad idea."""
+    if not budget.private:
+        return
+    ratio = mechanism.noise(budget.scales, n_features) / n_samples
+    if ratio > 0.5:
+        warn(
+            f"the noise of the second moment is {ratio:.2g} times as strong as all of"
+            f" {n_samples} rows in one direction: expect components that are mostly noise."
+            " More rows, fewer columns or a larger epsilon help.",
+            PrivacyWarning,
+            about=("second moment", budget.target.epsilon),
         )
 
 

@@ -10,34 +10,27 @@ a quarter of the rows at either end is left alone.
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._accounting.budget import Split
-from dpsubspace._accounting.events import composed, gaussian
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
+from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._accounting.events import gaussian
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
-from dpsubspace._estimators.base import PrivateEstimator
-from dpsubspace._release.mechanisms import check_lattice
+from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
 from dpsubspace._release.noise import as_noise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import check_public_rows
-from dpsubspace._statistics.counts import count_above_noise, noisy_ranges
+from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_ranges
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
-    from dpsubspace._release.noise import NoiseSource
 
 __all__ = ["BoundedScaler"]
 
@@ -49,20 +42,65 @@ _LEVEL, _HIDDEN = 0.01, 0.25
 # Share of the rows that noise may hide at either end without a warning.
 _WORTH_TELLING = 0.1
 
-# What is nearer to 0 than this is 0, where the other bound is.
-_ZERO = 2.0**-40
+# What is public beside the sizes, by where bounds come from.
+_PUBLIC = {"given": ("bounds of the features",), "public": ("X_public",)}
 
 # Rows are made shorter than their bound by this, more than float32 rounds.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class _Purchase:
-    """How bounds are bought: releases of one multiplier, and what they cost."""
+class _Plan:
+    """What a fit needs of the parameters: nothing that is changed later has an effect on it.
 
-    multiplier: float
-    searched: bool
-    event: DpEvent
+    `source` says where bounds come from: "auto", "given", "public" or "private".
+    """
+
+    target: Target
+    source: str
+    given: Any
+    level: float
+    feature_range: tuple[float, float]
+    row_norm: str | None
+    random_state: Any
+
+    def resolved(self, *, public: bool) -> _Plan:
+        """Where bounds come from, if there are public rows or not."""
+        if self.source != "auto":
+            return self
+        return replace(self, source="public" if public else "private")
+
+    def parts(self, n_samples: int | None, n_features: int | None) -> dict[str, Part]:
+        """A search for quantiles, where public sizes say that noise leaves enough; or counts."""
+        if self.source != "private":
+            return {}
+        target = self.target
+        if not target.private or n_samples is None or n_features is None:
+            return {"bounds": Part(1.0)}
+        n_features = check_integer("n_features", n_features, low=1)
+        whole = target.calibrated(gaussian, n_samples) * math.sqrt(SEARCH)
+        hidden = 2 * rank_noise(whole, n_features, 2, target.neighboring_relation)
+        return {"bounds": Part(1.0, SEARCH if hidden <= _HIDDEN * n_samples else 1)}
+
+    def bounds(
+        self, X: np.ndarray, public_sets: tuple[np.ndarray, ...], releases: Releases
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ends of the columns: given, of public rows, or released."""
+        if self.source == "given":
+            low, high = (np.broadcast_to(np.asarray(b, float), X.shape[1]) for b in self.given)
+            return low.copy(), high.copy()
+        if self.source == "public":
+            return _outer(np.concatenate(public_sets).astype(np.float64), self.level)
+        if not releases.budget.private:
+            shown = releases.present_numpy
+            return _outer((X if shown is None else X[shown]).astype(np.float64), self.level)
+        if not _searches(releases.budget):
+            return noisy_ranges(X, releases, "bounds", per_octave=1)[:2]
+        found = noisy_quantiles(X, np.array([self.level, 1 - self.level]), releases, "bounds")
+        low, high = found.min(axis=0), found.max(axis=0)
+        # A search that ends beside a heap of zeros ends anywhere in the gap to the rest.
+        beside = ((low == 0) & (high < SMALLEST)) | ((high == 0) & (low > -SMALLEST))
+        return np.where(beside, 0.0, low), np.where(beside, 0.0, high)
 
 
 class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
@@ -262,40 +300,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         middle, half = _middle_and_half(self.data_min_, self.data_max_)
         return ((X - self._middle) / self._half_range * half + middle).astype(X.dtype, copy=False)
 
-    def privacy_event(
-        self,
-        n_samples: int | None = None,
-        n_features: int | None = None,
-        n_outputs: int | None = None,
-    ) -> DpEvent:
-        """Return what a fit would cost, before any data are seen.
-
-        Parameters
-        ----------
-        n_samples : int, optional
-            Number of private rows. Needed where ``delta="auto"`` and bounds are private.
-        n_features : int, optional
-            Number of features. The number of releases depends on it; without it the event
-            has one, which costs the same as all of them.
-        n_outputs : int, optional
-            Ignored.
-
-        Returns
-        -------
-        DpEvent
-            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``. With
-            ``bounds="auto"`` that of private bounds: a fit with `X_public` costs nothing.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of its range, or a size that is needed was not given.
-        """
-        self._check_parameters()
-        if self._source(public=False) != "private":
-            return composed([])
-        return self._purchase(n_samples, n_features).event
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -303,75 +307,44 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     # The fit --------------------------------------------------------------------------------
 
+    def _budget(self, sizes: Sizes) -> Budget:
+        # Public rows of a Pipeline may be those of another step: then bounds are bought.
+        plan, n_samples = self._plan().resolved(public=False), sizes.n_samples
+        return Budget.split(plan.target, plan.parts(n_samples, sizes.n_features), n_samples)
+
     def _fit(self, X: Any, X_public: Any = None, present: np.ndarray | None = None):
         """Fit with the records where `present` is False as null records.
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
-        self._check_parameters()
+        plan = self._plan()
         X = _dense(self, X, reset=True)
         n_samples, n_features = X.shape
         public_sets = check_public_rows(self, X, X_public)
-        source = self._source(public=bool(public_sets))
-        if source == "given":
-            check_bounds("bounds", self.bounds, n_features, column="feature")
-        if source == "public" and not public_sets:
+        plan = plan.resolved(public=bool(public_sets))
+        if plan.source == "given":
+            check_bounds("bounds", plan.given, n_features, column="feature")
+        if plan.source == "public" and not public_sets:
             raise ValueError(
                 "bounds='public' needs public rows: fit(X, X_public=(rows,)), or give (low, high),"
                 " or use bounds='auto' to buy bounds where there are no public rows."
             )
-        noise = as_noise(self.random_state)
-        purchase = None
-        if source == "private":
-            purchase = self._purchase(n_samples, n_features)
-            if self._target().private:
-                check_lattice(n_samples, purchase.multiplier)
-        guarantee = self._target().guarantee(
-            composed([]) if purchase is None else purchase.event,
+        noise, known = as_noise(plan.random_state), _PUBLIC.get(plan.source, ())
+        budget = Budget.split(plan.target, plan.parts(n_samples, n_features), n_samples)
+        guarantee = guarantee_of(
+            budget,
             secure=noise.secure,
             n_samples=n_samples,
             n_features=n_features,
-            public={"given": ("bounds of the features",), "public": ("X_public",)}.get(source, ()),
+            public=known,
             unit=self.privacy_unit,
         )
-        if purchase is not None:
-            _warn(purchase, guarantee, n_samples, n_features)
-        fixed = copy.copy(self)  # what is released depends on nothing that can change from here on
+        _warn(budget, n_samples, n_features)
+        releases = Releases(budget, noise, present)
         self._start_spending(guarantee)
-        if purchase is not None:
-            low, high = fixed._bought(X, purchase, guarantee, noise, present)
-        elif source == "public":
-            low, high = _outer(np.concatenate(public_sets).astype(np.float64), fixed._level())
-        else:
-            low, high = (np.broadcast_to(np.asarray(b, float), n_features) for b in fixed.bounds)
-        self._set(low.copy(), high.copy(), fixed.feature_range, fixed.row_norm)
+        low, high = plan.bounds(X, public_sets, releases)
+        self._set(low, high, plan.feature_range, plan.row_norm)
         return self
-
-    def _bought(
-        self,
-        X: np.ndarray,
-        purchase: _Purchase,
-        guarantee: PrivacyGuarantee,
-        noise: NoiseSource,
-        present: np.ndarray | None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds from the private rows, by releases that cost what `purchase` says."""
-        level = self._level()
-        if guarantee.epsilon == math.inf:
-            return _outer((X if present is None else X[present]).astype(np.float64), level)
-        options = {
-            "noise": noise.child("bounds"),
-            "neighboring_relation": guarantee.neighboring_relation,
-            "present": present,
-        }
-        if purchase.searched:
-            levels = np.array([level, 1 - level])
-            found = noisy_quantiles(X, levels, purchase.multiplier, **options)
-            low, high = found.min(axis=0), found.max(axis=0)
-            # A search that ends beside a heap of zeros ends anywhere in the gap to the rest.
-            beside = ((low == 0) & (high < _ZERO)) | ((high == 0) & (low > -_ZERO))
-            return np.where(beside, 0.0, low), np.where(beside, 0.0, high)
-        return noisy_ranges(X, purchase.multiplier, per_octave=1, **options)[:2]
 
     def _set(
         self, low: np.ndarray, high: np.ndarray, feature_range: Any, row_norm: str | None
@@ -391,8 +364,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     # Parameters and what follows from them --------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        """Raise ValueError for any parameter out of its range, before data are touched."""
+    def _plan(self) -> _Plan:
+        """Parameters of the fit; ValueError where one is out of its range."""
         if isinstance(self.bounds, str) or self.bounds is None:
             if self.bounds not in ("auto", "public", "private"):
                 raise ValueError(
@@ -404,31 +377,16 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         check_bounds("feature_range", self.feature_range, 1, column="feature")
         check_choice("row_norm", self.row_norm, ("ball", "l2", None))
         check_auto("level", self.level, low=0, high=0.5)
-        self._target().check()
-
-    def _level(self) -> float:
-        return _LEVEL if self.level == "auto" else float(self.level)
-
-    def _source(self, *, public: bool) -> str:
-        """Where bounds come from, if there are public rows or not."""
-        if not isinstance(self.bounds, str):
-            return "given"
-        if self.bounds == "auto":
-            return "public" if public else "private"
-        return self.bounds
-
-    def _purchase(self, n_samples: int | None, n_features: int | None) -> _Purchase:
-        """Search for quantiles where public sizes say that noise leaves enough of them."""
-        target = self._target()
-        searched = False
-        if target.private and n_samples is not None and n_features is not None:
-            n_features = check_integer("n_features", n_features, low=1)
-            whole = target.calibrated(gaussian, n_samples) * math.sqrt(SEARCH)
-            hidden = 2 * rank_noise(whole, n_features, 2, self.neighboring_relation)
-            searched = hidden <= _HIDDEN * n_samples
-        count = SEARCH if searched else 1
-        split = Split.of(target, {"bounds": (1.0, count)}, n_samples)
-        return _Purchase(split.multipliers["bounds"], searched, split.event)
+        named = isinstance(self.bounds, str)
+        return _Plan(
+            target=checked_target(self),
+            source=self.bounds if named else "given",
+            given=None if named else self.bounds,
+            level=_LEVEL if self.level == "auto" else float(self.level),
+            feature_range=self.feature_range,
+            row_norm=self.row_norm,
+            random_state=self.random_state,
+        )
 
 
 def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None) -> np.ndarray:
@@ -463,21 +421,24 @@ def _outer(rows: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
     return np.where(same, rows.min(axis=0), low), np.where(same, rows.max(axis=0), high)
 
 
-def _warn(
-    purchase: _Purchase, guarantee: PrivacyGuarantee, n_samples: int, n_features: int
-) -> None:
+def _searches(budget: Budget) -> bool:
+    """Whether bounds are searched for, and not read off counts in cells."""
+    return budget.parts["bounds"].count > 1
+
+
+def _warn(budget: Budget, n_samples: int, n_features: int) -> None:
     """Warn of what public quantities already tell to be a bad idea."""
-    if guarantee.epsilon == math.inf:
+    if not budget.parts or not budget.private:
         return
-    warn_about_delta(guarantee.delta, n_samples)
-    if purchase.searched:
-        hidden = 2 * rank_noise(purchase.multiplier, n_features, 2, guarantee.neighboring_relation)
+    multiplier, relation = budget.scales["bounds"], budget.target.neighboring_relation
+    searched = _searches(budget)
+    if searched:
+        hidden = 2 * rank_noise(multiplier, n_features, 2, relation)
     else:
-        relation = guarantee.neighboring_relation
         unit = math.sqrt(n_features * (0.5 if relation == "replace_one" else 1.0))
-        hidden = count_above_noise(purchase.multiplier * unit, per_octave=1)
+        hidden = count_above_noise(multiplier * unit, per_octave=1)
     # Cells that stand out of the noise are rarely all but a few; ranks are as far off as that.
-    if hidden > (_WORTH_TELLING if purchase.searched else 0.5) * n_samples:
+    if hidden > (_WORTH_TELLING if searched else 0.5) * n_samples:
         warn(
             "the noise of the counts that bounds are read from hides about"
             f" {min(hidden, n_samples):.0f} of {n_samples} rows at either end of each of"
@@ -485,5 +446,5 @@ def _warn(
             " Give `bounds` from public knowledge or public rows, buy the bounds of fewer"
             " features, or use a larger epsilon.",
             PrivacyWarning,
-            about=("bounds", n_features, guarantee.epsilon),
+            about=("bounds", n_features, budget.target.epsilon),
         )

@@ -9,16 +9,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpsubspace._array import check_device
 from dpsubspace._checks import check_integer
 from dpsubspace._gradients.throwaway import emptied, public_copy, throwaway, versions
 from dpsubspace._gradients.torch_rows import (
-    _check_layers,
-    _device,
-    _mapped,
-    _row_shape,
-    _torch,
-    _try_out,
-    _weights,
+    check_layers,
+    floating_tensors,
+    mapped_batch,
+    row_shape,
+    torch_package,
+    try_out,
 )
 from dpsubspace._rows.inputs import check_rows
 
@@ -147,22 +147,22 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             something of them where it would outlive a call, cannot be copied or cannot map
             rows of this width.
         """
-        torch = _torch()
+        torch = torch_package()
         check_integer("batch_size", self.batch_size, low=1)
         if not isinstance(self.module, torch.nn.Module):
             raise ValueError(
                 f"`module` must be a torch.nn.Module, got {type(self.module).__name__}."
             )
-        device = _device(self.device)
+        device = str(check_device(self.device, exact=False) or "cpu")
         width = self._rows(X, reset=True).shape[1]
-        shape = _row_shape(self.input_shape, width)
+        shape = row_shape(self.input_shape, width)
         module = public_copy(self.module)
         module.eval()
-        _check_layers(module)
+        check_layers(module)
         for parameter in module.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None  # of an earlier training: it has no place in a saved model
-        self._n_features_out = _try_out(module.to(device), shape, device)
+        self._n_features_out = try_out(module.to(device), shape, device)
         self.module_ = module
         self._fitted_shape = shape
         return self
@@ -191,7 +191,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self, "module_")
         X = self._rows(X, reset=False)
         # Asked again, since a model that was fitted on a GPU may be loaded elsewhere.
-        device = _device(self.device)
+        device = str(check_device(self.device, exact=False) or "cpu")
         out = np.empty((len(X), self._n_features_out), dtype=np.float32)
         failure = self._fill(out, X, device)
         if failure:  # out here, so that neither a chained exception nor a frame has an entry
@@ -207,7 +207,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             module = throwaway(self.module_)
             for start in range(0, len(X), self.batch_size):
                 rows = X[start : start + self.batch_size].reshape(-1, *self._fitted_shape)
-                out[start : start + self.batch_size] = _mapped(module, rows, device)
+                out[start : start + self.batch_size] = mapped_batch(module, rows, device)
         except Exception as error:
             failure = (
                 f"`module` failed with {type(error).__name__} on some of the rows. Its message may"
@@ -228,9 +228,9 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """State whose fitted module lies on the CPU: it loads where there is no GPU."""
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         module = state.get("module_")
-        if module is not None and any(tensor.device.type != "cpu" for tensor in _weights(module)):
-            state["module_"] = copy.deepcopy(module).cpu()
-        return state
+        if module is None or all(part.device.type == "cpu" for part in floating_tensors(module)):
+            return state
+        return {**state, "module_": copy.deepcopy(module).cpu()}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -12,7 +12,7 @@ from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 __all__ = ["GradientSource", "PerExampleGradients", "clipped_sum", "shrink_factors"]
 
 # Above this norm a float64 row cannot be weighed down without denormal numbers.
-_LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
+LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
 
 
 class PerExampleGradients(Protocol):
@@ -76,7 +76,7 @@ class GradientSource(Protocol):
         """What holds the records: tells where they are."""
         ...
 
-    def chunks(self, batch: np.ndarray | None) -> list[Array]:
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
         ...
 

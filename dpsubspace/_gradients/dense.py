@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsubspace._array import EPS, Array, device, namespace, row_norms, slices
-from dpsubspace._gradients.clipping import _LONGEST
+from dpsubspace._array import BLOCK, EPS, Array, device, namespace, row_norms, slices
+from dpsubspace._gradients.clipping import LONGEST
 
 __all__ = ["DenseGradients"]
 
-# Entries of rows that are converted to float64 at once (64 MiB), and rows that are added up
-# before their sum joins the total.
-_WIDE, _BLOCK = 1 << 23, 128
+# Entries of rows that are converted to float64 at once (64 MiB).
+_WIDE = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class DenseGradients:
         if self.rows.shape[0] == 0:
             return xp.zeros(0, dtype=xp.float64, device=device(self.rows))
         norms = row_norms(self.rows)
-        counts = norms <= _LONGEST  # never true of NaN
+        counts = norms <= LONGEST  # never true of NaN
         if self.present is not None:
             counts = counts & self.present
         return xp.where(counts, norms, xp.full_like(norms, xp.inf))
@@ -58,7 +57,7 @@ class DenseGradients:
         k, p = self.rows.shape
         total = xp.zeros(p, dtype=xp.float64, device=device(self.rows))
         weights = xp.astype(weights, xp.float64)
-        for some in slices(k, max(1, min(_BLOCK, _WIDE // p))):
+        for some in slices(k, max(1, min(BLOCK, _WIDE // p))):
             rows, absent = xp.astype(self.rows[some, :], xp.float64), weights[some] == 0
             if bool(xp.any(absent)):
                 rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)

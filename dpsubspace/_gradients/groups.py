@@ -41,7 +41,7 @@ def parameter_groups(module: torch.nn.Module, groups: Any) -> list[Any]:
     ValueError
         If `groups` is none of these, or leaves a parameter out or names it twice.
     """
-    places = _places(module)
+    places = places_of(module)
     n_params = sum(part.stop - part.start for part in places.values())
     if groups is None:
         return [slice(0, n_params)]
@@ -91,7 +91,7 @@ def _named_groups(places: dict[str, slice], groups: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _places(module: torch.nn.Module) -> dict[str, slice]:
+def places_of(module: torch.nn.Module) -> dict[str, slice]:
     """Where each trainable parameter lies in the flat vector, by name."""
     places, stop = {}, 0
     for name, parameter in module.named_parameters():

@@ -19,20 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, check_device, slices, sum_slack
+from dpsubspace._array import BLOCK, EPS, Array, check_device, slices, sum_slack
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.throwaway import Trial, emptied, throwaway, versions
-from dpsubspace._gradients.torch_rows import _dtype, _row_shape
+from dpsubspace._gradients.torch_rows import dtype_of, row_shape
 from dpsubspace._gradients.vectorised import (
-    _BLOCK,
-    _ROWS,
-    _arithmetic,
-    _checked_copy,
-    _RowByRow,
-    _tensor,
-    _told,
+    ROWS,
+    RowByRow,
+    as_tensor,
+    checked_copy,
+    exact_arithmetic,
+    guarded,
 )
 
 if TYPE_CHECKING:
@@ -134,16 +133,16 @@ class ModuleSource:
         columns: Any = n_targets
         if columns is None:
             columns = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
-        n_outputs, shape = loss.n_outputs(columns), _row_shape(input_shape, X.shape[1])
-        self.module = _checked_copy(module, shape, n_outputs, self.device)
-        with _arithmetic(self.device):
+        n_outputs, shape = loss.n_outputs(columns), row_shape(input_shape, X.shape[1])
+        self.module = checked_copy(module, shape, n_outputs, self.device)
+        with exact_arithmetic(self.device):
             trial = Trial(self.module)
             for seed in (0, 1):
                 with trial.round() as watch:
-                    _RowByRow(self.module, shape, self.device).check(watch, seed)
-            self._rows = _RowByRow(self.module, shape, self.device)
+                    RowByRow(self.module, shape, self.device).check(watch, seed)
+            self._rows = RowByRow(self.module, shape, self.device)
             self.chunk = self._chunk(microbatch_size)
-            self._again, self._elsewhere = _told(self._rows.spreads, self.chunk)
+            self._again, self._elsewhere = guarded(self._rows.spreads, self.chunk)
         self.y = self._targets(y)
         self._present: torch.Tensor | None = None
         if present is not None:
@@ -185,8 +184,8 @@ class ModuleSource:
         RuntimeError
             If the module fails on some of the rows.
         """
-        with _arithmetic(self.device):
-            gradients, counted = _told(lambda n: self._at(params, rows), self.chunk)
+        with exact_arithmetic(self.device):
+            gradients, counted = guarded(lambda n: self._at(params, rows), self.chunk)
         slack = self._slack if isinstance(rows, slice) else self._batch_slack
         return DenseGradients(gradients, (self.n_params,), counted, slack)
 
@@ -276,7 +275,7 @@ class ModuleSource:
         """Slack of the sum over a batch."""
         expected = self.sample_rate * self.n_samples
         most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
-        regrouped = 2 * self.n_samples * EPS * (_BLOCK + self.chunk / _BLOCK)
+        regrouped = 2 * self.n_samples * EPS * (BLOCK + self.chunk / BLOCK)
         slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
         return slack + regrouped + most * self._elsewhere
 
@@ -286,7 +285,7 @@ def module_scores(
     X: np.ndarray,
     input_shape: tuple[int, ...] | None = None,
     *,
-    batch_size: int = _ROWS,
+    batch_size: int = ROWS,
     device: Any = None,
 ) -> np.ndarray:
     """Scores of flat rows by a trained module in evaluation mode, (n, c) in float64.
@@ -307,11 +306,11 @@ def module_scores(
     import torch
 
     where = (None if device is None else check_device(device)) or torch.device("cpu")
-    shape, before = _row_shape(input_shape, X.shape[1]), versions(module)
+    shape, before = row_shape(input_shape, X.shape[1]), versions(module)
     used = throwaway(module).to(where)  # the module that is kept is never called
 
     def scores(rows: np.ndarray) -> torch.Tensor:
-        return used(_tensor(rows, len(rows), shape, _dtype(used), where))
+        return used(as_tensor(rows, len(rows), shape, dtype_of(used), where))
 
     def in_batches(step: int) -> np.ndarray:
         # A call without rows tells the width where there are no rows at all.
@@ -319,8 +318,8 @@ def module_scores(
         return np.concatenate([scores(X[part]).double().cpu().numpy() for part in parts])
 
     try:
-        with _arithmetic(where):
-            return _told(in_batches, batch_size)
+        with exact_arithmetic(where):
+            return guarded(in_batches, batch_size)
     finally:
         failure = emptied(module, before)
         if failure:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SAME_SHAPE, _OTHER_SHAPE = 1e-4, 5e-2
 
 
-def _torch() -> Any:
+def torch_package() -> Any:
     """The torch package, or ImportError that tells how to get it."""
     try:
         import torch
@@ -32,22 +32,7 @@ def _torch() -> Any:
     return torch
 
 
-def _device(device: Any) -> str:
-    """Name of a device of this machine, or ValueError that lists them."""
-    if device == "cpu":
-        return device
-    count = _torch().cuda.device_count()
-    if device == "auto":
-        return "cuda" if count else "cpu"
-    there = ["cpu", *(["cuda"] if count else []), *(f"cuda:{i}" for i in range(count))]
-    if device not in there:
-        raise ValueError(
-            f"`device` must be 'auto' or one that this machine has, {there}, got {device!r}."
-        )
-    return device
-
-
-def _row_shape(input_shape: Any, width: int) -> tuple[int, ...]:
+def row_shape(input_shape: Any, width: int) -> tuple[int, ...]:
     """Shape of one row as the module sees it."""
     if input_shape is None:
         return (width,)
@@ -62,17 +47,17 @@ def _row_shape(input_shape: Any, width: int) -> tuple[int, ...]:
     return sides
 
 
-def _mapped(
+def mapped_batch(
     module: torch.nn.Module,
     rows: np.ndarray,
     device: str,
     watch: Callable[[torch.Tensor], None] | None = None,
 ) -> np.ndarray:
     """Output of `module` for one batch, flattened to one float32 row a row."""
-    torch = _torch()
+    torch = torch_package()
     with torch.inference_mode():
         # `tensor` copies: from_numpy warns of arrays that are read-only.
-        batch = torch.tensor(np.ascontiguousarray(rows), dtype=_dtype(module), device=device)
+        batch = torch.tensor(np.ascontiguousarray(rows), dtype=dtype_of(module), device=device)
         if watch is not None:
             watch(batch)
         out = module(batch)
@@ -90,13 +75,13 @@ def _mapped(
         return out.reshape(len(rows), -1).to("cpu", torch.float32).numpy()
 
 
-def _dtype(module: torch.nn.Module) -> torch.dtype:
+def dtype_of(module: torch.nn.Module) -> torch.dtype:
     """Floating dtype of the module's weights; float32 where it has none."""
-    dtypes = (tensor.dtype for tensor in _weights(module) if tensor.is_floating_point())
-    return next(dtypes, _torch().float32)
+    dtypes = (tensor.dtype for tensor in floating_tensors(module) if tensor.is_floating_point())
+    return next(dtypes, torch_package().float32)
 
 
-def _weights(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+def floating_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     yield from module.parameters()
     yield from module.buffers()
 
@@ -104,11 +89,11 @@ def _weights(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 # Whether a module works row by row ------------------------------------------------------------
 
 
-def _check_layers(module: torch.nn.Module) -> None:
+def check_layers(module: torch.nn.Module) -> None:
     """ValueError for layers that are known to mix rows or to be unfinished."""
-    nn = _torch().nn
+    nn = torch_package().nn
     lazy = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
-    if any(isinstance(tensor, lazy) for tensor in _weights(module)):
+    if any(isinstance(tensor, lazy) for tensor in floating_tensors(module)):
         raise ValueError(
             "`module` has lazy layers without weights, and every fit would draw others. Call it"
             " once on public rows, before training it."
@@ -124,7 +109,7 @@ def _check_layers(module: torch.nn.Module) -> None:
             )
 
 
-def _try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> int:
+def try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> int:
     """Number of features that `module` gives, found on random rows by copies of it.
 
     Raises
@@ -152,7 +137,7 @@ def _row_by_row(
     def mapped(rows: np.ndarray, module: torch.nn.Module) -> np.ndarray:
         """As `_mapped`, for rows that an error may speak of."""
         try:
-            return _mapped(module, rows, device, watch)
+            return mapped_batch(module, rows, device, watch)
         except Exception as error:
             raise ValueError(
                 f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {error}"

@@ -19,22 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsubspace._array import Array, plain_arithmetic
-from dpsubspace._gradients.groups import _places
+from dpsubspace._array import BLOCK, Array, plain_arithmetic
+from dpsubspace._gradients.groups import places_of
 from dpsubspace._gradients.throwaway import public_copy, throwaway, versions
-from dpsubspace._gradients.torch_rows import _check_layers, _dtype, _try_out
+from dpsubspace._gradients.torch_rows import check_layers, dtype_of, try_out
 
 if TYPE_CHECKING:
     import torch
-
-# Records that are added up before their sum joins the total.
-_BLOCK = 128
 
 # Gradients of a chunk and its activations take this many bytes, unless a row alone takes more.
 _GRADIENT_BYTES = 1 << 28
 
 # Most rows that go through a module together: more are no faster.
-_ROWS, _ROWS_GPU = 128, 4096
+ROWS, _ROWS_GPU = 128, 4096
 
 # Least share of its norm by which a gradient is taken to move among other records, where
 # it moves at all; and how much more than on random rows.
@@ -47,14 +44,14 @@ _SAME = 1e-4
 # One row at a time ----------------------------------------------------------------------------
 
 
-class _RowByRow:
+class RowByRow:
     """A module as a function of its trainable parameters, applied to each row by itself."""
 
     def __init__(self, module: torch.nn.Module, shape: tuple[int, ...], device: torch.device):
         self.module, self.shape, self.device = module, shape, device
         # What is kept is never called: rows go through a copy with the same parameters.
         self._used, self.versions = throwaway(module), versions(module)
-        self._places = _places(module)
+        self._places = places_of(module)
         self._trainable = {name: dict(module.named_parameters())[name] for name in self._places}
         used = dict(self._used.named_parameters())
         self._aliases = _aliases(self._used, {id(used[name]): name for name in self._places})
@@ -90,7 +87,7 @@ class _RowByRow:
 
     def batch(self, rows: np.ndarray, size: int) -> torch.Tensor:
         """Rows as the module sees them, padded to `size` rows of zeros."""
-        return _tensor(rows, size, self.shape, self.dtype, self.device)
+        return as_tensor(rows, size, self.shape, self.dtype, self.device)
 
     def scores(self, weights: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
         """Scores of each row by itself, (k, c)."""
@@ -121,9 +118,9 @@ class _RowByRow:
         """Rows whose gradients and activations fit into `_GRADIENT_BYTES`."""
         entries = self.n_params + self._activations() + math.prod(self.shape)
         size = self.start().new_zeros(1, dtype=self.dtype).element_size()
-        most = _ROWS if self.device.type == "cpu" else _ROWS_GPU
+        most = ROWS if self.device.type == "cpu" else _ROWS_GPU
         rows = min(most, max(1, _GRADIENT_BYTES // (size * entries)))
-        return rows - rows % _BLOCK if rows > _BLOCK else rows
+        return rows - rows % BLOCK if rows > BLOCK else rows
 
     def _activations(self) -> int:
         """Entries of what the layers give for one row."""
@@ -246,7 +243,7 @@ def _random(n: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, math.prod(shape)))
 
 
-def _tensor(
+def as_tensor(
     rows: np.ndarray,
     size: int,
     shape: tuple[int, ...],
@@ -264,7 +261,7 @@ def _tensor(
 # Checks and the state of torch ----------------------------------------------------------------
 
 
-def _checked_copy(
+def checked_copy(
     module: Any, shape: tuple[int, ...], n_outputs: int, device: torch.device
 ) -> torch.nn.Module:
     """Copy of `module` in evaluation mode on the device, found fit to train on random rows."""
@@ -274,16 +271,16 @@ def _checked_copy(
         raise ValueError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")
     copied = public_copy(module)
     copied.eval()
-    _check_layers(copied)
+    check_layers(copied)
     _check_normalisation(module)
     _check_dtypes(copied)
-    _places(copied)
+    places_of(copied)
     copied.to(device)
     for parameter in copied.parameters():
         parameter.grad = None
-    with _arithmetic(device):
-        _try_out(copied, shape, str(device))
-        rows = _tensor(_random(3, shape), 3, shape, _dtype(copied), device)
+    with exact_arithmetic(device):
+        try_out(copied, shape, str(device))
+        rows = as_tensor(_random(3, shape), 3, shape, dtype_of(copied), device)
         found = tuple(throwaway(copied)(rows).shape)
     if found != (3, n_outputs):
         raise ValueError(
@@ -331,7 +328,7 @@ def _check_dtypes(module: torch.nn.Module) -> None:
 
 
 @contextmanager
-def _arithmetic(device: torch.device) -> Iterator[None]:
+def exact_arithmetic(device: torch.device) -> Iterator[None]:
     """Arithmetic that gives the same bits for the same numbers, and keeps no graphs.
 
     No autocast, no choice of convolutions by timing, no convolutions in TF32 (10 bits), and
@@ -353,7 +350,7 @@ def _arithmetic(device: torch.device) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-def _told(function: Callable[[int], Any], n_rows: int) -> Any:
+def guarded(function: Callable[[int], Any], n_rows: int) -> Any:
     """``function(n_rows)``; where that fails, an exception that quotes no entry of the rows."""
     try:
         return function(n_rows)

@@ -30,7 +30,7 @@ _MARGIN = 1e-5
 
 
 @dataclass(frozen=True)
-class _OuterEmbedded:
+class OuterEmbedded:
     features: Array  # (k, q), float64
     residuals: Array  # (k, c)
 

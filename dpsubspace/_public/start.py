@@ -6,17 +6,90 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import optimize
 
 from dpsubspace import _auto
-from dpsubspace._array import Array, namespace
+from dpsubspace._array import Array, as_like, namespace
 from dpsubspace._gradients.clipping import GradientSource
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
+from dpsubspace._rows.chunks import over_chunks
 
-__all__ = ["Labelled", "mean_gradient", "missed", "rightly"]
+__all__ = ["LABELS", "VALUES", "Labelled", "Targets", "correct", "energy_outside", "mean_gradient"]
+
+
+# What targets are -----------------------------------------------------------------------------
+
+
+class Targets(Protocol):
+    """What a use of public rows has to know of targets: whether they are labels or values."""
+
+    def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
+        """Whether scores are right about targets, record by record, given those of public rows."""
+        ...
+
+    def chance(self, targets: np.ndarray) -> float:
+        """Share of public rows that a constant gets right."""
+        ...
+
+    def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
+        """Random targets of public rows, as the loss takes them."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Indices of classes: scores are right where the largest is that of the label."""
+
+    def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
+        """Whether the most probable class is the label."""
+
+        def right(scores: Array, y: Array) -> Array:
+            if scores.shape[1] == 1:
+                return (scores[:, 0] > 0) == (y == 1)
+            return namespace(scores).argmax(scores, axis=1) == y
+
+        return right
+
+    def chance(self, targets: np.ndarray) -> float:
+        """Share of the most frequent label."""
+        return float(np.bincount(targets).max() / len(targets))
+
+    def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
+        """Draw all classes alike."""
+        return rng.integers(max(2, n_outputs), size=n)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Scaled values: scores are right where they are nearer than the mean of public targets."""
+
+    def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
+        """Whether scores are nearer to the targets than the public mean is."""
+        mean = targets.mean(axis=0)
+
+        def right(scores: Array, y: Array) -> Array:
+            xp, constant = namespace(scores), as_like(mean, y)
+            return xp.sum((scores - y) ** 2, axis=1) < xp.sum((constant - y) ** 2, axis=1)
+
+        return right
+
+    def chance(self, targets: np.ndarray) -> float:
+        """Half, as if it were a coin."""
+        return 0.5
+
+    def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
+        """Draw from the scaled range."""
+        return rng.uniform(-1, 1, size=(n, n_outputs))
+
+
+LABELS, VALUES = _Labels(), _Values()
+
+
+# Weights to start from ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,40 +150,44 @@ class Labelled:
         return found.x.reshape(shape)
 
 
-def missed(source: LinearSource) -> Array:
+def energy_outside(source: LinearSource) -> Array:
     """Energy of each record of `source` off the directions it was given, (n,).
 
     In units of the bound on rows; shifted ones may have more than 1.
     """
     features, xp = source.features, namespace(source.features.lengths)
-    whole, parts = features.distances() / features.bound, []
-    for rows in features.chunks():
+    whole = features.distances() / features.bound
+
+    def part(rows: Any) -> Array:
         products = source.products(rows)
         assert products is not None, "a source that knows the directions"
         inside = products / features.bound
-        parts.append(whole[rows] ** 2 - xp.vecdot(inside, inside))
-    return xp.concat(parts)
+        return whole[rows] ** 2 - xp.vecdot(inside, inside)
+
+    with over_chunks(source) as each:
+        return xp.concat(list(each(part)))
 
 
-def rightly(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
+def correct(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
     """1.0 for each record of `source` that `weights` get right, else 0.0, (n,)."""
     xp = namespace(source.features.lengths)
-    parts = [
-        right(source.features.at(rows).scores(weights), source.y[rows])
-        for rows in source.features.chunks()
-    ]
-    return xp.astype(xp.concat(parts), xp.float64)
+
+    def part(rows: Any) -> Array:
+        return right(source.features.at(rows).scores(weights), source.y[rows])
+
+    with over_chunks(source) as each:
+        return xp.astype(xp.concat(list(each(part))), xp.float64)
 
 
 def mean_gradient(public: GradientSource, params: Array) -> Array:
     """Mean gradient of labelled public rows."""
-    total = None
-    for rows in public.chunks(None):
+
+    def part(rows: Any) -> Array:
         grads = public.at(params, rows)
         norms = grads.norms()
         xp = namespace(norms)
         weights = xp.where(xp.isfinite(norms), xp.ones_like(norms), xp.zeros_like(norms))
-        part = grads.weighted_sum(weights)
-        total = part if total is None else total + part
-    assert total is not None, "public rows"
-    return total / public.n_samples
+        return grads.weighted_sum(weights)
+
+    with over_chunks(public) as each:
+        return sum(each(part)) / public.n_samples

@@ -12,7 +12,7 @@ import numpy as np
 from dpsubspace._array import EPS, Array, as_like, namespace
 from dpsubspace._gradients.clipping import PerExampleGradients
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._public.anchors import _OuterEmbedded
+from dpsubspace._public.anchors import OuterEmbedded
 
 __all__ = ["FeatureSubspace", "Subspace"]
 
@@ -114,10 +114,10 @@ class FeatureSubspace:
         q, width = self.basis.shape
         return (width + q + 16) * EPS * math.sqrt(max(q, 1))
 
-    def embed(self, grads: Any) -> _OuterEmbedded:
+    def embed(self, grads: Any) -> OuterEmbedded:
         """Coordinates ``(V phi) r'``, kept as their factors."""
         assert isinstance(grads, OuterGradients) and grads.products is not None
-        return _OuterEmbedded(grads.products, grads.residuals)
+        return OuterEmbedded(grads.products, grads.residuals)
 
     def lift(self, coordinates: Array) -> Array:
         """``V' U``."""

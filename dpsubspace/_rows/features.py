@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsubspace._array import (
+    BLOCK,
     CHUNK_ENTRIES,
     EPS,
     Array,
@@ -140,6 +141,11 @@ class Features:
         extra = self.shift is not None and self.shift.constant is not None
         return self.X.shape[1] + (self.bias is not None) + extra
 
+    @property
+    def data(self) -> Array:
+        """Return the rows."""
+        return self.X
+
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
         if batch is None:
@@ -235,7 +241,8 @@ class Features:
         to ``n u' (block + chunk / block)`` of one, and scores ``d u'`` of themselves.
         """
         slack = sum_slack(self.n_samples, EPS, self.chunk)
-        regrouped = 128 + self.chunk / 128 + (0 if sparse.issparse(self.X) else self.X.shape[1])
+        width = 0 if sparse.issparse(self.X) else self.X.shape[1]
+        regrouped = BLOCK + self.chunk / BLOCK + width
         return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
 
     def _longer(self, slack: float, eps: float) -> float:

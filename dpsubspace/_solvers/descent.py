@@ -1,7 +1,7 @@
-"""Iterative releases: the plan and the one training loop.
+"""Descent: how to train, and the one training loop.
 
-The loop asks a step for bounded sums, releases them and hands the noisy sums back. A
-step therefore cannot forget noise or add it twice, and what the plan's event describes
+The loop asks a step for bounded sums, has them released and hands the noisy sums back. A
+step therefore cannot forget noise or add it twice, and what the budget's event describes
 is what the loop runs.
 """
 
@@ -14,12 +14,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpsubspace._array import Array, chunk_map, namespace
+from dpsubspace import _auto
+from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._array import Array, namespace
 from dpsubspace._gradients.clipping import GradientSource, PerExampleGradients
-from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, release
-from dpsubspace._release.noise import NoiseSource
+from dpsubspace._gradients.losses import Loss
+from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.chunks import over_chunks
 
-__all__ = ["Step", "TrainingPlan", "train"]
+__all__ = ["STEPS", "Descent", "Scale", "Step", "TrainingPlan", "train"]
+
+# Name of the releases of training.
+STEPS = "steps"
 
 
 class Step(Protocol):
@@ -47,6 +54,141 @@ class Step(Protocol):
         ...
 
 
+# What "auto" stands for -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Public sizes of what is trained, which clip norm and step size follow from.
+
+    Parameters
+    ----------
+    loss : Loss
+        Loss of the scores.
+    n_outputs : int
+        Columns of scores.
+    n_params : int or None
+        Numbers that are trained; None where the number of features is not known.
+    size : float
+        Bound on the norm of a row; 1 where nothing bounds it.
+    clip_norm : float
+        Clip norm.
+    largest : float
+        Bound on the learning rate times the clip norm, for rows of size 1.
+    shorter : float
+        Length of the descent beside that of a linear model.
+    """
+
+    loss: Loss
+    n_outputs: int
+    n_params: int | None
+    size: float
+    clip_norm: float
+    largest: float
+    shorter: float = 1.0
+
+    def travel(
+        self, n_samples: int, multiplier: float, noise_size: Callable[[int], float]
+    ) -> float:
+        """Length of the descent, for the noise of all steps and of one."""
+        assert self.n_params is not None
+        return self.shorter * _auto.travel(
+            walk=self.loss.walk(self.n_outputs),
+            noise_size=noise_size(self.n_params),
+            n_samples=n_samples,
+            multiplier=multiplier,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """Parameters of descent; "auto" is what public sizes and the noise make of it.
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of the squared norm of the penalised parameters, halved.
+    n_iter : int or "auto"
+        Steps, all of them charged.
+    learning_rate, clip_norm : float or "auto"
+        Step size, and bound on the gradient of one record.
+    batch_size : int or None
+        Expected size of the Poisson batch of a step; None takes all records.
+    momentum : float or "auto"
+        Of Nesterov's descent.
+    average : bool
+        Whether the mean of the last quarter of the steps is returned, with privacy.
+    """
+
+    alpha: float = 1e-6
+    n_iter: int | str = "auto"
+    learning_rate: float | str = "auto"
+    clip_norm: float | str = "auto"
+    batch_size: int | None = None
+    momentum: float | str = "auto"
+    average: bool = True
+
+    def rate(self, n_samples: Callable[[], int]) -> float:
+        """Probability with which a record enters a batch."""
+        if self.batch_size is None:
+            return 1.0
+        n = n_samples()
+        if self.batch_size > n:
+            raise ValueError(
+                f"`batch_size`={self.batch_size} is larger than the number of records"
+                f" ({n}). Use None for the full batch, or a smaller number."
+            )
+        return self.batch_size / n
+
+    def steps(self, rate: float, multiplier: float, sizes: Sizes, scale: Scale) -> int:
+        """Number of steps with privacy, where `multiplier` is that of all of them together."""
+        if self.n_iter != "auto":
+            return int(self.n_iter)
+        if rate < 1:
+            # Batches of a small rate need more steps to see each record as often.
+            return min(10_000, max(_auto.n_steps(0.0, 1.0), math.ceil(20 / rate)))
+        if None in (sizes.n_samples, sizes.n_features, sizes.n_outputs) or multiplier == 0:
+            return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
+        n_samples = sizes.known("n_samples", "the step size")
+        return _auto.n_steps(scale.travel(n_samples, multiplier, math.sqrt), scale.largest)
+
+    def plan(
+        self,
+        budget: Budget,
+        scale: Scale,
+        n_samples: int,
+        noise_size: Callable[[int], float] = math.sqrt,
+        remaining: float = 1.0,
+    ) -> TrainingPlan:
+        """How to train, from public quantities."""
+        momentum = _auto.MOMENTUM if budget.private else None
+        if self.momentum != "auto":
+            momentum = float(self.momentum)
+        if self.learning_rate != "auto":
+            learning_rate = float(self.learning_rate)
+        elif not budget.private:
+            learning_rate = 0.0  # set by what is learned from, which need not be private
+        else:
+            # A gradient of the clip norm moves a score by about as much, times the row's size.
+            way = remaining * scale.travel(n_samples, budget.of_all(STEPS), noise_size)
+            n_iter, units = budget.parts[STEPS].count, scale.clip_norm * scale.size
+            options = {"n_iter": n_iter, "momentum": momentum or 0.0}
+            learning_rate = _auto.step_size(way, scale.largest, **options) / units
+            if self.alpha:
+                learning_rate = min(learning_rate, 1 / self.alpha)
+        return TrainingPlan(
+            n_iter=budget.parts[STEPS].count,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            alpha=self.alpha,
+            average=self.average and budget.private,
+            tolerance=0.0 if budget.private else 1e-6,
+        )
+
+
+# Training -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
     """Public parameters of a training run.
@@ -54,11 +196,7 @@ class TrainingPlan:
     Parameters
     ----------
     n_iter : int
-        Steps, all of them charged.
-    noise_multiplier : float
-        Of each step; 0 is not private.
-    sample_rate : float
-        Probability with which each record enters a step's batch; 1 is the full batch.
+        Most steps.
     learning_rate : float
         Step size of Nesterov's accelerated gradient descent.
     momentum : float or None
@@ -68,20 +206,15 @@ class TrainingPlan:
         Weight of the squared norm of the penalised parameters.
     average : bool
         Return the mean of the last quarter of the iterates instead of the last one.
-    neighboring_relation : str
-        Relation that the noise is scaled for.
     tolerance : float
         Stop when the largest entry of the released gradient is below.
     """
 
     n_iter: int
-    noise_multiplier: float
-    sample_rate: float
     learning_rate: float
     momentum: float | None
     alpha: float
     average: bool
-    neighboring_relation: str
     tolerance: float = 0.0
 
     def __post_init__(self) -> None:
@@ -102,8 +235,8 @@ def train(
     source: GradientSource,
     params: np.ndarray,
     penalised: np.ndarray,
+    releases: Releases,
     *,
-    noise: NoiseSource,
     after_step: Callable[[], bool] = lambda: False,
 ) -> Array:
     """Run `plan` from `params` and return the trained parameters.
@@ -120,8 +253,8 @@ def train(
         Public initial values, float64.
     penalised : array that broadcasts against `params`
         1 where `plan.alpha` applies, 0 elsewhere.
-    noise : NoiseSource
-        Source of the noise.
+    releases : Releases
+        Has as many "steps" as the plan, or more, on batches or on all records.
     after_step : callable, optional
         Called after each step without any private value; True ends the run (its cost
         stays that of the whole plan, an upper bound).
@@ -131,38 +264,23 @@ def train(
     Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums``
     over it, with a state that ``step.begin`` makes without the records; it uses them for
     nothing else. What a batch holds stays private: sums are divided by its *expected* size,
-    and an empty one steps like any other. Sum i has multiplier
-    ``plan.noise_multiplier / sqrt(share_i)``: jointly the sums of a step are one Gaussian of
-    ``plan.noise_multiplier``, since squares of mu add up, and that inside the sampling, since
-    they share the batch. Gradients are taken at points that earlier releases determine, so
+    and an empty one steps like any other. The sums of a step are released jointly, in the
+    shares that the step says, and that inside the sampling, since they share the batch.
+    Gradients are taken at points that earlier releases determine, so
     steps compose adaptively. Momentum, restarts, penalty, averaging and the tolerance see
-    released gradients only and are postprocessing. Event: ``n_iter`` Gaussian mechanisms
-    of ``plan.noise_multiplier``, sampled at ``plan.sample_rate``, whether or not the run ends
-    early.
+    released gradients only and are postprocessing. Event: that of "steps" in the budget,
+    whether or not the run ends early.
     """
-    with chunk_map(source.data, len(source.chunks(None))) as over_chunks:
+    expected = releases.budget.parts[STEPS].rate * source.n_samples
+    with over_chunks(source) as each:
 
         def released(at: Array, t: int) -> Array:
             """Noisy gradient of the mean loss at `at`: all that is learned from the records."""
-            batch, state = None, step.begin(at, t)
-            if plan.sample_rate < 1:
-                batch = batch_noise.poisson_sample(source.n_samples, plan.sample_rate)
-            parts = over_chunks(
-                lambda rows: step.sums(state, source.at(at, rows)), source.chunks(batch)
-            )
-            noisy_sums = tuple(
-                release(
-                    raw,
-                    plan.noise_multiplier / math.sqrt(share),
-                    step_noise,
-                    neighboring_relation=plan.neighboring_relation,
-                    sampled=batch is not None,
-                )
-                for raw, share in zip(_totals(parts), step.budget_shares, strict=True)
-            )
-            return step.combine(state, noisy_sums) / (plan.sample_rate * source.n_samples)
+            state, batch = step.begin(at, t), releases.batch(STEPS, source.n_samples)
+            parts = each(lambda rows: step.sums(state, source.at(at, rows)), batch)
+            noisy_sums = releases.jointly(STEPS, _totals(parts), step.budget_shares)
+            return step.combine(state, noisy_sums) / expected
 
-        step_noise, batch_noise = noise.child("steps"), noise.child("batches")
         return _descend(plan, released, params, penalised, after_step)
 
 

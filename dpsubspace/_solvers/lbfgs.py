@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from dpsubspace._array import Array, as_like, chunk_map, namespace, to_numpy
+from dpsubspace._array import Array, as_like, namespace, to_numpy
 from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._rows.chunks import over_chunks
 
 __all__ = ["TOLERANCE", "Minimum", "minimise"]
 
@@ -80,19 +81,18 @@ def minimise(
         if stopped:
             raise StopIteration
 
-    with chunk_map(source.data, len(source.chunks())) as over_chunks:
+    with over_chunks(source) as each:
 
         def objective(flat: np.ndarray, part: LinearSource) -> tuple[float, np.ndarray]:
             weights = variables.weights(flat)
             shrunk = penalised * weights
             value = alpha / 2 * float(namespace(weights).sum(shrunk * weights))
             gradient = alpha * shrunk
-            for loss, slope in over_chunks(lambda rows: part.objective(weights, rows), chunks):
+            for loss, slope in each(lambda rows: part.objective(weights, rows)):
                 value += loss / source.n_samples
                 gradient = gradient + slope / source.n_samples
             return value, variables.slope(gradient)
 
-        chunks = source.chunks()
         # A loss with kinks is approached by smooth ones, each from the minimum of the last. Sums
         # in float32 may be too rough for the last digits: then float64 goes on.
         for loss in source.loss.smooth:

@@ -1,7 +1,7 @@
 """Steps of training: which sums of gradients are released and how they become an update.
 
 A step is added here and nowhere else. It clips and sums; :func:`~dpsubspace._solvers.descent.train`
-adds the noise, so that a step can neither forget it nor add it twice.
+has the sums released, so that a step can neither forget it nor add it twice.
 """
 
 from __future__ import annotations
@@ -69,13 +69,10 @@ class GEPStep:
         Bound on an embedding, of all groups together.
     residual_norm : float
         Bound on a residual.
-    clipping : {"separate", "joint"}
-        Each part is clipped to its own bound; or both by one factor, so that
-        ``|E|^2 / clip_norm^2 + |g - B'E|^2 / residual_norm^2 <= 1``.
     residual : bool
         False releases embeddings only (B-GEP).
     embedding_share : float
-        Share of the budget (of mu^2) of the embedding, where both are clipped separately.
+        Share of the budget (of mu^2) of the embedding.
     n_samples : int
         Number of records, public.
     n_components : int
@@ -85,11 +82,10 @@ class GEPStep:
     -----
     Proof of the bounds. B depends on public rows, public or drawn labels and on parameters
     that earlier releases determine: given those it is a constant. A record's parts are
-    functions of its own gradient. *Separate*: ``min(1, S1 / |E|) E`` has norm at most S1 and
+    functions of its own gradient. ``min(1, S1 / |E|) E`` has norm at most S1 and
     ``min(1, S2 / |g - B'E|) (g - B'E)`` at most S2; removing the record moves the two sums by
     that, replacing it by twice that. With shares s and 1 - s of mu^2 the two are one
-    Gaussian of the step's multiplier, since they are released on one batch. *Joint*: the
-    vector ``(E / S1, (g - B'E) / S2)``, times a factor, has norm at most 1; it is one sum.
+    Gaussian of the step's multiplier, since they are released on one batch.
 
     Norms are never rounded down. That of the residual is ``|g|^2 - |E|^2`` plus what
     rounding can hide (:class:`~dpsubspace._public.subspace.Subspace`) and at least a floor, a
@@ -103,7 +99,6 @@ class GEPStep:
     subspace: Callable[[Array, int], Subspace]
     clip_norm: float
     residual_norm: float
-    clipping: str = "separate"
     residual: bool = True
     embedding_share: float = 0.5
     n_samples: int
@@ -112,7 +107,7 @@ class GEPStep:
     @property
     def budget_shares(self) -> tuple[float, ...]:
         """One sum, or embedding and residual."""
-        if self.residual and self.clipping == "separate":
+        if self.residual:
             return (self.embedding_share, 1 - self.embedding_share)
         return (1.0,)
 
@@ -123,8 +118,6 @@ class GEPStep:
     def sums(self, state: Subspace, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
         """Sums of clipped embeddings and residuals."""
         parts = _Parts.of(state, grads)
-        if self.residual and self.clipping == "joint":
-            return (self._joint(state, grads, parts),)
         weights = shrink_factors(parts.lengths, self.clip_norm) * parts.counts
         embedding = vector_sum(
             parts.embedded.weighted_sum(weights),
@@ -141,12 +134,7 @@ class GEPStep:
         """Lift the embedding; add the residual without the noise it has along the directions."""
         if not self.residual:
             return state.lift(noisy[0])
-        if self.clipping == "joint":
-            k = state.n_components
-            embedding = self.clip_norm * noisy[0][:k]
-            residual = namespace(noisy[0]).reshape(self.residual_norm * noisy[0][k:], state.shape)
-        else:
-            embedding, residual = noisy
+        embedding, residual = noisy
         return residual + state.lift(embedding - state.coordinates(residual))
 
     def noise_size(self, n_params: int) -> float:
@@ -155,19 +143,8 @@ class GEPStep:
         if not self.residual:
             return math.sqrt(inside)
         ratio = self.residual_norm / self.clip_norm if self.clip_norm < math.inf else 1.0
-        if self.clipping == "separate":
-            inside, outside = inside / self.embedding_share, outside / (1 - self.embedding_share)
+        inside, outside = inside / self.embedding_share, outside / (1 - self.embedding_share)
         return math.sqrt(inside + ratio**2 * outside)
-
-    def _joint(self, state: Subspace, grads: PerExampleGradients, parts: _Parts) -> BoundedSum:
-        """Embedding and residual in units of their bounds, clipped by one factor."""
-        xp = namespace(parts.lengths)
-        joint = xp.hypot(parts.lengths / self.clip_norm, parts.rests / self.residual_norm)
-        weights = shrink_factors(joint, 1.0) * parts.counts
-        inside = parts.embedded.weighted_sum(weights) / self.clip_norm
-        outside = parts.residual_sum(state, grads, weights) / self.residual_norm
-        value = xp.concat([inside, xp.reshape(outside, (-1,))])
-        return vector_sum(value, 1.0, self._slack(state, grads))
 
     def _regrouped(self, state: Subspace) -> float:
         """What rounding of all coordinates can do to a sum of them, in units of a gradient.

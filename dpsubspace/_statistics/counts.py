@@ -8,11 +8,12 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpsubspace._array import EPS, Array, column_sums, namespace, sum_slack, to_numpy
-from dpsubspace._release.mechanisms import BoundedSum, release
-from dpsubspace._release.noise import NoiseSource
+from dpsubspace._release.mechanisms import BoundedSum
+from dpsubspace._release.releases import Releases
 
 __all__ = [
     "RADIUS_COUNTS",
+    "SMALLEST",
     "count_above_noise",
     "count_noise",
     "noisy_radius",
@@ -22,9 +23,15 @@ __all__ = [
 ]
 
 
+# Octaves on either side of 1 in which values are counted. What is nearer to 0 than the last of
+# them counts as 0, and no bound that is bought is smaller.
+_OCTAVES = 40
+SMALLEST = 2.0**-_OCTAVES
+
+
 def _cells(per_octave: int) -> np.ndarray:
     """Edges of cells in which values are counted: 0 and powers of 2 of either sign."""
-    positive = 2.0 ** (np.arange(-40 * per_octave, 40 * per_octave + 1) / per_octave)
+    positive = 2.0 ** (np.arange(-_OCTAVES * per_octave, _OCTAVES * per_octave + 1) / per_octave)
     return np.concatenate([-positive[::-1], [0.0], positive])
 
 
@@ -32,7 +39,7 @@ def _cells(per_octave: int) -> np.ndarray:
 _LONGEST = 32
 _CELLS = {per_octave: _cells(per_octave) for per_octave in (1, 2)}
 
-# Candidates for a radius over the largest, and how many bisections leave one of them.
+# Candidates for a radius over the largest, and how many counts leave one of them.
 _RADII = 2.0 ** (-np.arange(64) / 4)
 RADIUS_COUNTS = 6
 
@@ -40,11 +47,9 @@ RADIUS_COUNTS = 6
 def noisy_radius(
     distances: np.ndarray,
     largest: float,
-    noise_multiplier: float,
+    releases: Releases,
+    name: str,
     *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: Array | None = None,
     within: float = 0.5,
     margin: float = 3.0,
 ) -> float:
@@ -56,14 +61,10 @@ def noisy_radius(
         Private values.
     largest : float
         Public or released radius.
-    noise_multiplier : float
-        Of each of :data:`RADIUS_COUNTS` counts.
-    noise : NoiseSource
-        Source of the noise.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which is counted nowhere.
+    releases : Releases
+        With :data:`RADIUS_COUNTS` counts called `name`.
+    name : str
+        Their name.
     within : float, default=0.5
         Share of the records.
     margin : float, default=3
@@ -74,11 +75,10 @@ def noisy_radius(
     -----
     Privacy: bisection asks how many records are outside of radii that its earlier answers
     determine. A record moves such a count by at most 1, whether it becomes null or is
-    replaced. What follows is postprocessing. Event: ``gaussian(noise_multiplier,
-    RADIUS_COUNTS)``.
+    replaced. What follows is postprocessing. Event: :data:`RADIUS_COUNTS` Gaussian mechanisms.
     """
-    values, shown = to_numpy(distances), None if present is None else to_numpy(present)
-    spare = margin * count_noise(noise_multiplier, neighboring_relation)
+    values, shown = to_numpy(distances), releases.present_numpy
+    spare = margin * releases.noise_of(name, _count(np.zeros(0)))
     most = (1 - within) * len(values) - spare
     found, beyond = 0, len(_RADII)
     while beyond - found > 1:
@@ -86,8 +86,7 @@ def noisy_radius(
         outside = values > largest * _RADII[middle]
         if shown is not None:
             outside &= shown
-        total = _count(outside)
-        noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        noisy = releases.gaussian(name, _count(outside))
         found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
     return largest * float(_RADII[found])
 
@@ -97,43 +96,31 @@ def _count(records: np.ndarray) -> BoundedSum:
     return BoundedSum(np.array([float(records.sum())]), norm_bound=1.0, replace_bound=1.0)
 
 
-def noisy_shares(
-    values: Array,
-    noise_multiplier: float,
-    *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: Array | None = None,
-) -> np.ndarray:
+def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.ndarray:
     """Release the mean over records of some numbers in [0, 1] at once.
 
     Parameters
     ----------
     values : array of shape (n, k)
         Each in [0, 1]; what is outside is clipped, and NaN counts as 0.
-    noise_multiplier : float
-        Of the one release.
-    noise : NoiseSource
-        Source of the noise.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which contributes exactly zero.
+    releases : Releases
+        With one called `name`.
+    name : str, default="checks"
+        Its name.
 
     Notes
     -----
     Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
-    null, so their vector by at most sqrt(k). Event: ``gaussian(noise_multiplier)``.
+    null, so their vector by at most sqrt(k). Event: one Gaussian mechanism.
     """
     xp = namespace(values)
     values = xp.where(values > 0, xp.clip(values, max=1.0), xp.zeros_like(values))
-    if present is not None:
-        values = xp.where(present[:, None], values, xp.zeros_like(values))
+    if releases.present is not None:
+        values = xp.where(releases.present[:, None], values, xp.zeros_like(values))
     n_samples = values.shape[0]  # all of them in one chunk
     bound = math.sqrt(values.shape[1]) * (1 + sum_slack(n_samples, EPS, n_samples))
     total = BoundedSum(to_numpy(column_sums(values)), norm_bound=bound, replace_bound=bound)
-    noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
-    return to_numpy(noisy) / n_samples
+    return to_numpy(releases.gaussian(name, total)) / n_samples
 
 
 def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:
@@ -147,36 +134,24 @@ def count_above_noise(scale: float, per_octave: int = 2) -> float:
 
 
 def noisy_range(
-    values: np.ndarray,
-    noise_multiplier: float,
-    *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: Array | None = None,
+    values: np.ndarray, releases: Releases, name: str, *, stream: str | None = None
 ) -> tuple[float, float, bool]:
     """Release an interval for one column, of shape (n,), and whether it was found.
 
     See :func:`noisy_ranges`, of which this is the case of one column and two cells an octave.
     Where noise hides all of the column, the interval is a placeholder, -1 to 1.
     """
-    low, high, found = noisy_ranges(
-        values[:, None],
-        noise_multiplier,
-        noise=noise,
-        neighboring_relation=neighboring_relation,
-        present=present,
-    )
+    low, high, found = noisy_ranges(values[:, None], releases, name, stream=stream)
     return (float(low[0]), float(high[0]), True) if found[0] else (-1.0, 1.0, False)
 
 
 def noisy_ranges(
     values: np.ndarray,
-    noise_multiplier: float,
+    releases: Releases,
+    name: str,
     *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: np.ndarray | None = None,
     per_octave: int = 2,
+    stream: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Release for each column an interval with ends at 0 or powers of 2 that most of it is in.
 
@@ -184,16 +159,14 @@ def noisy_ranges(
     ----------
     values : ndarray of shape (n, c)
         Private columns. Values beyond 2^40 count as 2^40.
-    noise_multiplier : float
-        Of the one release.
-    noise : NoiseSource
-        Source of the noise.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which is counted nowhere.
+    releases : Releases
+        With one called `name`.
+    name : str
+        Its name.
     per_octave : {1, 2}
         Cells between one power of 2 and the next.
+    stream : str, optional
+        Name of the stream of noise, where several releases have one name.
 
     Returns
     -------
@@ -208,10 +181,11 @@ def noisy_ranges(
     Privacy: the counts of all cells of all columns are one release. A record is in one cell a
     column, so it moves the vector of counts by sqrt(c) when it becomes null, and by at most
     sqrt(2 c) when it is replaced, which takes 1 from one cell a column and adds it to another.
-    What follows is postprocessing. Event: ``gaussian(noise_multiplier)``.
+    What follows is postprocessing. Event: one Gaussian mechanism.
     """
     edges, n_columns = _CELLS[per_octave], values.shape[1]
-    weights = None if present is None else to_numpy(present).astype(float)
+    shown = releases.present_numpy
+    weights = None if shown is None else shown.astype(float)
     counts = np.empty((n_columns, len(edges) - 1))
     for count, column in zip(counts, values.T, strict=True):
         cells = np.clip(np.searchsorted(edges, column, side="right"), 1, len(count)) - 1
@@ -219,9 +193,8 @@ def noisy_ranges(
     total = BoundedSum(
         counts.ravel(), norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)
     )
-    noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
-    noisy = noisy.reshape(counts.shape)
-    scale = noise_multiplier * total.unit(neighboring_relation)
+    noisy = releases.gaussian(name, total, stream=stream).reshape(counts.shape)
+    scale = releases.noise_of(name, total)
     full = noisy > max(0.5, count_above_noise(scale, per_octave))
     found = full.any(axis=1)
     last = full.shape[1] - 1 - full[:, ::-1].argmax(axis=1)

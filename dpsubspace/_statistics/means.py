@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from dpsubspace._array import (
     sum_slack,
     to_numpy,
 )
-from dpsubspace._release.mechanisms import BoundedSum, release, vector_sum
-from dpsubspace._release.noise import NoiseSource
+from dpsubspace._release.mechanisms import BoundedSum, vector_sum
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 
 __all__ = ["bounded_row_sum", "noisy_mean", "noisy_spread"]
@@ -50,14 +52,18 @@ def bounded_row_sum(
     xp = namespace(features.lengths)
     weights = xp.ones_like(features.lengths) if present is None else xp.astype(present, xp.float64)
     total = Total()
-    for rows in features.chunks():
+
+    def part(rows: Any) -> Array:
         block = features.at(rows)
-        if features.only_formed:
-            whole = block.formed()
-            shown = as_like(weights[rows], whole)[:, None]
-            total.add(column_sums(xp.where(shown > 0, whole, xp.zeros_like(whole))))
-        else:
-            total.add(block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0])
+        if not features.only_formed:
+            return block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0]
+        whole = block.formed()
+        shown = as_like(weights[rows], whole)[:, None]
+        return column_sums(xp.where(shown > 0, whole, xp.zeros_like(whole)))
+
+    with over_chunks(features) as each:
+        for summed in each(part):
+            total.add(summed)
     slack = features.slack
     if features.only_formed:
         slack = sum_slack(features.n_samples, EPS, features.chunk)
@@ -67,11 +73,9 @@ def bounded_row_sum(
 def noisy_mean(
     features: Features,
     norm_bound: float,
-    noise_multiplier: float,
+    releases: Releases,
+    name: str = "mean",
     *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: Array | None = None,
     public: np.ndarray | None = None,
     beyond: float = 0.0,
 ) -> np.ndarray:
@@ -83,14 +87,10 @@ def noisy_mean(
         Rows, each of norm at most `norm_bound` already.
     norm_bound : float
         Bound on their norms.
-    noise_multiplier : float
-        Of the one release.
-    noise : NoiseSource
-        Source of the noise.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which contributes exactly zero.
+    releases : Releases
+        With one called `name`.
+    name : str, default="mean"
+        Its name.
     public : ndarray of shape (m, width), optional
         Public rows, bounded alike.
     beyond : float, default=0.0
@@ -99,17 +99,15 @@ def noisy_mean(
 
     Notes
     -----
-    Privacy: the sum is released with `noise_multiplier` and divided by the public number
-    of rows. Event: ``gaussian(noise_multiplier)``. What follows is postprocessing: the
-    positive-part estimator of James and Stein (1961), which has a smaller mean squared error
-    than the noisy mean whatever the mean is, and is zero where noise outweighs it; or the
-    mean with the public one, weighted by their variances.
+    Privacy: the sum is released and divided by the public number of rows. Event: one
+    Gaussian mechanism. What follows is postprocessing: the positive-part estimator of James
+    and Stein (1961), which has a smaller mean squared error than the noisy mean whatever the
+    mean is, and is zero where noise outweighs it; or the mean with the public one, weighted by
+    their variances.
     """
-    total = bounded_row_sum(features, norm_bound, present=present)
-    noisy = to_numpy(
-        release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
-    )
-    variance = (noise_multiplier * total.unit(neighboring_relation)) ** 2
+    total = bounded_row_sum(features, norm_bound, present=releases.present)
+    noisy = to_numpy(releases.gaussian(name, total))
+    variance = releases.noise_of(name, total) ** 2
     if public is not None:
         return _between(noisy / features.n_samples, variance / features.n_samples**2, public)
     excess = max(0, len(noisy) - 2) * variance
@@ -137,35 +135,21 @@ def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarra
     return mean if total == 0 else guess + (sampling + bias) / total * (mean - guess)
 
 
-def noisy_spread(
-    norms: Array,
-    largest: float,
-    noise_multiplier: float,
-    *,
-    noise: NoiseSource,
-    neighboring_relation: str,
-    present: Array | None = None,
-) -> float:
+def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "spread") -> float:
     """Release the mean square of lengths, those above `largest` taken as that; not below 0.
 
     Notes
     -----
     Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
-    moves by at most B^2 when it becomes null or is replaced. Event:
-    ``gaussian(noise_multiplier)``.
+    moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
     """
     xp = namespace(norms)
     squares = xp.clip(norms, max=largest) ** 2
-    if present is not None:
-        squares = xp.where(present, squares, xp.zeros_like(squares))
+    if releases.present is not None:
+        squares = xp.where(releases.present, squares, xp.zeros_like(squares))
     total = Total()
     for rows in slices(len(squares), chunk_rows(squares)):
         total.add(xp.sum(squares[rows])[None])
     bound = largest**2 * (1 + sum_slack(len(squares), EPS))
-    noisy = release(
-        BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound),
-        noise_multiplier,
-        noise,
-        neighboring_relation=neighboring_relation,
-    )
-    return max(0.0, float(noisy[0])) / len(squares)
+    squared = BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound)
+    return max(0.0, float(releases.gaussian(name, squared)[0])) / len(squares)

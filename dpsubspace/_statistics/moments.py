@@ -13,7 +13,6 @@ from dpsubspace._array import (
     Array,
     Total,
     as_like,
-    chunk_map,
     eps_of,
     gram,
     namespace,
@@ -23,8 +22,9 @@ from dpsubspace._array import (
 )
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, gram_sum, release
-from dpsubspace._release.noise import NoiseSource
+from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, gram_sum
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 
 __all__ = ["Rows", "released_moment"]
@@ -39,7 +39,7 @@ _SPAN = 1 << 16
 
 @dataclass(frozen=True)
 class Rows:
-    """Private rows of bounded norm, and how whatever is learned from them is released.
+    """Private rows of bounded norm, and what has been released or is public about them.
 
     Parameters
     ----------
@@ -48,12 +48,6 @@ class Rows:
         :class:`~dpsubspace._rows.maps.RowMap`, or shifted and clipped.
     norm_bound : float
         Bound c on their norm: public or released.
-    noise : NoiseSource
-        Source of the noise.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which contributes exactly zero.
     spread : float, optional
         Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
     offset : ndarray of shape (p,), optional
@@ -64,33 +58,24 @@ class Rows:
 
     features: Features
     norm_bound: float
-    noise: NoiseSource
-    neighboring_relation: str
-    present: Array | None = None
     spread: float | None = None
     offset: np.ndarray | None = None
     public: np.ndarray | None = None
 
-    def released(self, total: BoundedSum, noise_multiplier: float, name: str) -> np.ndarray:
-        """Noisy `total` as a NumPy array, the noise from the stream called `name`."""
-        relation = self.neighboring_relation
-        noise = self.noise.child(name)
-        return to_numpy(release(total, noise_multiplier, noise, neighboring_relation=relation))
-
-    def norms(self) -> Array:
-        """Norms of the features, inf for null records."""
+    def norms(self, present: Array | None) -> Array:
+        """Norms of the features, inf for the null records, where `present` is False."""
         norms = self.features.norms()
-        if self.present is None:
+        if present is None:
             return norms
         xp = namespace(norms)
-        return xp.where(self.present, norms, xp.full_like(norms, xp.inf))
+        return xp.where(present, norms, xp.full_like(norms, xp.inf))
 
 
 # Sums that one record moves little ------------------------------------------------------------
 
 
-def second_moment(rows: Rows) -> BoundedSum:
-    """Sum of ``phi_i phi_i^T``, of shape (p, p).
+def second_moment(rows: Rows, present: Array | None) -> BoundedSum:
+    """Sum of ``phi_i phi_i^T``, of shape (p, p), without the records that are not `present`.
 
     Notes
     -----
@@ -103,9 +88,9 @@ def second_moment(rows: Rows) -> BoundedSum:
         part = None
         for chunk in chunks[some]:
             block = features.at(chunk).formed()
-            if rows.present is not None:
+            if present is not None:
                 xp = namespace(block)
-                shown = as_like(rows.present[chunk], block)[:, None] > 0
+                shown = as_like(present[chunk], block)[:, None] > 0
                 block = xp.where(shown, block, xp.zeros_like(block))
             eps = eps_of(block)
             part = gram(block, _BLOCK, part)
@@ -144,9 +129,8 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         grads = OuterGradients(block, norms[chunk], block.scores(params), features.slack)
         return clipped_sum(grads, rows.norm_bound**2)
 
-    chunks = features.chunks()
-    with chunk_map(features.X, len(chunks)) as over_chunks:
-        for bounded in over_chunks(part, chunks):
+    with over_chunks(features) as each:
+        for bounded in each(part):
             total.add(bounded)
     summed = total.bounded_sum()
     eps = max(EPS, eps_of(features.X))
@@ -187,7 +171,8 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     features, total = rows.features, Total()
     xp, c = namespace(norms), rows.norm_bound
     params = as_like(basis, features.lengths)
-    for chunk in features.chunks():
+
+    def part(chunk: Any) -> Array:
         z = xp.astype(features.at(chunk).scores(params), xp.float64)
         lengths = norms[chunk]
         absent = ~(xp.isfinite(lengths) & xp.all(xp.isfinite(z), axis=1))
@@ -196,7 +181,11 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
         z = z * xp.where(inside > c**2, c / xp.sqrt(xp.clip(inside, min=c**2)), 1.0)[:, None]
         left = xp.clip(squares - inside, min=0.0)
-        total.add(xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]]))
+        return xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]])
+
+    with over_chunks(features) as each:
+        for summed in each(part):
+            total.add(summed)
     slack = sum_slack(features.n_samples, EPS, features.chunk)
     return gram_sum(to_numpy(total.value), c, slack)
 
@@ -214,7 +203,7 @@ def _packed(matrix: np.ndarray) -> np.ndarray:
     return packed
 
 
-def _symmetric(packed: np.ndarray) -> np.ndarray:
+def symmetric(packed: np.ndarray) -> np.ndarray:
     """Matrix of which `packed` is the upper triangle."""
     p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
     matrix = np.empty((p, p))
@@ -230,8 +219,8 @@ def _row_starts(p: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.arange(p, 1, -1))])
 
 
-def released_moment(rows: Rows, noise_multiplier: float) -> tuple[np.ndarray, float]:
-    """Release the mean of ``phi_i phi_i^T``, a symmetric matrix (p, p): Analyze Gauss.
+def released_moment(rows: Rows, releases: Releases) -> tuple[np.ndarray, float]:
+    """Release the mean of ``phi_i phi_i^T``, a symmetric matrix (p, p), as the "moment".
 
     Returns
     -------
@@ -242,12 +231,12 @@ def released_moment(rows: Rows, noise_multiplier: float) -> tuple[np.ndarray, fl
 
     Notes
     -----
-    Noise of the packed triangle is a symmetric Gaussian matrix, of deviation s on the
-    diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral
+    Analyze Gauss. Noise of the packed triangle is a symmetric Gaussian matrix, of deviation
+    s on the diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral
     norm is about ``s sqrt(2 p)``, where the triangle of equal deviations of Dwork, Talwar,
-    Thakurta, Zhang (2014, Algorithm 1) makes ``2 s sqrt(p)`` for the same privacy. Event:
-    ``gaussian(noise_multiplier)``.
+    Thakurta, Zhang (2014, Algorithm 1) makes ``2 s sqrt(p)`` for the same privacy. Event: one
+    Gaussian mechanism.
     """
-    total, n = second_moment(rows), rows.features.n_samples
-    noisy = rows.released(replace(total, value=_packed(total.value)), noise_multiplier, "moment")
-    return _symmetric(noisy) / n, noise_multiplier * total.unit(rows.neighboring_relation) / n
+    total, n = second_moment(rows, releases.present), rows.features.n_samples
+    noisy = releases.gaussian("moment", replace(total, value=_packed(total.value)))
+    return symmetric(to_numpy(noisy)) / n, releases.noise_of("moment", total) / n

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsubspace._array import Array, to_numpy
-from dpsubspace._release.mechanisms import BoundedSum, release
-from dpsubspace._release.noise import NoiseSource
+from dpsubspace._release.mechanisms import BoundedSum
+from dpsubspace._release.releases import Releases
 
 __all__ = ["SEARCH", "noisy_quantiles", "rank_noise"]
 
@@ -81,13 +80,10 @@ def rank_noise(
 def noisy_quantiles(
     values: np.ndarray,
     levels: np.ndarray,
-    noise_multiplier: float,
+    releases: Releases,
+    name: str,
     *,
-    noise: NoiseSource,
-    neighboring_relation: str,
     bounds: tuple[np.ndarray, np.ndarray] | None = None,
-    n_levels: int = SEARCH,
-    present: Array | None = None,
 ) -> np.ndarray:
     """Release quantiles of several columns, by as many noisy binary searches side by side.
 
@@ -97,19 +93,14 @@ def noisy_quantiles(
         Private columns.
     levels : ndarray of shape (k,)
         Shares of the values that should lie below, the same for all columns.
-    noise_multiplier : float
-        Of each of the `n_levels` releases.
-    noise : NoiseSource
-        Source of the noise.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation of the guarantee.
+    releases : Releases
+        With some called `name`, one a stage. Each stage halves what is left to search, and
+        there must be more than 8.
+    name : str
+        Their name.
     bounds : tuple of two ndarrays of shape (c,), optional
         Public ranges of the columns, to search with equal steps; values outside count as the
         nearer end. None searches from -2^64 to 2^64 in steps of a constant share.
-    n_levels : int
-        Public number of releases, each of which halves what is left to search; above 8.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which is counted nowhere.
 
     Returns
     -------
@@ -123,7 +114,7 @@ def noisy_quantiles(
     earlier releases. The midpoints of a column cut the line into cells, and the counts
     of all cells of all columns are one release. A record is in one cell a column, however
     many quantiles are searched for, so it moves the vector by sqrt(c) when it becomes null and
-    by at most sqrt(2 c) when it is replaced. Event: ``gaussian(noise_multiplier, n_levels)``.
+    by at most sqrt(2 c) when it is replaced. Event: one Gaussian mechanism a stage.
 
     The rank of a midpoint is estimated from the cells below it and, since the number of
     records is public, from those above it. A search whose rank lies within the noise of 0 or of
@@ -132,14 +123,17 @@ def noisy_quantiles(
     in the first two fifths of the stages, where a wrong turn costs orders of magnitude.
     """
     n, n_columns = values.shape
-    kept = values if present is None else values[to_numpy(present)]
+    shown, budget = releases.present_numpy, releases.budget
+    kept = values if shown is None else values[shown]
     ordered = np.sort(kept, axis=0).astype(np.float64)
+    n_levels = budget.parts[name].count
     grid = _Doubles(n_levels)
     if bounds is not None:
         low, high = (np.reshape(bound, (-1, 1)) for bound in bounds)
         grid = _Line(low, high, n_levels)
     levels = np.asarray(levels, dtype=np.float64)
-    spread = rank_noise(noise_multiplier, n_columns, len(levels), neighboring_relation)
+    relation = budget.target.neighboring_relation
+    spread = rank_noise(budget.scales[name], n_columns, len(levels), relation)
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)
     for stage in range(n_levels):
         margin = min(n / 2, spread * (_COARSE if 5 * stage < 2 * n_levels else _FINE))
@@ -156,7 +150,7 @@ def noisy_quantiles(
             norm_bound=math.sqrt(n_columns),
             replace_bound=math.sqrt(2 * n_columns),
         )
-        noisy = release(total, noise_multiplier, noise, neighboring_relation=neighboring_relation)
+        noisy = releases.gaussian(name, total)
         ends = np.cumsum([len(cell) for cell in cells])[:-1]
         for row, column, (_, search) in zip(place, np.split(noisy, ends), edges, strict=True):
             below = _ranks(column, n)[search] < wanted

@@ -15,14 +15,17 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import linalg, optimize
 
-from dpsubspace._release.mechanisms import energy_sum, release_direction, release_laplace
+from dpsubspace._accounting.budget import Part
+from dpsubspace._array import to_numpy
+from dpsubspace._release.mechanisms import energy_sum
+from dpsubspace._release.releases import Releases
 from dpsubspace._statistics.moments import (
     Rows,
-    _symmetric,
     product_with,
     projected_moment,
     released_moment,
     second_moment,
+    symmetric,
 )
 
 __all__ = ["MECHANISMS", "Mechanism", "Spectrum"]
@@ -68,20 +71,23 @@ class Mechanism(Protocol):
         """Whether it uses rows as :meth:`FeatureBlock.formed` and in no other way."""
         ...
 
-    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
-        """Share of the budget and number of the releases of each name."""
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
+        """Releases by name, with shares of what the mechanism has of the budget."""
         ...
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
         """Bytes needed beside the rows, about, with or without public rows."""
         ...
 
-    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
-        """Strength of the noise along its worst direction, about, in units of c^2."""
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
+        """Strength of the noise along its worst direction, about, in units of c^2.
+
+        `scales` are those of a budget, by name.
+        """
         ...
 
-    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
-        """Release a subspace with the multipliers of `parts`."""
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
+        """Release a subspace by what `parts` says."""
         ...
 
 
@@ -103,21 +109,21 @@ class AnalyzeGauss:
     pure = False
     forms_rows = True
 
-    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
         """One release."""
-        return {"moment": (1.0, 1)}
+        return {"moment": Part(1.0)}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
         """Six square matrices, or fourteen."""
         return (112.0 if public else 48.0) * n_features**2
 
-    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
         """Norm of a symmetric Gaussian matrix."""
-        return multipliers["moment"] * math.sqrt(2 * n_features)
+        return scales["moment"] * math.sqrt(2 * n_features)
 
-    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
         """Release the second moment; its spectrum is postprocessing."""
-        moment, scale = released_moment(rows, multipliers["moment"])
+        moment, scale = released_moment(rows, releases)
         return _spectrum(moment, scale, rows, n_components, float(np.trace(moment)))
 
 
@@ -134,34 +140,34 @@ class NoisyPower:
     recentres = True
     forms_rows = False
 
-    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
         """Products, and the moment within the subspace that they lead to."""
         n_iter = 4 if n_features is None else _n_products(n_features)
-        return {"product": (0.9, n_iter), "projection": (0.1, 1)}
+        return {"product": Part(0.9, n_iter), "projection": Part(0.1)}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
         """A few bases, and chunks of rows."""
         return 2.0**28 + 8.0 * 40 * n_features * _width(n_features, n_components)
 
-    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
         """Norm of a column of noise."""
-        return multipliers["product"] * math.sqrt(n_features)
+        return scales["product"] * math.sqrt(n_features)
 
-    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
         """Release some products and a small moment."""
         n_features = rows.features.width
-        norms, width = rows.norms(), _width(n_features, n_components)
+        norms, width = rows.norms(releases.present), _width(n_features, n_components)
         basis = _start(n_features, width, rows.public)
-        for i in range(_n_products(n_features)):
+        for i in range(releases.budget.parts["product"].count):
             total = product_with(rows, basis, norms)
-            basis = np.linalg.qr(rows.released(total, multipliers["product"], f"product {i}"))[0]
+            noisy = releases.gaussian("product", total, stream=f"product {i}")
+            basis = np.linalg.qr(to_numpy(noisy))[0]
         if rows.offset is not None:
             basis = np.linalg.qr(np.column_stack([rows.offset, basis[:, : n_features - 1]]))[0]
         total = projected_moment(rows, basis, norms)
-        noisy = rows.released(total, multipliers["projection"], "projection")
-        noisy = noisy / rows.features.n_samples
-        scale = multipliers["projection"] * total.unit(rows.neighboring_relation)
-        moment = _symmetric(noisy[:-1])
+        noisy = to_numpy(releases.gaussian("projection", total)) / rows.features.n_samples
+        scale = releases.noise_of("projection", total)
+        moment = symmetric(noisy[:-1])
         within = replace(
             rows,
             offset=None if rows.offset is None else basis.T @ rows.offset,
@@ -184,19 +190,20 @@ class Bingham:
     recentres = False
     forms_rows = True
 
-    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, tuple[float, int]]:
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
         """One draw a component, and what lies along each: shares of epsilon here."""
-        return {"direction": (0.9, n_components), "spectrum": (0.1, 1)}
+        draws = Part(0.9, n_components, kind="range")
+        return {"direction": draws, "spectrum": Part(0.1, kind="laplace")}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
         """Eight square matrices."""
         return 64.0 * n_features**2
 
-    def noise(self, multipliers: Mapping[str, float], n_features: int) -> float:
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
         """Expected loss of score of a draw."""
-        return n_features / (2 * multipliers["direction"])
+        return n_features / (2 * scales["direction"])
 
-    def __call__(self, rows: Rows, n_components: int, multipliers: Mapping[str, float]) -> Spectrum:
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
         """Release `n_components` directions and the energies along them.
 
         Notes
@@ -205,26 +212,20 @@ class Bingham:
         before, so every draw has the sensitivity of the first; energies are bounded by
         :func:`~dpsubspace._release.mechanisms.energy_sum`.
         """
-        total = second_moment(rows)
+        total = second_moment(rows, releases.present)
         p = len(total.value)
-        options = {"neighboring_relation": rows.neighboring_relation}
         left, found = np.eye(p), np.empty((p, 0))  # an orthonormal basis of what is left
         for i in range(n_components):
             within = replace(total, value=left.T @ total.value @ left)
-            noise = rows.noise.child(f"direction {i}")
-            drawn = release_direction(within, multipliers["direction"], noise, **options)
+            drawn = releases.direction("direction", within, stream=f"direction {i}")
             found = np.column_stack([found, left @ drawn])
             left = np.linalg.qr(found, mode="complete")[0][:, i + 1 :]
         energies = np.einsum("ij,ik,kj->j", found, total.value, found)
         energies = np.append(energies, np.trace(total.value) - energies.sum())
         rounding = total.norm_bound / rows.norm_bound**2 - 1
-        noisy = release_laplace(
-            energy_sum(energies, rows.norm_bound, math.sqrt(p) * rounding),
-            multipliers["spectrum"],
-            rows.noise.child("spectrum"),
-            **options,
-        )
-        noisy = np.maximum(noisy, 0.0) / rows.features.n_samples
+        total = energy_sum(energies, rows.norm_bound, math.sqrt(p) * rounding)
+        noisy = releases.laplace("spectrum", total)
+        noisy = np.maximum(to_numpy(noisy), 0.0) / rows.features.n_samples
         order = np.argsort(-noisy[:-1], kind="stable")
         return Spectrum(found.T[order], noisy[:-1][order], float(noisy.sum()))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -299,7 +300,7 @@ def _with_canaries(
     class becomes easier to predict and every canary keeps its pull to the end.
     """
     # Where the row map normalises, a long canary leaves almost nothing to the bias entry.
-    length = model.data_norm if model.row_norm == "clip" else 1e6 * model.intercept_scaling
+    length = float(model.row_norm) if isinstance(model.row_norm, Real) else 5e5
     canaries = np.hstack([np.zeros((n_canaries, X.shape[1])), length * np.eye(n_canaries)])
     rows = np.vstack([np.hstack([X, np.zeros((len(X), n_canaries))]), canaries])
     classes = np.unique(y if model.classes is None else model.classes)

@@ -433,9 +433,7 @@ def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_sampl
         for part, share in zip(parts, shares, strict=True):
             part.set_params(epsilon=share * math.exp(log_factor))
         event, relation = composed(plan(part) for part in parts), parts[-1].neighboring_relation
-        return math.log(
-            max(epsilon_of(event, delta, neighboring_relation=relation), 1e-9) / epsilon
-        )
+        return math.log(max(epsilon_of(event, delta, relation), 1e-9) / epsilon)
 
     high = math.log(2 * epsilon / min(shares))
     low = math.log(epsilon / (2 * sum(shares)))

@@ -529,7 +529,7 @@ class PrivacyLedger:
 
     def _alone(self, event: DpEvent, delta: float) -> float:
         """Epsilon of `event` by its own accountant."""
-        return epsilon_of(event, delta, neighboring_relation=self.neighboring_relation)
+        return epsilon_of(event, delta, self.neighboring_relation)
 
     def _delta(self, delta: float | None) -> float:
         if delta is not None:

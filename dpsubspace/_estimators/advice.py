@@ -1,0 +1,146 @@
+"""What users are told of a fit: before it from public sizes, after it from what was released."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpsubspace import _auto
+from dpsubspace._accounting.budget import Budget
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._estimators.linear_fit import Fitted
+from dpsubspace._rows.maps import RowMap
+from dpsubspace._solvers.descent import STEPS
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+__all__ = ["tell_of_bounds", "tell_of_noise", "tell_of_units", "warn_of_bounds", "warn_of_noise"]
+
+
+def warn_of_noise(
+    estimator: Any,
+    budget: Budget,
+    epsilon: float,
+    n_samples: int,
+    n_weights: float,
+    bearable: float,
+) -> None:
+    """Warn where noise in so many weights probably hides most of what can be learned."""
+    if budget.of_all(STEPS) * math.sqrt(n_weights) <= bearable * n_samples:
+        return
+    price = f"epsilon={epsilon:.3g}"
+    warn(
+        f"the noise of a fit with {price} will probably hide most of what can be learned"
+        f" from {n_samples} rows: expect a poor model. Use more rows, a larger epsilon or"
+        " fewer columns.",
+        PrivacyWarning,
+        about=("noise", type(estimator).__name__, price),
+    )
+
+
+def warn_of_bounds(
+    estimator: Any,
+    budget: Budget,
+    guarantee: PrivacyGuarantee,
+    n_samples: int,
+    missing: tuple[bool, bool],
+) -> bool:
+    """Warn where noise probably hides the bounds that are bought; whether it did.
+
+    `missing` says whether these are the bound on rows, and the range of targets.
+    """
+    noise = budget.scales.get("bounds", 0.0)
+    noise *= math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
+    if n_samples >= _auto.ROWS_FOR_BOUNDS * noise:
+        return False
+    price, lacking = f"epsilon={guarantee.epsilon:.3g}", {}
+    if missing[1]:
+        lacking["`target_bounds`"] = "the range of the targets"
+    if missing[0]:
+        lacking["`data_norm`"] = "the length of the rows"
+    warn(
+        f"the noise of a fit with {price} and {n_samples} rows will probably hide"
+        f" {' and '.join(lacking.values())}: expect a model that is no better than a constant,"
+        f" or far worse. Give {' and '.join(lacking)} from public knowledge, or use more rows"
+        " or a larger epsilon.",
+        PrivacyWarning,
+        about=("bounds", type(estimator).__name__, price),
+    )
+    return True
+
+
+def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
+    """Warn of bounds that the noise of the counts has hidden: that is read off released numbers."""
+    name = type(estimator).__name__
+    missing = np.flatnonzero(~found["target_bounds"])
+    if len(missing):
+        which = "the targets"
+        if len(found["target_bounds"]) > 1:
+            which = f"target{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+        warn(
+            f"the noise of the counts has hidden the range of {which}, and -1 to 1 was taken:"
+            " predictions are of no use unless the targets happen to lie there. Give"
+            " `target_bounds` from public knowledge, or use more rows or a larger epsilon.",
+            PrivacyWarning,
+            about=("target_bounds", name, estimator.epsilon),
+        )
+    if not found["data_norm"]:
+        warn(
+            "the noise of the counts has hidden how long the rows are, and 1 was taken: longer"
+            " rows are shrunk to that, and the model may be no better than a constant. Give"
+            " `data_norm` from public knowledge (1 behind a BoundedScaler), or use more rows"
+            " or a larger epsilon.",
+            PrivacyWarning,
+            about=("data_norm", name, estimator.epsilon),
+        )
+
+
+def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
+    """Warn of noise where releases have decided how many weights are trained from zero."""
+    features, directions = found.problem.features, found.problem.directions
+    if features is None or not budget.private or found.problem.init != "zero":
+        return
+    n_weights = features.width if directions is None else directions.shape[0]
+    epsilon = estimator.privacy_.epsilon
+    warn_of_noise(estimator, budget, epsilon, features.n_samples, n_weights, bearable)
+
+
+def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> None:
+    """Warn where the released mean shows that a column holds most of the length of the rows."""
+    features = fitted.problem.features
+    if fitted.shift is None or features is None or not budget.private:
+        return
+    noise = budget.scales.get("coarse mean", budget.scales.get("mean", 0.0))
+    noise *= fitted.bounded.row_map.bound / features.n_samples
+    n_features = estimator.n_features_in_
+    names = getattr(estimator, "feature_names_in_", range(n_features))
+    found = _dominant(fitted.shift.mean, noise, n_features, fitted.bounded.row_map)
+    columns = [f"{names[i]!r}" for i in found]
+    if columns:
+        several = len(columns) > 1
+        warn(
+            f"the released mean shows that column{'s' * several} {' and '.join(columns)}"
+            f" make{'s' * (not several)} up most of the length of the rows. Columns are in"
+            " different units or far from 0, and the model hardly sees the others. Scale the"
+            " columns before the fit, for example with a BoundedScaler.",
+            PrivacyWarning,
+            about=("units", type(estimator).__name__, *columns),
+        )
+
+
+def _dominant(mean: np.ndarray, noise: float, n_features: int, row_map: RowMap) -> np.ndarray:
+    """Columns that by the released mean hold most of the squared length of the rows; few or none.
+
+    The mean square of an entry is at least the square of its mean, so that a large mean
+    proves it; small ones prove nothing. `noise` is the standard deviation of that of an entry.
+    """
+    size = float(row_map.data_norm or 1.0) if row_map.norm == "clip" else 1.0
+    held = (np.maximum(np.abs(mean[:n_features]) - 2 * noise, 0.0) / size) ** 2
+    largest = np.argsort(-held)[:2]
+    if n_features > 1 and held[largest[0]] >= _auto.DOMINANT:
+        return largest[:1]
+    long = len(mean) > n_features and abs(mean[n_features]) <= _auto.LONG_ROWS * size
+    both = n_features >= _auto.MANY_COLUMNS and held[largest].sum() >= _auto.DOMINANT
+    return largest if long and both else largest[:0]

@@ -1,0 +1,307 @@
+"""A private fit of a linear model, from its parameters to its weights, in one place.
+
+Design note. A :class:`LinearFit` holds parameters and nothing else. ``resolved`` ends all "auto"
+that public sizes decide, ``budget`` says what is released and what that costs, and ``run`` does it:
+bound the rows, centre them, look at public rows, train. Nothing in here knows of an estimator,
+so that callbacks and hooks, which may change one, change nothing that runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from dpsubspace import _auto
+from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._array import Array, as_like, to_numpy
+from dpsubspace._estimators.bounds import Bounded, Bounds
+from dpsubspace._estimators.centre import AdaptiveCentre, Centre
+from dpsubspace._estimators.guide import Guide
+from dpsubspace._gradients.losses import Loss
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.data import Data
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import Shift
+from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step, TrainingPlan, train
+from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
+from dpsubspace._solvers.problem import Problem, linear_problem
+from dpsubspace._solvers.steps import FlatStep
+from dpsubspace.exceptions import warn
+
+__all__ = ["Fitted", "LinearFit", "budget_of", "solved", "with_steps"]
+
+# Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
+MOST_ITERATIONS = 5_000
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Result of a fit, released or public: weights on mapped rows and how they came about.
+
+    The learning rate is None where a solver took its place.
+    """
+
+    weights: np.ndarray
+    shift: Shift | None
+    radius: float
+    bounded: Bounded
+    n_iter: int
+    learning_rate: float | None
+    clip_norm: float
+    problem: Problem
+    n_components: int | None = None  # directions that gradients were embedded on
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearFit:
+    """Parameters of a fit of a linear model.
+
+    Parameters
+    ----------
+    target : Target
+        Privacy that is asked for.
+    loss : Loss
+        Loss of the scores.
+    bounds : Bounds
+        What bounds rows and targets.
+    centre : Centre or None
+        What rows are centred by.
+    centre_if : AdaptiveCentre or None
+        What to centre by instead where public sizes say that noise leaves it legible.
+    guide : Guide or None
+        What public rows are used for.
+    descent : Descent
+        How to train.
+    constant : bool
+        Whether centred rows get a constant entry.
+    chunk : int or None
+        Rows to visit at once; None leaves it to the device.
+    """
+
+    target: Target
+    loss: Loss
+    bounds: Bounds
+    centre: Centre | None = None
+    centre_if: AdaptiveCentre | None = None
+    guide: Guide | None = None
+    descent: Descent = field(default_factory=Descent)
+    constant: bool = True
+    chunk: int | None = None
+
+    # Before the data are seen ---------------------------------------------------------------
+
+    def resolved(self, sizes: Sizes) -> LinearFit:
+        """The same with the number of steps and the version of centring that it runs with."""
+        if self.centre_if is not None:
+            n_samples = sizes.known("n_samples", "preprocessing='auto'")
+            adaptive = replace(self, centre=self.centre_if, centre_if=None).resolved(sizes)
+            if self.centre_if.legible(adaptive.budget(sizes), n_samples):
+                return adaptive
+        return replace(self, centre_if=None, descent=with_steps(self, sizes))
+
+    def budget(self, sizes: Sizes) -> Budget:
+        """What is released, with which noise, and what it costs."""
+        return budget_of(self, sizes)
+
+    def before(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before training, in its order."""
+        before = dict(self.bounds.parts(sizes))
+        for part in (self.centre, self.guide):
+            before |= {} if part is None else part.parts(sizes)
+        return before
+
+    def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
+        """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
+        clip_share, largest = _auto.CLIP, _auto.LARGEST
+        if self.centre is not None:
+            clip_share, largest = _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
+        size = self.bounds.size if size is None else size
+        size = size if size < math.inf else 1.0  # rows that nothing bounds are taken to be of it
+        clip_norm = clip_share * self.loss.size * size
+        if self.descent.clip_norm != "auto":
+            clip_norm = float(self.descent.clip_norm)
+        n_outputs, n_params = sizes.n_outputs or 1, None
+        if sizes.n_features is not None:
+            n_params = (sizes.known("n_features", "the step size") + 1) * n_outputs
+        largest = min(largest, self.loss.largest_step * self.loss.size * clip_share)
+        return Scale(self.loss, n_outputs, n_params, size, clip_norm, largest)
+
+    def decides_weights(self, sizes: Sizes) -> bool:
+        """Whether releases of the fit decide how many weights are trained."""
+        return self.guide is not None and self.guide.anchors is None and sizes.n_public > 0
+
+    def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
+        """Data on the device; raises what training would have to, before anything is spent."""
+        sizes = data.sizes(self.loss.n_outputs(data.n_targets))
+        self.descent.plan(budget, self.scale(sizes), data.X.shape[0])
+        return data.on_device(where)
+
+    # The fit --------------------------------------------------------------------------------
+
+    def run(self, ready: Data, releases: Releases, rng: Any, after_step: Callable) -> Fitted:
+        """Bound, centre, guide, train: on rows that lie where they are used.
+
+        `rng` is public randomness, and `after_step` is called after each step.
+        """
+        data, public = ready, ready.public
+        n_outputs = self.loss.n_outputs(data.n_targets)
+        sizes, budget = data.sizes(n_outputs), releases.budget
+        bounded = self.bounds(data, releases)
+        features = Features(data.X, bounded.row_map, self.chunk)
+        clip_norm = self.scale(sizes, features.bound).clip_norm
+        if self.centre is not None:
+            constant = _auto.CENTRED_BIAS * clip_norm if self.constant else None
+            features = self.centre(features, releases, _mapped(public, features), constant)
+        problem = linear_problem(self.loss, features, bounded.targets, n_outputs, releases.present)
+        if self.guide is not None and public is not None:
+            problem = self.guide.problem(problem, bounded, public, releases, clip_norm)
+        scale = self.scale(sizes)
+        clip_norm = scale.clip_norm if budget.private else math.inf
+        step: Step = FlatStep(clip_norm=clip_norm)
+        if self.guide is not None:
+            step = self.guide.step(problem, clip_norm, budget, rng)
+        plan = self.descent.plan(
+            budget, scale, features.n_samples, step.noise_size, problem.remaining
+        )
+        weights, n_iter, rate = self._solved(plan, step, problem, releases, after_step)
+        return Fitted(
+            weights=features.unscaled(to_numpy(weights)),
+            shift=features.shift,
+            radius=features.radius,
+            bounded=bounded,
+            n_iter=n_iter,
+            learning_rate=rate,
+            clip_norm=clip_norm,
+            problem=problem,
+            n_components=None if self.guide is None else self.guide.n_trained(problem),
+        )
+
+    def _solved(
+        self,
+        plan: TrainingPlan,
+        step: Step,
+        problem: Problem,
+        releases: Releases,
+        after_step: Callable[[], bool],
+    ) -> tuple[Array, int, float | None]:
+        """Weights, the number of steps, and their size; without privacy by L-BFGS if it can be."""
+        if not releases.budget.private:
+            if self.guide is None or self.guide.has_objective(problem):
+                # Without a residual, weights leave their start along the directions only.
+                return (*minimised(problem, plan, problem.directions, after_step), None)
+            if self.descent.learning_rate == "auto":
+                plan = replace(plan, learning_rate=problem.source.stable_step(plan.alpha))
+        return solved(plan, step, problem, releases, after_step), plan.n_iter, plan.learning_rate
+
+
+def solved(
+    plan: TrainingPlan,
+    step: Step,
+    problem: Problem,
+    releases: Releases,
+    after_step: Callable[[], bool],
+) -> Array:
+    """Weights by descent."""
+    return train(
+        plan,
+        step,
+        problem.source,
+        problem.start,
+        problem.penalised,
+        releases,
+        after_step=after_step,
+    )
+
+
+def minimised(
+    problem: Problem, plan: TrainingPlan, span: Array | None, after_step: Callable[[], bool]
+) -> tuple[Array, int]:
+    """Weights of least penalised loss and the iterations they took, without privacy."""
+    found = minimise(
+        problem.source,
+        problem.start,
+        problem.penalised,
+        alpha=plan.alpha,
+        max_iter=plan.n_iter,
+        span=span,
+        after_step=after_step,
+    )
+    if not found.converged:
+        warn(
+            f"L-BFGS ended after {found.n_iter} of at most {plan.n_iter} iterations without"
+            f" converging: the largest entry of the gradient is {found.slope:.2g} and should be"
+            f" {TOLERANCE:g}. Increase `n_iter` or `alpha`, or scale the columns alike.",
+            ConvergenceWarning,
+        )
+    return found.weights, found.n_iter
+
+
+# Steps of training, and what they may cost --------------------------------------------------
+
+
+class Trains(Protocol):
+    """Parameters of a fit that ends in training."""
+
+    @property
+    def target(self) -> Target:
+        """Privacy that is asked for."""
+        ...
+
+    @property
+    def descent(self) -> Descent:
+        """How to train."""
+        ...
+
+    def before(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before training, in its order."""
+        ...
+
+    def scale(self, sizes: Sizes) -> Scale:
+        """Public sizes of the problem."""
+        ...
+
+
+def budget_of(fit: Trains, sizes: Sizes) -> Budget:
+    """Budget of a fit: the steps have what other releases leave of it."""
+    return _budget(fit, sizes, Part(1.0, int(fit.descent.n_iter), _rate(fit, sizes)))
+
+
+def with_steps(fit: Trains, sizes: Sizes) -> Descent:
+    """How a fit trains, with the number of steps that it is charged."""
+    n_iter, rate, multiplier = fit.descent.n_iter, _rate(fit, sizes), 0.0
+    if n_iter == "auto" and not fit.target.private:
+        return replace(fit.descent, n_iter=MOST_ITERATIONS)
+    if n_iter == "auto" and fit.target.epsilon is not None and rate == 1:
+        # The multiplier of everything together does not depend on the number of steps.
+        once = _budget(fit, sizes, Part(1.0))
+        multiplier = once.scales[STEPS] * math.sqrt(once.parts[STEPS].share)
+    steps = fit.descent.steps(rate, multiplier, sizes, fit.scale(sizes))
+    return replace(fit.descent, n_iter=steps)
+
+
+def _budget(fit: Trains, sizes: Sizes, steps: Part) -> Budget:
+    before = fit.before(sizes)
+    rest = 1 - sum(part.share for part in before.values())
+    parts = {**before, STEPS: replace(steps, share=rest)}
+    return Budget.split(fit.target, parts, sizes.n_samples)
+
+
+def _rate(fit: Trains, sizes: Sizes) -> float:
+    """Probability with which a record enters a batch; all do without privacy."""
+    if not fit.target.private:
+        return 1.0
+    why = f"`batch_size`={fit.descent.batch_size}"
+    return fit.descent.rate(lambda: sizes.known("n_samples", why))
+
+
+def _mapped(public: Any, features: Features) -> np.ndarray | None:
+    """Public rows after the map that bounds rows."""
+    if public is None:
+        return None
+    rows = features.of(as_like(public.X, features.lengths))
+    return to_numpy(rows.at(slice(0, rows.n_samples)).formed())

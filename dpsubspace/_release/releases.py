@@ -1,0 +1,141 @@
+"""All that leaves the private records of one fit: each release has a name that is charged.
+
+What runs is what was charged because :class:`Releases` refuses anything else: a name that the
+budget does not have, one release more than it counts, and a kind or a batch that it does not
+describe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpsubspace._accounting.budget import Budget, Part
+from dpsubspace._array import Array, to_numpy
+from dpsubspace._release.mechanisms import (
+    BoundedL1Sum,
+    BoundedSum,
+    release,
+    release_direction,
+    release_laplace,
+)
+from dpsubspace._release.noise import NoiseSource
+
+__all__ = ["Releases"]
+
+
+class Releases:
+    """The releases of one fit, made once: its budget, its noise, and who is a null record.
+
+    Parameters
+    ----------
+    budget : Budget
+        What may be released, with which noise.
+    noise : NoiseSource
+        Parent of one stream of noise for each name.
+    present : boolean array of shape (n,), optional
+        False makes a record a null record, which contributes exactly zero to every sum.
+
+    Notes
+    -----
+    Privacy: a release of the part called `name` is the mechanism of that part with the scale
+    that ``budget.event`` has for it, on a sum that carries how far one record moves it. There
+    are at most as many as the event counts. So the event describes what ran, or more.
+    """
+
+    def __init__(self, budget: Budget, noise: NoiseSource, present: Array | None = None):
+        self.budget = budget
+        self.present = present
+        self._noise = noise
+        self._streams: dict[str, NoiseSource] = {}
+        self._made: Counter[str] = Counter()
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the budget has a release of this name."""
+        return name in self.budget.parts
+
+    @property
+    def present_numpy(self) -> np.ndarray | None:
+        """Null records as a NumPy array, where counts are taken."""
+        return None if self.present is None else to_numpy(self.present)
+
+    def noise_of(self, name: str, total: BoundedSum, share: float = 1.0) -> float:
+        """Standard deviation of the noise of every entry of `total`, released as `name`."""
+        part = self.budget.parts[name]
+        unit = total.unit(self.budget.target.neighboring_relation, sampled=part.rate < 1)
+        return self.budget.scales[name] / math.sqrt(share) * unit
+
+    def batch(self, name: str, n: int) -> np.ndarray | None:
+        """Poisson batch of `n` records for the next release of `name`; None for all of them."""
+        rate = self.budget.parts[name].rate
+        return self._stream("batches").poisson_sample(n, rate) if rate < 1 else None
+
+    def gaussian(self, name: str, total: BoundedSum, *, stream: str | None = None) -> Array:
+        """Release a sum with Gaussian noise."""
+        return self.jointly(name, [total], [1.0], stream=stream)[0]
+
+    def jointly(
+        self,
+        name: str,
+        totals: Sequence[BoundedSum],
+        shares: Sequence[float],
+        *,
+        stream: str | None = None,
+    ) -> tuple[Array, ...]:
+        """Release sums over the same records at once: together one Gaussian mechanism.
+
+        Sum i has the multiplier of the part over the square root of its share. Squares of mu
+        add up, and shares to at most 1, so that jointly they cost what the part says, also
+        inside the sampling of the batch that they share.
+        """
+        valid = len(shares) == len(totals) and all(share > 0 for share in shares)
+        if not (valid and math.fsum(shares) <= 1 + 1e-12):
+            raise RuntimeError(
+                f"{len(totals)} sums need as many shares above 0, at most 1 in all, got {shares}."
+            )
+        part, scale = self._next(name, "gaussian")
+        noise = self._stream(stream or name)
+        relation, sampled = self.budget.target.neighboring_relation, part.rate < 1
+        return tuple(
+            release(
+                total,
+                scale / math.sqrt(share),
+                noise,
+                neighboring_relation=relation,
+                sampled=sampled,
+            )
+            for total, share in zip(totals, shares, strict=True)
+        )
+
+    def laplace(self, name: str, total: BoundedL1Sum) -> Array:
+        """Release a sum with Laplace noise."""
+        epsilon = self._next(name, "laplace")[1]
+        relation = self.budget.target.neighboring_relation
+        return release_laplace(total, epsilon, self._stream(name), neighboring_relation=relation)
+
+    def direction(self, name: str, total: BoundedSum, *, stream: str | None = None) -> np.ndarray:
+        """Release a direction along which a second moment is large."""
+        epsilon = self._next(name, "range")[1]
+        relation, noise = self.budget.target.neighboring_relation, self._stream(stream or name)
+        return release_direction(total, epsilon, noise, neighboring_relation=relation)
+
+    def _next(self, name: str, kind: str) -> tuple[Part, float]:
+        """Part and scale of one more release, or RuntimeError where it was not charged."""
+        part = self.budget.parts.get(name)
+        if part is None:
+            raise RuntimeError(f"a release called {name!r} is not in the budget: nothing was added")
+        if part.kind != kind:
+            raise RuntimeError(f"the release {name!r} was charged as {part.kind}, not as {kind}.")
+        if self._made[name] >= part.count:
+            raise RuntimeError(f"the budget has {part.count} releases called {name!r}, not more.")
+        self._made[name] += 1
+        return part, self.budget.scales[name]
+
+    def _stream(self, name: str) -> NoiseSource:
+        """Noise of all releases called `name`."""
+        if name not in self._streams:
+            self._streams[name] = self._noise.child(name)
+        return self._streams[name]

@@ -1,0 +1,263 @@
+"""One table of everything that is fitted on private rows: a new estimator is one row.
+
+Claims and contracts run over it. What matters of an estimator here is what it releases: each of
+its `settings` is a fit that releases something that the others do not.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from helpers import public_rows
+from scipy import sparse
+
+import dpsubspace
+from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators import functions
+
+LARGEST = np.finfo(np.float64).max
+OUTSIDE = np.array([0.0, 0.0, 0.0, 0.0, 3.0])  # orthogonal to all public rows of `public_rows`
+
+
+@dataclass(frozen=True)
+class Case:
+    """An estimator or a function, and how it is fitted."""
+
+    name: str
+    build: Callable
+    settings: Mapping[str, Mapping[str, Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)  # of all settings
+    n: int = 40  # rows
+    task: str = "rows"  # "classes" or "numbers" where there are targets
+    public: bool = False  # whether public rows can be given
+    sparse: bool = True
+    gaussian: bool = True  # whether all that is released is Gaussian
+
+    def __str__(self):
+        return self.name
+
+    @property
+    def is_function(self):
+        """Whether this is a function, and not an estimator."""
+        return not isinstance(self.build, type)
+
+    def model(self, setting="plain", relation="zero_out", **options):
+        """Estimator of a setting."""
+        options = {"random_state": 0, **self.options, **self.settings[setting], **options}
+        if self.task == "classes":
+            options.setdefault("classes", [0, 1, 2, 3])
+        return self.build(neighboring_relation=relation, **options)
+
+    def fit(self, X, y, setting="plain", relation="zero_out", present=None, **options):
+        """Fit of a setting, or what a function returns; `present` says which records are null."""
+        if self.is_function:
+            options = {**self.options, **self.settings[setting], **options}
+            target = Target(options.pop("epsilon"), options.pop("delta", "auto"), relation)
+            return self.build(X, target, options.pop("random_state", 0), present=present, **options)
+        model = self.model(setting, relation, **options)
+        if self.task == "rows":
+            return model._fit(X, present=present)
+        if not self.public:
+            return model._fit(X, y, present)
+        rows, labels = public_rows(X.shape[1])
+        known = model.init == "public" or model.mirror or model.anchor_labels == "public"
+        return model._fit(X, y, present, X_public=rows, y_public=labels if known else None)
+
+
+def privacy_of(fitted):
+    """Guarantee of what `Case.fit` gives."""
+    return fitted.privacy_ if hasattr(fitted, "privacy_") else fitted.privacy
+
+
+STEPS = {
+    "plain": {},
+    "no intercept": {"fit_intercept": False},
+    "small clip norm": {"clip_norm": 0.05},
+    "plain descent": {"alpha": 0.1, "momentum": 0.0, "average": False},
+    # Calibration on batches takes a second, and a given multiplier none.
+    "batches": {"batch_size": 10, "epsilon": None, "noise_multiplier": 5.0},
+}
+CLASSES = {
+    "public bound": {"row_norm": "clip", "data_norm": 2.0},
+    "weights": {"class_weight": {0: 100.0}},
+    "hinge": {"loss": "hinge"},
+}
+NUMBERS = {
+    "huber": {"loss": "huber"},
+    "public bound": {"data_norm": 2.0},
+    "public bounds": {"data_norm": 2.0, "target_bounds": (-1, 3)},
+}
+FEATURES = {"directions": "features", "n_components": 2}
+GRADIENTS = {"directions": "gradients", "n_components": 4}
+DIRECTIONS = {
+    "plain": {},
+    "features": FEATURES,
+    "features, residual": FEATURES | {"residual": True},
+    "features, joint": FEATURES | {"residual": True, "clipping": "joint"},
+    "gradients": GRADIENTS,
+    "joint": GRADIENTS | {"clipping": "joint", "embedding_share": 0.3, "fit_intercept": False},
+    "no residual": GRADIENTS | {"residual": False},
+    "groups": GRADIENTS | {"groups": "outputs", "n_components": 9, "anchor_labels": "fixed"},
+    "mirror": GRADIENTS | {"mirror": True, "init": "public", "anchor_labels": "public"},
+    "exact": GRADIENTS | {"power_iterations": None, "center": False, "microbatch_size": 128},
+    "many": GRADIENTS | {"n_components": 60, "clip_norm": 0.01, "residual_norm": 3.0},
+    # Asks what directions miss, and then also whether a public fit is right.
+    "auto": {"n_components": "auto"},
+    "auto, labels": {"n_components": "auto", "anchor_labels": "public"},
+}
+BOUGHT = {"data_norm": None, "bounds": None}
+GIVEN = {"data_norm": 3.0, "bounds": None}
+ITERATIONS = {"epsilon": 2.0, "n_iter": 3}
+
+
+def components(mechanism):
+    """Settings of DPPCA with a mechanism."""
+    settings = {"": {}, ", public bound": {"data_norm": 3.0}, ", origin": {"centered": False}}
+    settings[", origin, public bound"] = {"centered": False, "data_norm": 3.0}
+    return {mechanism + name: {"mechanism": mechanism, **each} for name, each in settings.items()}
+
+
+CASES = [
+    Case(
+        "DPSGDClassifier",
+        dpsubspace.DPSGDClassifier,
+        STEPS | CLASSES,
+        ITERATIONS,
+        task="classes",
+    ),
+    Case(
+        "DPSGDFClassifier",
+        dpsubspace.DPSGDFClassifier,
+        STEPS | CLASSES,
+        ITERATIONS,
+        task="classes",
+    ),
+    Case(
+        "DPSGDFClassifier, adaptive",
+        dpsubspace.DPSGDFClassifier,
+        STEPS | CLASSES,
+        # Forty rows are enough for a radius at this epsilon only.
+        ITERATIONS | {"preprocessing": "adaptive", "epsilon": 200.0},
+        task="classes",
+    ),
+    Case(
+        "DPSGDRegressor",
+        dpsubspace.DPSGDRegressor,
+        STEPS | NUMBERS,
+        ITERATIONS,
+        task="numbers",
+    ),
+    Case(
+        "GEPClassifier",
+        dpsubspace.GEPClassifier,
+        DIRECTIONS | {name: GRADIENTS | each for name, each in CLASSES.items()},
+        ITERATIONS | {"n_iter": 2},
+        task="classes",
+        public=True,
+    ),
+    Case(
+        "GEPRegressor",
+        dpsubspace.GEPRegressor,
+        DIRECTIONS | {name: GRADIENTS | each for name, each in NUMBERS.items()},
+        ITERATIONS | {"n_iter": 2},
+        task="numbers",
+        public=True,
+    ),
+    Case(
+        "BoundedScaler",
+        dpsubspace.BoundedScaler,
+        {"plain": {"epsilon": 50.0}, "counts": {"epsilon": 0.1}},
+        n=60,
+        sparse=False,
+    ),
+    Case(
+        "DPPCA",
+        dpsubspace.DPPCA,
+        {"plain": {}, "share": {"n_components": 0.9, "data_norm": 9.0, "epsilon": 200.0}}
+        | components("adaptive")
+        | components("gaussian")
+        | components("power"),
+        {"n_components": 2, "epsilon": 2.0},
+        n=60,
+    ),
+    Case(
+        "DPPCA, drawn directions",
+        dpsubspace.DPPCA,
+        {"plain": {}},
+        {"mechanism": "bingham", "n_components": 2, "centered": False, "data_norm": 9.0},
+        gaussian=False,
+    ),
+    Case(
+        "private_mean",
+        functions._mean,
+        {
+            "plain": BOUGHT | {"method": "recentre"},
+            "public bound": GIVEN | {"method": "recentre"},
+            "gaussian": GIVEN | {"method": "gaussian"},
+        },
+        {"epsilon": 2.0},
+        n=100,
+    ),
+    Case(
+        "private_mean, columns",
+        functions._mean,
+        {"plain": {"data_norm": None, "bounds": (-1, 4), "method": "recentre"}},
+        {"epsilon": 2.0},
+        n=100,
+        sparse=False,
+    ),
+    Case(
+        "private_quantile",
+        functions._quantile,
+        {
+            "plain": {"level": [0.3, 0.9], "bounds": None},
+            "public range": {"level": 0.5, "bounds": (-3, 9)},
+        },
+        {"epsilon": 2.0},
+        n=100,
+        sparse=False,
+    ),
+    Case(
+        "private_covariance",
+        functions._covariance,
+        {
+            "plain": BOUGHT | {"centered": True},
+            "public bound": GIVEN | {"centered": True},
+            "origin": BOUGHT | {"centered": False},
+        },
+        {"epsilon": 2.0},
+        n=100,
+    ),
+]
+GAUSSIAN = [case for case in CASES if case.gaussian]
+FITS = [(case, setting) for case in CASES for setting in case.settings]
+
+# What learns nothing from private rows, and why it needs no row above.
+WITHOUT_RELEASES = {"TorchFeatures": "a public map of rows"}
+
+# The record by which two data sets differ, and what it is replaced by, from rows of any data.
+RECORDS = {
+    "opposite": lambda X: (30 * X[0], -30 * X[0]),
+    "largest": lambda X: (30 * X[0], np.resize([LARGEST, -LARGEST], X.shape[1])),
+    "zero": lambda X: (30 * X[0], 0 * X[0]),
+    "duplicate": lambda X: (30 * X[0], X[5]),
+    "huge": lambda X: (0 * X[0] + 1e300, 0 * X[0] - 1e300),
+    "tiny": lambda X: (0 * X[0] + 1e-300, X[0]),
+    "public": lambda X: (public_rows(X.shape[1])[0][7], -public_rows(X.shape[1])[0][7]),
+    "off public": lambda X: (OUTSIDE, -OUTSIDE),
+    "nearly public": lambda X: (public_rows(X.shape[1])[0][7] + 1e-9 * OUTSIDE, OUTSIDE),
+    "mean": lambda X: (30 * X[0], X.mean(axis=0)),
+}
+FORMS = {
+    "float64": lambda X: X,
+    "float32": lambda X: as_float32(X),
+    "sparse": sparse.csr_array,
+    "sparse float32": lambda X: sparse.csr_array(as_float32(X)),
+}
+
+
+def as_float32(X):
+    """Rows in single precision, of which none is infinite."""
+    most = np.finfo(np.float32).max
+    return np.clip(X, -most, most).astype(np.float32)

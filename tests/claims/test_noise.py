@@ -1,0 +1,151 @@
+"""Whole fits: the noise that was added is the noise that the event describes."""
+
+import numpy as np
+import pytest
+from cases import GAUSSIAN, privacy_of
+from helpers import (
+    ESTIMATORS,
+    RELATIONS,
+    AdaptiveClassifier,
+    InformedClassifier,
+    blobs,
+    multipliers,
+    releases,
+    scale_noise,
+)
+from scipy import stats
+
+from dpsubspace import DPSGDClassifier
+
+noisy = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+
+
+def p_values(monkeypatch, Estimator, relation, factor, **options):
+    """KS p-values that the releases of a fit have the noise that its event says.
+
+    One for each kind of release, against the guarantee's event and the sums' own bounds.
+    """
+    X, y = blobs(n=400, d=1500)
+    model = Estimator(
+        epsilon=5.0, n_iter=3, neighboring_relation=relation, random_state=0, **options
+    )
+    with monkeypatch.context() as patch, releases(patch) as seen:
+        scale_noise(patch, factor)
+        model.fit(X, y)
+    described = multipliers(model.privacy_.event)
+    assert len(seen) == len(described)
+    draws = {}
+    for (total, out, _), multiplier in zip(seen, described, strict=True):
+        unit = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
+        if "batch_size" in options and total.value.ndim == 2:  # a sampled sum
+            unit = max(unit, total.norm_bound)
+        noise = (out - total.value).ravel() / (multiplier * unit)
+        draws.setdefault(total.value.ndim, []).append(noise)
+    assert len(draws) == 1 + (Estimator is not DPSGDClassifier)
+    return [stats.kstest(np.concatenate(part), "norm").pvalue for part in draws.values()]
+
+
+@noisy
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
+def test_noise_of_a_fit_on_batches_is_that_of_its_event(monkeypatch, Estimator, relation):
+    options = {"batch_size": 100}
+    assert min(p_values(monkeypatch, Estimator, relation, 1, **options)) > 1e-3
+    for factor in (2 / 3, 3 / 2):
+        assert max(p_values(monkeypatch, Estimator, relation, factor, **options)) < 1e-3
+
+
+def draws(monkeypatch, case, setting, relation, factor=1.0):
+    """Noise of the releases of each size, in units of what is charged for it."""
+    drawn = {}
+    with monkeypatch.context() as patch, releases(patch) as seen:
+        scale_noise(patch, factor)
+        fitted = case.fit(*blobs(n=300, d=120), setting, relation)
+    # What a release uses adds up to what the event describes.
+    charged = sum(multiplier**-2.0 for multiplier in multipliers(privacy_of(fitted).event))
+    assert sum(multiplier**-2.0 for *_, multiplier in seen) == pytest.approx(charged, rel=1e-9)
+    for total, out, multiplier in seen:
+        unit = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
+        noise = (out - total.value).ravel() / (multiplier * unit)
+        drawn.setdefault(total.value.shape, []).append(noise)
+    return [np.concatenate(part) for part in drawn.values()]
+
+
+def p_value(noise):
+    """Of its size, both ways."""
+    law, square = stats.chi2(len(noise)), np.sum(noise**2)
+    return 2 * min(law.cdf(square), law.sf(square))
+
+
+@noisy
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("case", "setting"),
+    [
+        pytest.param(case, setting, marks=() if setting == "plain" else pytest.mark.exhaustive)
+        for case in GAUSSIAN
+        for setting in case.settings
+        if setting != "batches"
+    ],
+    ids=str,
+)
+def test_noise_of_every_case_is_that_of_its_event(monkeypatch, case, setting, relation):
+    parts = draws(monkeypatch, case, setting, relation)
+    assert min(map(p_value, parts)) > 1e-4
+    for factor in (2 / 3, 3 / 2):
+        parts = draws(monkeypatch, case, setting, relation, factor)
+        assert p_value(np.concatenate(parts)) < 1e-4
+
+
+GRADIENTS = {"directions": "gradients", "n_components": 30}
+FEATURES = {"directions": "features", "n_components": 30}
+VARIANTS = [
+    (2, GRADIENTS | {"n_iter": 25}),
+    (1, GRADIENTS | {"clipping": "joint"}),
+    (1, GRADIENTS | {"residual": False, "n_iter": 25}),
+    (2, FEATURES | {"residual": True, "embedding_share": 0.3}),
+    (1, FEATURES),
+]
+
+
+def noise_of_parts(monkeypatch, relation, factor, **options):
+    """Noise of the mean and of each sum of a step, over all steps, in units of what is charged."""
+    X, y = blobs(n=150, d=30)
+    options = {"epsilon": None, "noise_multiplier": 3.0, "n_iter": 12, **options}
+    model = InformedClassifier(neighboring_relation=relation, random_state=0, **options)
+    with monkeypatch.context() as patch, releases(patch) as seen:
+        scale_noise(patch, factor)
+        model.fit(X, y)
+    mean, *seen = seen
+    charged = multipliers(model.privacy_.event)
+    n_sums = len(seen) // options["n_iter"]
+    steps = [[mean], *(seen[i : i + n_sums] for i in range(0, len(seen), n_sums))]
+    noise = [[] for _ in range(1 + n_sums)]
+    for step, multiplier in zip(steps, charged, strict=True):
+        # The sums of a step are one Gaussian of what is charged for it.
+        assert sum(used**-2 for *_, used in step) == pytest.approx(multiplier**-2)
+        for i, (total, out, used) in enumerate(step):
+            bound = total.norm_bound if relation == "zero_out" else total.replace_bound / 2
+            if "batch_size" in options and step[0] is not mean:
+                bound = max(bound, total.norm_bound)
+            noise[i if step[0] is mean else 1 + i].append(
+                (out - total.value).ravel() / bound / used
+            )
+    return [np.concatenate(part) for part in noise]
+
+
+@noisy
+@pytest.mark.parametrize("batch", [{}, {"batch_size": 40}], ids=str)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("n_sums", "options"), VARIANTS, ids=str)
+def test_noise_of_each_part_of_a_gradient_is_that_of_its_event(
+    monkeypatch, n_sums, options, relation, batch
+):
+    """Embeddings, residuals and the two in one sum, of which none may have less than its share."""
+    options = options | batch
+    mean, *parts = noise_of_parts(monkeypatch, relation, 1, **options)
+    assert len(parts) == n_sums
+    assert min(stats.kstest(part, "norm").pvalue for part in (mean, *parts)) > 1e-3
+    for factor in (2 / 3, 3 / 2):
+        _, *parts = noise_of_parts(monkeypatch, relation, factor, **options)
+        assert max(stats.kstest(part, "norm").pvalue for part in parts) < 1e-3

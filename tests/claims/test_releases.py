@@ -1,0 +1,265 @@
+"""What a budget is split into, and that nothing leaves but what it counts."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from helpers import RELATIONS
+
+from dpsubspace._accounting.bounded_range import BoundedRangeDpEvent
+from dpsubspace._accounting.budget import Budget, Part, Target
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._release.releases import Releases
+
+TOTAL = BoundedSum(np.zeros(3), 1.0, 2.0)
+L1_TOTAL = BoundedL1Sum(np.zeros(3), 1.0, 2.0)
+MOMENT = BoundedSum(np.eye(3), 1.0, math.sqrt(2))
+
+
+class CountedNoise:
+    """Seeded noise that notes each draw; its children note theirs in the same list."""
+
+    secure = False
+
+    def __init__(self, source, draws):
+        self._source, self._draws = source, draws
+
+    def child(self, name):
+        return CountedNoise(self._source.child(name), self._draws)
+
+    def __getattr__(self, name):
+        self._draws.append(name)
+        return getattr(self._source, name)
+
+
+@pytest.fixture
+def draws():
+    return []
+
+
+@pytest.fixture
+def gaussian(draws):
+    """Releases of a budget of Gaussian parts."""
+    parts = {"mean": Part(0.5), "counts": Part(0.5, 2)}
+    budget = Budget.split(Target(1.0, 1e-5), parts)
+    return Releases(budget, CountedNoise(SeededNoise(0), draws))
+
+
+@pytest.fixture
+def pure(draws):
+    """Releases of a budget that needs no delta."""
+    parts = {"direction": Part(0.9, 2, kind="range"), "spectrum": Part(0.1, kind="laplace")}
+    budget = Budget.split(Target(1.0, 0.0), parts)
+    return Releases(budget, CountedNoise(SeededNoise(0), draws))
+
+
+# What is refused ------------------------------------------------------------------------------
+
+
+def test_what_has_no_name_in_the_budget_is_not_released(gaussian, pure, draws):
+    for call in (
+        lambda: gaussian.gaussian("median", TOTAL),
+        lambda: gaussian.gaussian("median", TOTAL, stream="mean"),
+        lambda: gaussian.jointly("median", [TOTAL], [1.0]),
+        lambda: pure.laplace("energies", L1_TOTAL),
+        lambda: pure.direction("axis", MOMENT),
+    ):
+        with pytest.raises(RuntimeError, match="is not in the budget"):
+            call()
+    assert not draws
+    assert "mean" in gaussian and "median" not in gaussian
+
+
+def test_one_release_more_than_counted_is_refused(gaussian, pure, draws):
+    for name, count in (("mean", 1), ("counts", 2)):
+        for i in range(count):
+            gaussian.gaussian(name, TOTAL, stream=f"{name} {i}")
+        made = len(draws)
+        for call in (
+            lambda name=name: gaussian.gaussian(name, TOTAL),
+            lambda name=name: gaussian.gaussian(name, TOTAL, stream="another"),
+            lambda name=name: gaussian.jointly(name, [TOTAL], [1.0]),
+        ):
+            with pytest.raises(RuntimeError, match=f"has {count} releases called '{name}'"):
+                call()
+        assert len(draws) == made > 0
+    pure.laplace("spectrum", L1_TOTAL)
+    for i in range(2):
+        pure.direction("direction", MOMENT, stream=f"direction {i}")
+    made = len(draws)
+    with pytest.raises(RuntimeError, match="has 1 releases"):
+        pure.laplace("spectrum", L1_TOTAL)
+    with pytest.raises(RuntimeError, match="has 2 releases"):
+        pure.direction("direction", MOMENT, stream="direction 2")
+    assert len(draws) == made
+
+
+def test_another_kind_than_was_charged_is_refused(gaussian, pure, draws):
+    for call in (
+        lambda: gaussian.laplace("mean", L1_TOTAL),
+        lambda: gaussian.direction("mean", MOMENT),
+        lambda: pure.gaussian("spectrum", TOTAL),
+        lambda: pure.direction("spectrum", MOMENT),
+        lambda: pure.laplace("direction", L1_TOTAL),
+    ):
+        with pytest.raises(RuntimeError, match="was charged as"):
+            call()
+    assert not draws
+    gaussian.gaussian("mean", TOTAL)  # a refusal has used nothing up
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.6), (1.0, 0.0), (1.5, -0.5), (1.1,), (math.nan,)])
+def test_shares_of_one_release_add_up_to_one_at_most(gaussian, draws, shares):
+    with pytest.raises(RuntimeError, match="shares"):
+        gaussian.jointly("mean", [TOTAL] * len(shares), shares)
+    assert not draws
+
+
+def test_each_sum_has_a_share(gaussian, draws):
+    for shares in ([1.0], [0.4, 0.3, 0.3]):
+        with pytest.raises(RuntimeError, match="2 sums need as many shares"):
+            gaussian.jointly("mean", [TOTAL, TOTAL], shares)
+    assert not draws
+    gaussian.jointly("mean", [TOTAL, TOTAL], [0.5, 0.5])  # a refusal has used nothing up
+
+
+# What a budget is -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_gaussian_parts_have_their_shares_of_mu(relation):
+    """Squares of mu add up: (1 / multiplier)^2 times the count is in proportion to shares."""
+    parts = {"norms": Part(0.1, 20), "mean": Part(0.2), "moment": Part(0.7)}
+    budget = Budget.split(Target(2.0, "auto", relation), parts, n_samples=1000)
+    norms, mean, moment = budget.scales.values()
+    assert list(budget.scales) == list(parts)
+    square = 1 / moment**2 / 0.7
+    assert 20 / norms**2 == pytest.approx(0.1 * square)
+    assert 1 / mean**2 == pytest.approx(0.2 * square)
+    assert budget.event == ComposedDpEvent(
+        [
+            SelfComposedDpEvent(GaussianDpEvent(norms), 20),
+            GaussianDpEvent(mean),
+            GaussianDpEvent(moment),
+        ]
+    )
+    assert budget.multipliers == [norms, mean, moment]
+    assert budget.of_all("norms") == norms / math.sqrt(20)
+    assert 1.99 < epsilon_of(budget.event, 1e-5, neighboring_relation=relation) <= 2.0
+    # All together cost what one release of all of mu costs.
+    alone = Budget.split(Target(2.0, 1e-5, relation), {"all": Part(1.0)})
+    assert alone.scales["all"] == pytest.approx(1 / math.sqrt(square), rel=1e-6)
+
+
+def test_batches_beside_full_sums():
+    parts = {"mean": Part(0.2), "steps": Part(0.8, 50, rate=0.1)}
+    budget = Budget.split(Target(1.0, 1e-5), parts)
+    mean, steps = budget.scales["mean"], budget.scales["steps"]
+    sampled = PoissonSampledDpEvent(0.1, GaussianDpEvent(steps))
+    assert budget.event == ComposedDpEvent(
+        [GaussianDpEvent(mean), SelfComposedDpEvent(sampled, 50)]
+    )
+    assert 0.99 < epsilon_of(budget.event, 1e-5, neighboring_relation="zero_out") <= 1.0
+    full = Budget.split(Target(1.0, 1e-5), {"mean": Part(0.2), "steps": Part(0.8, 50)})
+    assert mean == full.scales["mean"]
+    assert steps < full.scales["steps"]  # a batch hides who is in it
+    assert budget.of_all("steps") == steps / (0.1 * math.sqrt(50))
+
+
+def test_a_given_multiplier_is_that_of_the_last_part():
+    target = Target(None, 1e-5, noise_multiplier=20.0)
+    budget = Budget.split(target, {"mean": Part(0.2), "steps": Part(0.8, 50)})
+    mean = 20.0 * math.sqrt(0.8 / 0.2 / 50)
+    assert budget.scales == {"mean": pytest.approx(mean), "steps": 20.0}
+    steps = SelfComposedDpEvent(GaussianDpEvent(20.0), 50)
+    assert budget.event == ComposedDpEvent([GaussianDpEvent(budget.scales["mean"]), steps])
+    assert budget.private
+
+
+@pytest.mark.parametrize(("relation", "doubling"), [("zero_out", 1), ("replace_one", 2)])
+def test_parts_without_delta_share_epsilon(relation, doubling):
+    parts = {"direction": Part(0.9, 3, kind="range"), "spectrum": Part(0.1, kind="laplace")}
+    budget = Budget.split(Target(1.5, 0.0, relation), parts)
+    direction, spectrum = budget.scales.values()
+    assert 3 * direction == pytest.approx(9 * spectrum)
+    assert 3 * direction + spectrum == pytest.approx(1.5, rel=1e-6)
+    assert budget.event == ComposedDpEvent(
+        [
+            SelfComposedDpEvent(BoundedRangeDpEvent(direction), 3),
+            LaplaceDpEvent(doubling / spectrum),
+        ]
+    )
+    assert budget.multipliers == [1 / spectrum]  # of sums: a direction is none
+    assert epsilon_of(budget.event, 0.0, neighboring_relation=relation) <= 1.5
+
+
+def test_a_budget_of_nothing_costs_nothing_and_one_without_bound_is_not_private():
+    nothing = Budget.split(Target(1.0), {})  # delta is not asked for
+    assert type(nothing.event) is NoOpDpEvent and nothing.multipliers == []
+    parts = {"mean": Part(0.5), "counts": Part(0.5, 2)}
+    budget = Budget.split(Target(math.inf), parts)
+    assert type(budget.event) is NonPrivateDpEvent and not budget.private
+    assert budget.scales == {"mean": 0.0, "counts": 0.0}
+    releases = Releases(budget, SeededNoise(0))
+    exact = BoundedSum(np.array([1.25, -3.5]), 1.0, 2.0)
+    np.testing.assert_array_equal(releases.gaussian("mean", exact), exact.value)
+    with pytest.raises(RuntimeError, match="has 1 releases"):  # counted all the same
+        releases.gaussian("mean", exact)
+
+
+# What is released -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_noise_has_the_scale_of_its_part(relation):
+    parts = {"mean": Part(0.2), "moment": Part(0.8, 2)}
+    budget = Budget.split(Target(1.0, 1e-5, relation), parts)
+    releases = Releases(budget, SeededNoise(0))
+    total = BoundedSum(np.zeros(40_000), 3.0, 4.0)
+    unit = 3.0 if relation == "zero_out" else 2.0  # half of what a replaced record moves
+    for name in parts:
+        assert releases.noise_of(name, total) == pytest.approx(budget.scales[name] * unit)
+        assert releases.gaussian(name, total).std() == pytest.approx(
+            releases.noise_of(name, total), rel=0.02
+        )
+    one, other = releases.jointly("moment", [total, total], [0.25, 0.75])
+    assert one.std() == pytest.approx(releases.noise_of("moment", total, 0.25), rel=0.02)
+    assert other.std() == pytest.approx(releases.noise_of("moment", total, 0.75), rel=0.02)
+    assert one.std() == pytest.approx(2 * releases.noise_of("moment", total), rel=0.02)
+
+
+def test_every_name_and_every_release_has_its_own_noise():
+    parts = {"a": Part(0.5, 2), "b": Part(0.5, 2)}
+    budget = Budget.split(Target(1.0, 1e-5), parts)
+
+    def outputs(order):
+        releases = Releases(budget, SeededNoise(0))
+        out = {}
+        for name in order:
+            out.setdefault(name, []).append(tuple(releases.gaussian(name, TOTAL)))
+        return out
+
+    here = outputs("aabb")
+    assert len({*here["a"], *here["b"]}) == 4
+    assert outputs("baba") == here  # whatever is released between
+
+
+def test_batches_are_of_the_rate_that_is_charged():
+    parts = {"mean": Part(0.2), "steps": Part(0.8, 50, rate=0.1)}
+    releases = Releases(Budget.split(Target(1.0, 1e-5), parts), SeededNoise(0))
+    assert releases.batch("mean", 100_000) is None
+    one, other = releases.batch("steps", 100_000), releases.batch("steps", 100_000)
+    for batch in (one, other):
+        assert len(batch) == pytest.approx(10_000, rel=0.05)
+    assert len(np.intersect1d(one, other)) == pytest.approx(1000, rel=0.2)

@@ -1,0 +1,73 @@
+"""Rows stay where they are: memory maps, read-only arrays, sparse matrices."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs
+from scipy import sparse
+
+
+def peak(function):
+    """Most bytes of arrays and objects that `function` held at once."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
+def test_a_read_only_memory_map_is_read_and_not_copied(Estimator, tmp_path):
+    n, d = 20_000, 200
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "rows.npy", rng.normal(size=(n, d)).astype(np.float32))
+    X = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    y = np.arange(n) % 2
+    options = {"epsilon": 5.0, "n_iter": 3, "random_state": 0}
+    mapped = Estimator(microbatch_size=1024, **options)
+    held = peak(lambda: mapped.fit(X, y))
+    # Labels, norms, factors, and what is needed for a few rows at once.
+    assert held < X.nbytes
+    in_memory = Estimator(**options).fit(np.array(X), y)
+    np.testing.assert_allclose(mapped.coef_, in_memory.coef_, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(mapped.predict(X[:50]).shape, (50,))
+
+
+def scattered(n, d, entries):
+    """Sparse rows with as many entries each: `sparse.random` shuffles all n * d places."""
+    rng = np.random.default_rng(0)
+    indptr = np.arange(0, n * entries + 1, entries)
+    rows = (rng.random(n * entries), rng.integers(0, d, n * entries), indptr)
+    return sparse.csr_matrix(rows, shape=(n, d))
+
+
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
+def test_centred_sparse_rows_stay_sparse(Estimator):
+    n, d = 3000, 20_000
+    X = scattered(n, d, 4)
+    y = np.arange(n) % 2
+    model = Estimator(epsilon=1e3, n_iter=3)
+    # An eighth of the dense rows; public ones, a few, are dense.
+    assert peak(lambda: model.fit(X, y)) < n * d * (2 if Estimator in INFORMED else 1)
+
+
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
+def test_a_million_columns(Estimator):
+    X = scattered(300, 10**6, 10)
+    model = Estimator(epsilon=1.0, n_iter=2).fit(X, np.arange(300) % 2)
+    assert model.coef_.size == 10**6 and np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array])
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
+def test_any_sparse_form_gives_the_dense_model(Estimator, form):
+    X, y = blobs(n=400)
+    X[X < 0] = 0
+    options = {"epsilon": 5.0, "n_iter": 20, "random_state": 0}
+    dense = Estimator(**options).fit(X, y)
+    model = Estimator(**options).fit(form(X), y)
+    np.testing.assert_allclose(model.coef_, dense.coef_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(model.predict(form(X)), dense.predict(X), rtol=1e-8)

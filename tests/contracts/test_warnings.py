@@ -1,0 +1,237 @@
+"""What a fit warns of: only what public and released numbers tell, once, and where it is true."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import blobs, releases, some_releases
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    PrivacyWarning,
+)
+from dpsubspace._statistics.counts import noisy_range
+
+
+def messages(model, X, y, **public):
+    """Texts of the warnings of a fit."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, **public)
+    assert {each.filename for each in caught} <= {__file__}
+    return [str(each.message) for each in caught]
+
+
+def units(n=2000, seed=0):
+    """A table of years, euros and a share, and labels that the share decides."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(18, 90, n), rng.lognormal(10, 0.5, n), rng.random(n)])
+    return pd.DataFrame(X, columns=["age", "income", "share"]), X[:, 2] > 0.5
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    return X[:331], y[:331]
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_a_range_is_found_where_values_fill_many_cells(relation):
+    """Uniform over 9 half octaves: noise hides each of them, and not all together."""
+    values = 2 ** np.random.default_rng(0).uniform(4, 8.5, size=360)
+
+    def found_in(values, seed):
+        return noisy_range(values, some_releases(14.0, relation=relation, seed=seed), "it")
+
+    for seed in range(5):
+        low, high, found = found_in(values, seed)
+        assert found and low <= 32 and 256 <= high <= 1024
+        low, high, found = found_in(-values, seed)
+        assert found and high >= -32 and -256 >= low >= -1024
+        about = np.concatenate([values, -values])
+        low, high, found = found_in(about, seed)
+        assert found and low == -high and 128 <= high <= 1024
+
+
+def test_noise_alone_is_rarely_a_range():
+    found = [
+        noisy_range(np.zeros(0), some_releases(5.0, seed=seed), "it")[2] for seed in range(300)
+    ]
+    assert sum(found) <= 3
+
+
+def test_bounds_without_noise_are_as_tight_as_cells():
+    values = np.array([3.0, 5.0, 40.0])
+    low, high, found = noisy_range(values, some_releases(0.0), "it")
+    assert found and (low, high) == pytest.approx((2 * 2**0.5, 32 * 2**0.5))
+
+
+def test_default_regression_of_few_rows_is_of_use_or_warns(diabetes):
+    X, y = diabetes
+    scaled = BoundedScaler(bounds=(X.min(axis=0), X.max(axis=0))).fit(X).transform(X)
+    assert messages(model := DPSGDRegressor(epsilon=1.0, random_state=0), scaled, y) == []
+    assert model.bounds_found_["data_norm"] and model.bounds_found_["target_bounds"].all()
+    assert model.score(scaled, y) > 0.2
+    texts = messages(model := DPSGDRegressor(epsilon=0.2, random_state=0), X, y)
+    assert [text.startswith("the noise of the counts has hidden") for text in texts] == [0, 1, 1]
+    assert "will probably hide the range of the targets and the length of the rows" in texts[0]
+    assert not model.bounds_found_["target_bounds"].any() and not model.bounds_found_["data_norm"]
+    assert (model.data_norm_, *model.target_bounds_) == (1.0, -1.0, 1.0)
+
+
+def test_rows_of_unknown_length_do_not_blow_up_predictions(diabetes):
+    """They are shrunk as in the fit: weights times rows of norm 300 had an R2 of -20,000."""
+    X, y = diabetes
+    model = DPSGDRegressor(epsilon=0.1, target_bounds=(25, 346), random_state=0)
+    texts = messages(model, X, y)
+    assert len(texts) == 2 and "`data_norm`" in texts[1] and "target" not in texts[1]
+    assert model.score(X, y) > -3
+    short = X / np.linalg.norm(X, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict(X), short @ model.coef_ + model.intercept_)
+    np.testing.assert_allclose(model.predict(short / 2), short / 2 @ model.coef_ + model.intercept_)
+
+
+def test_targets_that_were_not_found_are_named(diabetes):
+    X, y = diabetes
+    three = np.column_stack([y, np.ones(len(y)), y + 900])
+    model = DPSGDRegressor(epsilon=0.6, data_norm=400.0, random_state=0)
+    texts = messages(model, X, three)
+    assert model.bounds_found_["target_bounds"].tolist() == [False, True, True]
+    assert len(texts) == 1 and "the range of target 0, and" in texts[0]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "names"])
+def test_columns_in_different_units_are_told_by_the_released_mean(kind):
+    table, y = units()
+    X = table.to_numpy() if kind == "numbers" else table
+    (text,) = messages(DPSGDFClassifier(random_state=0), X, y)
+    assert ("column 1 makes" if kind == "numbers" else "column 'income' makes") in text
+    (text,) = messages(GEPClassifier(random_state=0), X, y, X_public=(X[:50],))
+    assert "different units" in text
+    scaled = make_pipeline(BoundedScaler(bounds=([18, 0, 0], [90, 2e5, 1])), DPSGDFClassifier())
+    assert messages(scaled, X, y) == []
+    assert messages(DPSGDFClassifier(epsilon=float("inf")), table / [1, 1e4, 1], y) == []
+
+
+def test_two_columns_of_many_may_hold_the_length():
+    table, y = units()
+    rest = np.random.default_rng(1).random((len(y), 8))
+    X = np.column_stack([table["age"], table["age"] + 20 * rest[:, 0], table["share"], rest])
+    (text,) = messages(DPSGDFClassifier(random_state=0), X, y)
+    assert "columns 1 and 0 make up" in text
+
+
+def test_rows_in_one_unit_are_not_told_to_be_scaled():
+    rng = np.random.default_rng(0)
+    codes = rng.choice(20, p=[0.9, *[0.1 / 19] * 19], size=(2000, 2))
+    onehot = np.eye(20)[codes].reshape(2000, -1)
+    X, y = load_digits(return_X_y=True)
+    for rows, labels in ((onehot, codes[:, 0] == 0), (X, y), blobs(n=2000)):
+        for model in (DPSGDFClassifier(), DPSGDFClassifier(preprocessing="adaptive")):
+            assert messages(model.set_params(random_state=0), rows, labels) == []
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DPSGDRegressor(epsilon=0.2, random_state=0),
+        DPSGDFClassifier(epsilon=0.1, random_state=0),
+        DPSGDFClassifier(preprocessing="adaptive", random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_warnings_are_a_function_of_what_was_released(model, monkeypatch):
+    """Other rows, the same releases: the same warnings, whatever the rows are."""
+    X, y = (part.to_numpy(float) if hasattr(part, "columns") else part for part in units(n=120))
+    y = y if isinstance(model, DPSGDFClassifier) else y + 50.0
+    with releases(monkeypatch) as seen:
+        first = messages(model, X, y)
+    assert first
+    with releases(monkeypatch, seen):
+        assert messages(model, np.zeros_like(X), np.roll(y, 60)) == first
+
+
+@pytest.mark.parametrize("steps", [(), (BoundedScaler(bounds=(-9, 9)),)], ids=["model", "pipeline"])
+def test_a_search_says_it_once(steps):
+    X, y = blobs(n=61)
+    model = make_pipeline(*steps, DPSGDClassifier(epsilon=0.1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        cross_val_score(model, X, y, cv=4)
+        assert len(caught) == 1  # though folds differ in their number of rows
+        assert caught[0].filename == __file__
+        cross_val_score(model, X, y, cv=4)
+        assert len(caught) == 2  # another call, another line
+        grid = {"dpsgdclassifier__epsilon": [0.05, 0.1, 1e3]}
+        GridSearchCV(model, grid, cv=3).fit(X, y)
+        assert ["=0.05 " in str(each.message) for each in caught[2:]] == [True, False]
+        assert len(caught) == 4
+        for n in (40, 50):
+            model.fit(X[:n], y[:n])
+        assert len(caught) == 6  # outside of a search, Python's own rule
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        ([BoundedScaler(epsilon=0.1), DPSGDClassifier(epsilon=10.0)], "bounds are read from"),
+        ([DPPCA(1, data_norm=1.0, epsilon=0.05), DPSGDClassifier(epsilon=10.0)], "second moment"),
+        ([DPSGDClassifier(epsilon=10.0, delta=0.1)], "one whole record"),
+    ],
+    ids=["scaler", "components", "delta"],
+)
+def test_each_step_of_a_pipeline_says_it_once_in_a_search(steps, text):
+    X, y = blobs(n=61)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        cross_val_score(make_pipeline(*steps), X, y, cv=4)
+    assert [text in str(each.message) for each in caught] == [True]
+    assert caught[0].filename == __file__
+
+
+def test_filters_are_obeyed_within_a_search():
+    X, y = blobs(n=60)
+    model = DPSGDClassifier(epsilon=0.1)
+    for _ in range(2):  # the same line
+        with pytest.warns(PrivacyWarning, match="most of what can be learned from 45 rows") as seen:
+            cross_val_score(model, X, y, cv=4)
+        assert len(seen) == 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        cross_val_score(model, X, y, cv=4)
+    with pytest.raises(PrivacyWarning):  # an error in these tests
+        cross_val_score(model, X, y, cv=4, error_score="raise")
+
+
+def test_warnings_that_are_errors_cost_nothing_before_the_fit_and_leave_a_model_after_it():
+    X, y = blobs(n=60)
+    model = DPSGDFClassifier(epsilon=0.1)
+    with pytest.raises(PrivacyWarning):
+        model.fit(X, y)
+    assert not hasattr(model, "privacy_")
+    table, labels = units()
+    with pytest.raises(PrivacyWarning, match="different units"):
+        model.set_params(epsilon=1.0).fit(table, labels)
+    assert model.privacy_.epsilon <= 1.0 and len(model.predict(table)) == len(labels)
+
+
+def test_noise_that_public_rows_make_up_for_is_not_told():
+    X, y = load_digits(return_X_y=True)
+    public, private = slice(0, 300), slice(300, 600)
+    options = {"epsilon": 0.1, "random_state": 0}
+    model = GEPClassifier(**options)
+    rows = {"X_public": (X[public],)}
+    assert messages(model, X[private], y[private], **rows, y_public=(y[public],)) == []
+    assert model.init_ == "public" and model.score(X[private], y[private]) > 0.8
+    (text,) = messages(model, X[private], y[private], **rows)
+    assert "will probably hide most" in text and model.init_ == "zero"
+    assert model.score(X[private], y[private]) < 0.6

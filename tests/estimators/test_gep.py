@@ -1,0 +1,715 @@
+"""GEPClassifier and GEPRegressor: what public rows are used for, and what they never change."""
+
+import math
+
+import numpy as np
+import pytest
+from helpers import (
+    GEP,
+    INFORMED,
+    PLAIN,
+    RELATIONS,
+    assert_refused,
+    blobs,
+    formed,
+    mapped,
+    multipliers,
+    oracle,
+    pairs_first,
+    public_rows,
+    releases,
+    some_releases,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import sparse
+from sklearn.base import is_classifier
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from dpsubspace import (
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    GEPRegressor,
+    PublicDataWarning,
+    _auto,
+)
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import sampled_gaussian
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._public.start import mean_gradient
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._solvers.steps import MirrorStep
+from dpsubspace._statistics.counts import noisy_shares
+
+uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
+noisy = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+P, Q = public_rows(5)
+GRADIENTS = {"directions": "gradients"}
+
+
+# Without public rows ------------------------------------------------------------------------
+
+TWINS = [
+    (GEPClassifier, DPSGDFClassifier, {}),
+    (GEPClassifier, DPSGDClassifier, {"center": False}),
+    (GEPRegressor, DPSGDRegressor, {"center": False}),
+]
+SETTINGS = [
+    {},
+    {"batch_size": 100, "neighboring_relation": "replace_one"},
+    {"fit_intercept": False, "n_iter": 30},
+    {"epsilon": None, "noise_multiplier": 9.0},
+    {"epsilon": math.inf, "alpha": 1e-2},
+]
+
+
+def assert_same_model(one, other):
+    for name in ("coef_", "intercept_", "privacy_", "learning_rate_", "n_iter_", "clip_norm_"):
+        np.testing.assert_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert hasattr(one, "mean_") == hasattr(other, "mean_")
+    if hasattr(one, "mean_"):
+        np.testing.assert_array_equal(one.mean_, other.mean_)
+
+
+@uninformed
+@pytest.mark.parametrize(
+    ("twins", "settings", "ours"),
+    pairs_first(TWINS, SETTINGS, [{}, GRADIENTS, {"clipping": "joint", "residual": True}]),
+    ids=str,
+)
+def test_without_public_rows_it_is_dpsgd_bit_for_bit(twins, settings, ours):
+    Estimator, Twin, options = twins
+    X, y = blobs(n=400)
+    settings = {"epsilon": 5.0, "random_state": 0, **settings}
+    model = Estimator(**options, **settings, **ours).fit(X, y)
+    assert_same_model(model, Twin(**settings).fit(X, y))
+
+
+@pytest.mark.parametrize("directions", ["features", "gradients"])
+@pytest.mark.parametrize(("Estimator", "Twin", "options"), TWINS[1:])
+def test_no_components_are_dpsgd_bit_for_bit(Estimator, Twin, options, directions):
+    X, y = blobs(n=400)
+    settings = {"epsilon": 5.0, "random_state": 0}
+    if Twin is DPSGDRegressor:  # bounds would be those of public rows
+        settings |= {"data_norm": 8.0, "target_bounds": (0, 2)}
+    options = {"n_components": 0, "directions": directions, **options, **settings}
+    model, twin = Estimator(**options).fit(X, y, X_public=P), Twin(**settings).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, twin.coef_)
+    assert model.privacy_.event == twin.privacy_.event
+
+
+# Without noise ------------------------------------------------------------------------------
+
+RESIDUALS = [{"residual": True, "n_components": 2}, {}, GRADIENTS | {"n_components": 4}]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("options", RESIDUALS, ids=str)
+def test_infinite_epsilon_is_logistic_regression(options, n_classes):
+    X, y = blobs(n=300, n_classes=n_classes)
+    model = GEPClassifier(epsilon=math.inf, alpha=1e-2, random_state=0, **options)
+    model.fit(X, y, X_public=P)
+    rows = mapped(X, norm="l2", bias=0.5)
+    rows = rows - rows.mean(axis=0)
+    rows[:, -1] *= 1e3  # entries so large that penalising them is free
+    rows = np.column_stack([rows, np.full(len(rows), 1e3)])
+    reference = LogisticRegression(
+        C=1 / (len(X) * 1e-2), fit_intercept=False, solver="newton-cholesky", tol=1e-8
+    ).fit(rows, y)
+    np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(rows), atol=2e-4)
+
+
+@pytest.mark.parametrize("options", RESIDUALS, ids=str)
+def test_infinite_epsilon_is_ridge_regression(options):
+    X, y = blobs(n=300)
+    norm = float(np.linalg.norm(X, axis=1).max())
+    options = {"alpha": 1e-2, "data_norm": norm, "target_bounds": (0, 2), **options}
+    model = GEPRegressor(epsilon=math.inf, random_state=0, **options).fit(X, y, X_public=P)
+    # Centred rows without their bias entry, which is not penalised, and targets on [-1, 1].
+    reference = Ridge(alpha=300 * 1e-2).fit(X / norm, y - 1.0)
+    np.testing.assert_allclose(model.predict(X), 1 + reference.predict(X / norm), atol=2e-4)
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+def test_without_residuals_weights_stay_in_the_span_of_public_directions(Estimator):
+    X, y = blobs(n=300)
+    options = {"center": False, "fit_intercept": False, "residual": False, "n_iter": 40}
+    options |= {"epsilon": math.inf, "random_state": 0}
+    if Estimator is GEPRegressor:
+        options |= {"data_norm": 8.0, "target_bounds": (0, 2)}
+    features = Estimator(n_components=2, **options).fit(X, y, X_public=P)
+    rows = (
+        mapped(P, norm="l2") if is_classifier(features) else mapped(P, norm="ball", data_norm=8.0)
+    )
+    V = np.linalg.svd(rows)[2][:2]
+    coef = np.atleast_2d(features.coef_)
+    assert np.abs(coef).max() > 0.1
+    np.testing.assert_allclose(coef @ V.T @ V, coef, atol=1e-9)
+    gradients = Estimator(**GRADIENTS, n_components=2, **options).fit(X, y, X_public=P)
+    coef = np.atleast_2d(gradients.coef_)
+    assert np.abs(coef).max() > 0.01
+    np.testing.assert_allclose(coef[:, -1], 0, atol=1e-9)  # of which public rows say nothing
+
+
+# What is released ---------------------------------------------------------------------------
+
+
+@noisy
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "rows",
+    [{}, {"row_norm": "clip", "data_norm": 4.0}, {"center": False}, {"fit_intercept": False}],
+    ids=str,
+)
+@pytest.mark.parametrize("clipping", ["separate", "joint"])
+@pytest.mark.parametrize("directions", ["features", "gradients"])
+def test_public_rows_are_mapped_and_shifted_as_private_ones(
+    monkeypatch, directions, clipping, rows, dtype
+):
+    """The first step's sums, against gradients and directions that are formed by hand."""
+    X, y = blobs(n=90)
+    X, k = X.astype(dtype), 2
+    options = {"n_components": k, "residual": True, "power_iterations": None, "n_iter": 1, **rows}
+    options |= {"clip_norm": 0.05, "residual_norm": 0.02, "anchor_labels": "public", "init": "zero"}
+    options |= {"directions": directions, "clipping": clipping, "random_state": 0}
+    with releases(monkeypatch) as seen:
+        model = GEPClassifier(**options).fit(X, y, X_public=P.astype(dtype), y_public=Q)
+    shift = None
+    if model.center:
+        bias = _auto.CENTRED_BIAS * 0.05 if model.fit_intercept else None
+        shift = Shift(model.mean_, bias)
+    private, public = (
+        formed(Features(part, model._row_map()).shifted(shift)) for part in (X, P.astype(dtype))
+    )
+    residuals, labelled = (1 / 3 - np.eye(3)[labels] for labels in (y, Q))
+    outer = lambda A, B: np.einsum("ij,ik->ijk", A, B).reshape(len(A), -1)  # noqa: E731
+    if directions == "features":
+        # Directions are those of public rows about their own mean.
+        own = public - public.mean(axis=0) if model.center else public
+        if shift is not None and shift.constant is not None:
+            own[:, -1] = shift.constant
+        B = np.kron(np.linalg.svd(own)[2][:k], np.eye(3))
+    else:
+        B = np.linalg.svd(outer(public, labelled))[2][:k]
+    expected = oracle(outer(private, residuals), B, 0.05, 0.02, clipping)
+    sums = [total.value.reshape(-1) for total, *_ in seen[int(model.center) :]]
+    if clipping == "joint":
+        sums = [sums[0][: len(B)], sums[0][len(B) :]]
+    scale = max(np.abs(part).max() for part in expected)
+    # In float32 what a shift leaves is taken to be longer, and clipped more.
+    tolerance = scale * (1e-9 if dtype == np.float64 else 1e-1 if model.center else 1e-3)
+    np.testing.assert_allclose(sums[1], expected[1], atol=tolerance)
+    # Directions have any sign; sums that they are lifted to have one.
+    assert np.linalg.norm(sums[0]) == pytest.approx(np.linalg.norm(expected[0]), abs=9 * tolerance)
+
+
+def test_the_mean_of_public_rows_costs_nothing(monkeypatch):
+    X, y = blobs(n=400)
+    for Estimator, row_map in (
+        (GEPClassifier, RowMap(norm="l2", bias=0.5)),
+        (GEPRegressor, RowMap(norm="ball", data_norm=8.0, bias=4.0)),
+    ):
+        options = {"data_norm": 8.0, "target_bounds": (0, 2)} if Estimator is GEPRegressor else {}
+        with releases(monkeypatch) as seen:
+            model = Estimator(n_iter=5, mean_share=0.0, checks_share=0, epsilon=5.0, **options)
+            model.fit(X, y, X_public=P)
+        assert len(seen) == len(multipliers(model.privacy_.event)) == 5
+        np.testing.assert_allclose(model.mean_, formed(Features(P, row_map)).mean(axis=0))
+
+
+# What it costs ------------------------------------------------------------------------------
+
+# Table of the data sets of Yu et al. (2021) with batches of 1000: rows, epochs, delta, epsilon,
+# sigma by the rule of their code, the epsilon that it has, and the sigma that has `epsilon`.
+PUBLISHED = [
+    ("MNIST", 60_000, 50, 1e-5, 2, 2.886, 1.92, 2.795),
+    ("MNIST", 60_000, 100, 1e-5, 5, 1.887, 5.11, 1.913),
+    ("MNIST", 60_000, 200, 1e-5, 8, 1.794, 8.28, 1.833),
+    ("SVHN", 604_388, 5, 1e-6, 2, 0.798, 4.19, 0.969),
+    ("SVHN", 604_388, 10, 1e-6, 5, 0.620, 12.6, 0.794),
+    ("SVHN", 604_388, 20, 1e-6, 8, 0.578, 21.4, 0.740),
+    ("CIFAR-10", 50_000, 50, 1e-5, 2, 3.146, 1.91, 3.031),
+    ("CIFAR-10", 50_000, 100, 1e-5, 5, 2.044, 5.03, 2.054),
+    ("CIFAR-10", 50_000, 200, 1e-5, 8, 1.942, 8.15, 1.965),
+]
+
+
+COLUMNS = ("data", "n", "epochs", "delta", "epsilon", "used", "true", "right")
+
+
+@pytest.mark.parametrize(COLUMNS, PUBLISHED)
+def test_the_two_parts_of_a_step_cost_what_one_gaussian_does(
+    data, n, epochs, delta, epsilon, used, true, right
+):
+    """Of sigma for each part, that of both is sigma / sqrt(2), inside of the sampling."""
+    steps = round(epochs * n / 1000)
+
+    def cost(sigma):
+        event = sampled_gaussian(sigma / math.sqrt(2), 1000 / n, steps)
+        return epsilon_of(event, delta, neighboring_relation="zero_out")
+
+    assert cost(used) == pytest.approx(true, rel=0.01)
+    assert cost(right) == pytest.approx(epsilon, rel=0.01)
+
+
+@pytest.mark.parametrize("row", PUBLISHED[::3], ids=lambda row: row[0])
+def test_a_model_with_these_settings_is_calibrated_to_the_right_sigma(row):
+    """One row for each data set: each takes a second."""
+    _, n, epochs, delta, epsilon, _, _, right = row
+    options = {"n_iter": round(epochs * n / 1000), "batch_size": 1000, "center": False}
+    event = GEPClassifier(epsilon=epsilon, delta=delta, **options).privacy_event(n_samples=n)
+    sigma = math.sqrt(2) * event.event.event.noise_multiplier
+    assert right * 0.999 < sigma < right * 1.01
+
+
+@noisy
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("share", [0.3, 0.5])
+@pytest.mark.parametrize("clipping", ["separate", "joint"])
+def test_releases_have_the_multipliers_of_the_event(monkeypatch, clipping, share, relation):
+    X, y = blobs(n=400)
+    options = {"clipping": clipping, "embedding_share": share, "neighboring_relation": relation}
+    model = GEPClassifier(n_iter=4, random_state=0, **GRADIENTS, **options)
+    with releases(monkeypatch) as seen:
+        model.fit(X, y, X_public=P)
+    mean, *steps = multipliers(model.privacy_.event)
+    used = [multiplier for *_, multiplier in seen]
+    shares = [share, 1 - share] if clipping == "separate" else [1.0]
+    assert used == pytest.approx([mean, *(m / math.sqrt(s) for m in steps for s in shares)])
+
+
+# Warm starts and mirror descent -------------------------------------------------------------
+
+
+@noisy
+@pytest.mark.parametrize("options", [{}, GRADIENTS, {"mirror": True}], ids=str)
+def test_a_public_start_survives_noise_that_hides_everything(options):
+    X, y = blobs(n=300)
+    options = {"epsilon": 0.01, "init": "public", **options}
+    start = GEPClassifier(epsilon=0.01, init="public", n_iter=1, learning_rate=1e-9, random_state=0)
+    near = start.fit(X, y, X_public=P, y_public=Q).score(X, y)
+    scores = [
+        GEPClassifier(random_state=seed, **options).fit(X, y, X_public=P, y_public=Q).score(X, y)
+        for seed in range(5)
+    ]
+    assert near > 0.7 and np.mean(scores) > near - 0.15
+
+
+@noisy
+def test_a_start_from_labelled_rows_is_their_fit_and_can_be_refused():
+    """Without a step to go, weights are those of a regression on the public rows."""
+    X, y = blobs(n=300)
+    options = {"center": False, "n_iter": 1, "learning_rate": 1e-12, "random_state": 0}
+    models = {
+        init: GEPClassifier(init=init, **options).fit(X, y, X_public=P, y_public=Q)
+        for init in ("auto", "public", "zero")
+    }
+    rows = mapped(P, norm="l2", bias=0.5)
+    reference = LogisticRegression(
+        C=_auto.PUBLIC_FIT, fit_intercept=False, solver="newton-cholesky"
+    ).fit(rows, Q)
+    expected = reference.predict_proba(rows)
+    np.testing.assert_array_equal(models["auto"].coef_, models["public"].coef_)
+    np.testing.assert_allclose(models["public"].predict_proba(P), expected, atol=2e-3)
+    np.testing.assert_allclose(models["zero"].coef_, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_public", [1, 60, 10_000])
+def test_the_way_left_from_a_public_start_is_a_share(n_public):
+    energies = np.geomspace(1, 1e-9, 20)
+    ways = [
+        _auto.way_left(
+            energies, 1e-3, n_public=n_public, n_outputs=3, n_samples=1000, multiplier=multiplier
+        )
+        for multiplier in (0.0, 1e-3, 1.0, 1e3, 1e9)
+    ]
+    assert ways[0] == 1 and all(0 < way <= 1 for way in ways)
+    assert ways == sorted(ways, reverse=True)
+
+
+@noisy
+@pytest.mark.parametrize("Estimator", GEP)
+def test_a_start_from_wrong_labels_is_found_out(Estimator):
+    """A fit that private rows do not bear out is not used, and one that they do is."""
+    X, y = blobs(n=3000)
+    options = {"data_norm": 8.0, "target_bounds": (0, 2)} if Estimator is GEPRegressor else {}
+    for labels, used in ((Q, True), ((Q + 1) % 3, False)):
+        model = Estimator(random_state=0, n_iter=1, learning_rate=1e-12, **options)
+        model.fit(X, y, X_public=P, y_public=labels)
+        assert (np.abs(model.coef_).max() > 1e-3) == used
+
+
+@noisy
+def test_public_rows_that_miss_the_private_ones_are_found_out(rng):
+    """Public rows in a plane, private ones in all directions: the whole space is trained."""
+    flat = np.zeros((200, 12))
+    flat[:, :2] = rng.normal(size=(200, 2)) + 2
+    wide = rng.normal(size=(4000, 12))
+    y = (wide[:, 5] > 0).astype(int)
+    options = {"epsilon": 0.5, "random_state": 0, "center": False}
+    checked = GEPClassifier(**options).fit(wide, y, X_public=flat)
+    trusted = GEPClassifier(checks_share=0.0, **options).fit(wide, y, X_public=flat)
+    assert checked.score(wide, y) > 0.8 > 0.65 > trusted.score(wide, y)
+
+
+@given(
+    values=hnp.arrays(np.float64, (5, 2), elements=st.floats(allow_nan=True, allow_infinity=True)),
+    other=hnp.arrays(np.float64, 2, elements=st.floats(allow_nan=True, allow_infinity=True)),
+)
+@settings(max_examples=60, deadline=None)
+def test_checks_move_within_their_bound(values, other):
+    changed = values.copy()
+    changed[0] = other
+    here, there, without = (
+        noisy_shares(rows, some_releases(0.0, present=present), "it") * 5
+        for rows, present in ((values, None), (changed, None), (values, np.arange(5) > 0))
+    )
+    for neighbour in (there, without):
+        assert np.linalg.norm(here - neighbour) <= math.sqrt(2) * (1 + 1e-12)
+
+
+@noisy
+def test_bounds_of_a_regressor_come_from_public_rows():
+    X, y = blobs(n=400)
+    model = GEPRegressor(random_state=0).fit(X, y, X_public=P, y_public=Q)
+    assert model.data_norm_ == pytest.approx(np.linalg.norm(P, axis=1).max())
+    np.testing.assert_allclose(model.target_bounds_, [[-0.2], [2.2]], atol=1e-6)
+    assert len(multipliers(model.privacy_.event)) == 2 + 100  # a mean and the checks
+    unlabelled = GEPRegressor(random_state=0).fit(X, y, X_public=P)
+    assert len(multipliers(unlabelled.privacy_.event)) == 3 + 100  # and the targets' range
+
+
+@noisy
+def test_what_auto_stood_for_is_said():
+    X, y = blobs(n=400)
+    model = GEPClassifier(epsilon=0.1, random_state=0).fit(X, y, X_public=P, y_public=Q)
+    assert model.init_ == "public" and 0 < model.n_components_ < 6
+    model = GEPClassifier(epsilon=50.0, random_state=0).fit(X, y, X_public=P)
+    assert model.init_ == "zero" and (model.n_components_ is None or model.n_components_ >= 4)
+
+
+class Constant:
+    """A step of which the outcome is known."""
+
+    budget_shares = (1.0,)
+
+    def begin(self, params, t):
+        return t
+
+    def sums(self, state, grads):
+        return (state, grads)
+
+    def combine(self, state, noisy):
+        return np.full(3, 8.0)
+
+
+def test_a_mirror_step_turns_from_private_to_public_gradients():
+    options = {"public_gradient": lambda params: params, "batch_size": 50.0, "n_iter": 90}
+    step, params = MirrorStep(step=Constant(), **options), np.array([1.0, 2.0, 3.0])
+    for t in (0, 30, 60, 89):
+        state, weight = step.begin(params, t), math.cos(math.pi * t / 180)
+        assert step.sums(state, "grads") == (t, "grads")  # public gradients reach no release
+        out = step.combine(state, None)
+        np.testing.assert_allclose(out, weight * 8.0 + (1 - weight) * 50 * params)
+
+
+def test_the_public_gradient_is_the_mean_over_all_chunks(rng):
+    X, y = blobs(n=300)
+    weights = rng.normal(size=(5, 3))
+    source = LinearSource(LogLoss(), Features(X, PLAIN, 128), y)
+    assert len(source.chunks(None)) == 3
+    expected = X.T @ LogLoss().residual(y, X @ weights) / 300
+    np.testing.assert_allclose(mean_gradient(source, weights), expected)
+
+
+@noisy
+def test_mirror_descent_ends_on_public_gradients():
+    X, y = blobs(n=300)
+    options = {"epsilon": 0.02, "init": "zero", "n_iter": 50}
+    scores = {
+        mirror: np.mean(
+            [
+                GEPClassifier(mirror=mirror, random_state=seed, **options)
+                .fit(X, y, X_public=P, y_public=Q)
+                .score(X, y)
+                for seed in range(8)
+            ]
+        )
+        for mirror in (False, True)
+    }
+    assert scores[True] > scores[False]
+
+
+# Bad input ----------------------------------------------------------------------------------
+
+BAD_PUBLIC = [
+    ({"X_public": (P[:, :3],)}, r"`X_public\[0\]`.*3 features.*5"),
+    ({"X_public": P[:, :3]}, r"`X_public`: X has 3 features"),
+    ({"X_public": (P, P[:0])}, r"`X_public\[1\]`.*0 sample"),
+    ({"X_public": ()}, "`X_public` is an empty tuple: pass None"),
+    ({"X_public": (np.where(P > 1, np.nan, P),)}, r"`X_public\[0\]`.*NaN"),
+    ({"X_public": (np.where(P > 1, np.inf, P),)}, r"`X_public\[0\]`.*infinity"),
+    ({"X_public": P[0]}, "`X_public`: Expected 2D"),
+    ({"X_public": [["a"] * 5]}, "`X_public`: "),
+    ({"y_public": Q}, "`y_public` was given without `X_public`: pass the rows"),
+    ({"X_public": (P,), "y_public": Q}, "`y_public` must be a tuple of 1 arrays"),
+    ({"X_public": P, "y_public": (Q,)}, "`y_public` is a tuple and `X_public` is not"),
+    ({"X_public": (P, P), "y_public": (Q,)}, "`y_public` must be a tuple of 2 arrays"),
+    ({"X_public": P, "y_public": Q[:9]}, "`y_public` has 9 targets for 60 public rows"),
+    ({"X_public": (P, P), "y_public": (Q, Q[:9])}, r"`y_public\[1\]` has 9 targets for 60"),
+]
+BAD_LABELS = [
+    (GEPClassifier, {"X_public": P, "y_public": Q + 1}, r"`y_public`.*\[.*3.*\].*`classes`"),
+    (GEPClassifier, {"X_public": P, "y_public": Q.astype(str)}, "`y_public` has labels that"),
+    (
+        GEPRegressor,
+        {"X_public": P, "y_public": np.eye(60)[:, :2]},
+        "2 targets a row, but `y` has 1",
+    ),
+    (GEPRegressor, {"X_public": P, "y_public": Q * np.nan}, "`y_public`.*NaN"),
+    (GEPRegressor, {"X_public": P, "y_public": ["a"] * 60}, "`y_public`: "),
+]
+LABELLED = {"X_public": P, "y_public": Q}
+BAD_OPTIONS = [
+    ({"directions": "rows"}, "`directions` must be one of .*'rows'"),
+    ({"n_components": -1}, "`n_components` must be an integer of at least 0, got -1"),
+    ({"n_components": 2.5}, "`n_components` must be an integer"),
+    ({"n_components": "all"}, "`n_components` must be an integer"),
+    ({"residual": 1}, "`residual` must be True or False, got 1"),
+    ({"residual": "yes"}, "`residual` must be True or False"),
+    ({"clipping": "both"}, "`clipping` must be one of .*'both'"),
+    ({"residual_norm": 0.0}, r"`residual_norm` must be a number in .*got 0\.0.*'auto'"),
+    ({"residual_norm": math.inf}, "`residual_norm` must be a number in .*inf"),
+    ({"residual_norm": None}, "`residual_norm` must be a number"),
+    ({"embedding_share": 0.0}, r"`embedding_share` must be a number in \(0, 1\).*'auto'"),
+    ({"embedding_share": 1.0}, r"`embedding_share` must be a number in \(0, 1\)"),
+    ({"embedding_share": math.nan}, r"`embedding_share` must be a number in \(0, 1\)"),
+    ({"anchor_labels": "true"}, "`anchor_labels` must be one of .*'true'"),
+    ({"power_iterations": 0}, "`power_iterations` must be an integer of at least 1, got 0"),
+    ({"power_iterations": "auto"}, "`power_iterations` must be an integer"),
+    ({"center": "yes"}, "`center` must be True or False"),
+    ({"mean_share": 1.0}, r"`mean_share` must be a number in \[0, 1\)"),
+    ({"mean_share": -0.1}, r"`mean_share` must be a number in \[0, 1\)"),
+    ({"checks_share": 1.0}, r"`checks_share` must be a number in \[0, 1\)"),
+    ({"init": "warm"}, "`init` must be one of .*'warm'"),
+    ({"mirror": 0}, "`mirror` must be True or False"),
+    ({"groups": "layers"}, "`groups` of a linear model are None or 'outputs'.*'layers'"),
+    ({"groups": 3}, "`groups` of a linear model are None or 'outputs'.*3"),
+    ({"input_shape": (5,)}, "`input_shape` is for a `module`"),
+    ({"module": 3}, "`module` must be a torch.nn.Module .* or None, got int"),
+]
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+@pytest.mark.parametrize(("public", "match"), BAD_PUBLIC)
+def test_public_rows_that_cannot_be_used_are_refused(Estimator, public, match):
+    assert_refused(Estimator, {}, public, match)
+
+
+@pytest.mark.parametrize(("Estimator", "public", "match"), BAD_LABELS)
+def test_public_labels_that_cannot_be_used_are_refused(Estimator, public, match):
+    assert_refused(Estimator, {}, public, match)
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+@pytest.mark.parametrize(("options", "match"), BAD_OPTIONS, ids=str)
+def test_options_out_of_range_are_refused(Estimator, options, match):
+    assert_refused(Estimator, options, LABELLED, match)
+    with pytest.raises(ValueError, match=match):
+        Estimator(**options).privacy_event(n_samples=400, n_features=5, n_outputs=1)
+
+
+@uninformed
+@pytest.mark.parametrize("public", [{}, {"X_public": P}], ids=["none", "unlabelled"])
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"init": "public"}, "init='public'"),
+        ({"mirror": True}, "mirror=True"),
+        ({"anchor_labels": "public", **GRADIENTS}, "anchor_labels='public'"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("Estimator", GEP)
+def test_options_that_need_labels_say_so(Estimator, options, name, public):
+    assert_refused(Estimator, options, public, f"{name} needs the labels.*`y_public`")
+
+
+def test_combinations_that_cannot_be_private_are_refused():
+    match = "`row_norm`=None leaves rows unbounded.*center=False"
+    assert_refused(GEPClassifier, {"row_norm": None}, LABELLED, match)
+    GEPClassifier(row_norm=None, center=False, epsilon=9.0).fit(*blobs(n=400), **LABELLED)
+    for shares in ((0.5, 0.5), (0.9, 0.9)):
+        options = dict(zip(("bounds_share", "mean_share"), shares, strict=True))
+        match = f"`bounds_share`={shares[0]} and `mean_share`={shares[1]}.*leave nothing"
+        with pytest.warns(PublicDataWarning):  # with public rows no bounds are bought
+            assert_refused(GEPRegressor, options, {}, match)
+
+
+@pytest.mark.parametrize("directions", ["features", "gradients"])
+@pytest.mark.parametrize("Estimator", GEP)
+def test_more_components_than_public_rows_warn_and_all_are_used(Estimator, directions):
+    X, y = blobs(n=400)
+    options = {"directions": directions, "epsilon": 9.0, "random_state": 0}
+    model = Estimator(n_components=4, **options)
+    with pytest.warns(
+        PublicDataWarning, match="`n_components`=4 .* 3 public rows.*fewer"
+    ) as caught:
+        more = model.fit(X, y, X_public=(P[:3],)).coef_
+    assert {w.filename for w in caught} == {__file__}
+    np.testing.assert_array_equal(
+        Estimator(n_components=3, **options).fit(X, y, X_public=(P[:3],)).coef_, more
+    )
+
+
+DEGENERATE = {
+    "one row": P[:1],
+    "one row again and again": np.repeat(P[:1], 60, axis=0),
+    "two directions": P @ np.diag([1.0, 1.0, 0.0, 0.0, 0.0]),
+    "zeros": np.zeros((60, 5)),
+    "huge": P * 1e300,
+    "tiny": P * 1e-300,
+    "wide range": P * 10.0 ** np.arange(-60, 0, 12),
+}
+
+
+@noisy
+@uninformed
+@pytest.mark.filterwarnings("ignore:`n_components`:dpsubspace.PublicDataWarning")
+@pytest.mark.parametrize(
+    ("Estimator", "options", "n_components", "rows"),
+    pairs_first(
+        GEP,
+        [
+            {},
+            GRADIENTS,
+            GRADIENTS | {"power_iterations": None, "center": False, "fit_intercept": False},
+            {"residual": True, "center": False, "fit_intercept": False},
+            {"init": "public", "mirror": True},
+        ],
+        [3, "auto"],
+        DEGENERATE,
+    ),
+    ids=str,
+)
+def test_degenerate_public_rows_give_a_finite_model(Estimator, options, n_components, rows):
+    rows = DEGENERATE[rows]
+    X, y = blobs(n=200)
+    labels = Q[: len(rows)]
+    model = Estimator(epsilon=5.0, n_components=n_components, n_iter=5, random_state=0, **options)
+    model.fit(X, y, X_public=(rows,), y_public=(labels,))
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.predict(X)).all()
+
+
+@noisy
+@pytest.mark.parametrize("directions", ["features", "gradients"])
+def test_gradients_that_are_all_zero_give_a_finite_model(directions):
+    """Targets in the middle of their range: from zero weights there is nothing to learn."""
+    X, y = np.zeros((200, 5)), np.full(200, 1.0)
+    options = {"data_norm": 1.0, "target_bounds": (0, 2), "n_components": 2}
+    model = GEPRegressor(directions=directions, epsilon=5.0, n_iter=5, random_state=0, **options)
+    model.fit(X, y, X_public=(np.zeros((9, 5)),), y_public=(np.ones(9),))
+    assert np.isfinite(model.coef_).all()
+
+
+# Kinds of rows ------------------------------------------------------------------------------
+
+WAYS = [{"n_components": 3}, {"n_components": 3, "residual": True}, GRADIENTS]
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize("Estimator", INFORMED)
+def test_float32_rows_give_nearly_the_same_model(Estimator, options):
+    X, y = blobs(n=700)
+    options = {"epsilon": 9.0, "random_state": 0, "power_iterations": None, **options}
+    double, single = (Estimator(**options).fit(X.astype(t), y) for t in (np.float64, np.float32))
+    # Not the same: bounds in float32 allow for its rounding, which is a little more noise.
+    difference = np.abs(single.coef_ - double.coef_).max()
+    assert 0 < difference < 0.1 * np.abs(double.coef_).max()
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize("Estimator", INFORMED)
+def test_public_rows_may_be_sparse_read_only_or_another_dtype(Estimator, options):
+    X, y = blobs(n=200)
+    rows = P.copy()
+    rows.setflags(write=False)
+    exact = rows.astype(np.float32).astype(np.float64)
+    model = Estimator(epsilon=9.0, random_state=0, **options)
+    for some, expected in (
+        (rows, P),
+        (sparse.csr_array(rows), P),
+        (rows.astype(np.float32), exact),
+        (rows.tolist(), P),
+    ):
+        coef = model.fit(X, y, X_public=(some,)).coef_
+        np.testing.assert_allclose(coef, model.fit(X, y, X_public=(expected,)).coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{"n_components": 3}, GRADIENTS, {"mirror": True}], ids=str)
+@pytest.mark.parametrize("Estimator", INFORMED)
+def test_chunks_change_nothing_but_rounding(Estimator, options):
+    X, y = blobs(n=700)
+    options = {"epsilon": 9.0, "random_state": 0, "n_iter": 20, **options}
+    whole, parts = (Estimator(microbatch_size=m, **options).fit(X, y) for m in (None, 128))
+    np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize("Estimator", INFORMED)
+def test_only_released_and_public_values_are_stored(monkeypatch, Estimator, options):
+    """Everything learned is the same whatever the data, once the releases are the same."""
+    X, y = blobs(n=200)
+    rng = np.random.default_rng(1)
+    models = [Estimator(epsilon=5.0, n_iter=9, random_state=0, **options) for _ in range(2)]
+    with releases(monkeypatch) as outputs:
+        models[0].fit(X, y)
+    with releases(monkeypatch, outputs=outputs):
+        models[1].fit(rng.normal(size=X.shape) * 9, rng.permutation(y))
+    states = [vars(model) for model in models]
+    for state in states:
+        state.pop("_callback_fit_ctx", None)
+    assert states[0].keys() == states[1].keys()
+    for name, value in states[0].items():
+        np.testing.assert_equal(states[1][name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+def test_seeds_repeat_and_secure_noise_does_not(Estimator):
+    X, y = blobs(n=400)
+    for options in ({}, GRADIENTS):
+        seeded, again, one, other = (
+            Estimator(epsilon=9.0, n_iter=9, random_state=seed, **options).fit(X, y, X_public=P)
+            for seed in (3, 3, None, None)
+        )
+        np.testing.assert_array_equal(seeded.coef_, again.coef_)
+        assert not seeded.privacy_.secure and one.privacy_.secure
+        assert not np.allclose(one.coef_, other.coef_)
+
+
+@noisy
+def test_public_rows_help_where_noise_is_large():
+    """Digits at epsilon 0.2: unlabelled rows tell where the noise may be left out."""
+    X, y = load_digits(return_X_y=True)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    rows, labels, X, y = X[:300], y[:300], X[300:], y[300:]
+    scores = [
+        np.mean(
+            [
+                Estimator(epsilon=0.2, random_state=seed).fit(X, y, **public).score(X, y)
+                for seed in range(3)
+            ]
+        )
+        for Estimator, public in (
+            (DPSGDFClassifier, {}),
+            (GEPClassifier, {"X_public": (rows,)}),
+            (GEPClassifier, {"X_public": (rows,), "y_public": (labels,)}),
+        )
+    ]
+    assert scores[0] + 0.03 < scores[1] and scores[1] + 0.03 < scores[2]

@@ -1,0 +1,52 @@
+"""Traced fits: calls point down as imports do, so that a fit is read from its top to its floor."""
+
+import pytest
+from traced import Function, fits, traced
+
+FITS = fits()
+
+# A callback that was handed down runs for whom it was handed to: a protocol, and no climb. By the
+# last part of the name of what is called from below, since many classes have it.
+PROTOCOLS = {
+    "__sklearn_tags__": "scikit-learn asks an estimator what it takes, wherever rows are checked",
+}
+
+# What stands around the methods of any class.
+DECORATORS = {"_compat.with_callbacks.called": "callbacks, where scikit-learn has none of its own"}
+
+# What climbs today and should not: to be emptied.
+CLIMBS = {
+    "_estimators.gep.GEPClassifier._right.right": "a public start asks whether a fit is right",
+}
+
+
+def climbs(trace):
+    """Calls from a lower wing to a higher one that are no protocols, as text."""
+    return {
+        f"{caller} -> {called}"
+        for caller, called in trace.climbs()
+        if called.name.split(".")[-1] not in PROTOCOLS
+        and str(called) not in CLIMBS
+        and str(caller) not in DECORATORS
+    }
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_calls_point_down(name):
+    trace = traced(FITS[name])
+    assert len(trace.files) > 10 and trace.depth
+    assert not climbs(trace)
+
+
+def test_exceptions_are_needed():
+    called = {called for fit in FITS.values() for _, called in traced(fit).climbs()}
+    assert set(PROTOCOLS) <= {function.name.split(".")[-1] for function in called}
+    assert set(CLIMBS) <= set(map(str, called))
+
+
+def test_a_climb_would_be_noticed():
+    trace = traced(FITS["DPSGDClassifier"])
+    low = Function("_accounting.budget", "Sizes")
+    high = next(f for f in trace.functions if f.module.startswith("_estimators"))
+    trace.calls[low, high] += 1
+    assert climbs(trace) == {f"{low} -> {high}"}

@@ -1,0 +1,94 @@
+"""The code in README.md and docs/ runs, and gives the figures that stand beside it."""
+
+import importlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.utils.fixes import parse_version
+
+from dpsubspace import DPSGDClassifier
+
+ROOT = Path(__file__).parents[2]
+
+
+def code(name):
+    """All Python blocks of a page, one after the other."""
+    return "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.S))
+
+
+def test_readme_runs_and_its_figures_hold(capsys):
+    names = {}
+    exec(code("README.md"), names)
+    assert names["model"].score(names["X_test"], names["y_test"]) == pytest.approx(0.91, abs=0.06)
+    assert f"{names['ledger'].epsilon():.3f}" == "1.465"
+    assert f"{names['ledger'].remaining():.3f}" == "1.249"
+    printed = capsys.readouterr().out
+    for line in ("multiplier 11.79 + 100 x (Gaussian noise, multiplier 39.32)", "does not refute"):
+        assert line in printed
+
+
+def admissions(n=2000):
+    """The table that the recipe for mixed columns is about, as columns."""
+    rng = np.random.default_rng(0)
+    return {
+        "age": rng.uniform(18, 95, n),
+        "platelets": rng.normal(250_000, 60_000, n),
+        "ward": rng.choice(["A", "B", "C"], n),
+    }
+
+
+def recipe():
+    """Its code."""
+    found = re.search(r"(import pandas.*?readmitted\))", code("docs/privacy.md"), re.S)
+    assert found
+    return found.group(1)
+
+
+@pytest.mark.parametrize("output", ["default", "pandas", "polars"])
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_recipe_for_mixed_columns_takes_and_gives_data_frames(library, output):
+    if "polars" in (library, output):
+        known = hasattr(pytest.importorskip("polars").DataFrame, "__dataframe__")
+        if not known and parse_version(sklearn.__version__) < parse_version("1.9"):
+            pytest.skip("the protocol by which this scikit-learn reads Polars is gone from it")
+    frames = importlib.import_module(library)
+    columns = admissions()
+    patients = frames.DataFrame(columns)
+    readmitted = frames.Series(columns["age"] + 20 * (columns["ward"] == "C") > 65)
+    names = {"patients": patients, "readmitted": readmitted}
+    with sklearn.config_context(transform_output=output):
+        exec(recipe(), names)
+        to_rows, last = names["model"]
+        rows = to_rows.transform(patients)
+        assert names["model"].score(patients, readmitted) > 0.85
+    expected = ["boundedscaler-1__age", "boundedscaler-2__platelets"]
+    expected += [f"frozenestimator__ward_{ward}" for ward in "ABC"]
+    assert list(to_rows.get_feature_names_out()) == expected
+    if output == "default":
+        assert isinstance(rows, np.ndarray)
+    else:
+        assert isinstance(rows, importlib.import_module(output).DataFrame)
+        assert list(rows.columns) == expected == list(last.feature_names_in_)
+
+
+def test_privacy_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it saves a ledger
+    rng = np.random.default_rng(0)
+    patients = pd.DataFrame(admissions())
+    readmitted = patients["age"] + 20 * (patients["ward"] == "C") > 65
+    X, y = rng.normal(size=(500, 3)), np.arange(500) % 2
+    fitted = DPSGDClassifier(epsilon=1.0, delta=1e-5).fit(X, y)
+    names = {"patients": patients, "readmitted": readmitted, "X": X, "y": y}
+    page = names | {"model": fitted, "other_model": fitted}
+    exec(code("docs/privacy.md"), page)
+    assert f"{page['whole'].epsilon():.2f}" == "1.15"  # the Pipeline with public rows
+    # The recipe for mixed columns beats normalised rows of raw columns by far.
+    exec(recipe(), names)
+    raw = patients[["age", "platelets"]]
+    assert names["model"].score(patients, readmitted) > 0.85
+    assert f"{names['ledger'].epsilon():.2f}" == "0.92"
+    assert DPSGDClassifier(epsilon=1.0).fit(raw, readmitted).score(raw, readmitted) < 0.7

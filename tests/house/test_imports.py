@@ -1,0 +1,54 @@
+"""What ``import dpsubspace`` loads, and what works without the extras."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dpsubspace import TorchFeatures
+
+HEAVY = ["torch", "matplotlib", "dp_accounting", "diffprivlib"]
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_import_loads_nothing_heavy():
+    out = run(f"import sys, dpsubspace; print([m for m in {HEAVY} if m in sys.modules])")
+    assert out.strip() == "[]"
+
+
+EXTRAS = ["matplotlib", "torch", "rich", "pandas", "diffprivlib"]
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [EXTRAS, *(pytest.param([name], marks=pytest.mark.exhaustive) for name in EXTRAS)],
+    ids=str,
+)
+def test_a_fit_needs_no_extra(missing):
+    code = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing!r}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Missing())
+import numpy as np
+from dpsubspace import DPSGDFClassifier
+X = np.random.default_rng(0).normal(size=(500, 3))
+print(DPSGDFClassifier(epsilon=5.0).fit(X, X[:, 0] > 0).privacy_)
+"""
+    assert "epsilon = 5" in run(code)
+
+
+def test_without_torch_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r'pip install "dpsubspace\[torch\]"'):
+        TorchFeatures(object()).fit(np.ones((3, 2)))

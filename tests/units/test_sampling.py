@@ -1,0 +1,128 @@
+"""Poisson batches: what they cost, against published figures and by brute force."""
+
+import dp_accounting as dpa
+import numpy as np
+import pytest
+from helpers import CLASSIFIERS, RELATIONS, blobs
+from scipy import stats
+
+from dpsubspace import PrivacyError, PrivacyLedger
+from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
+from dpsubspace._release.noise import SecureNoise, SeededNoise
+
+TARGET = {"epsilon": 1.0, "delta": 1e-5}
+
+# Multipliers at epsilon 1, delta 1e-5 and rate 0.01 by the PLD accountant, interval 1e-4.
+TABLE = [
+    (10, 0.7802, 0.7841),
+    (100, 0.9029, 0.9540),
+    (1000, 1.4146, 2.3654),
+    (10_000, 3.8132, 7.4627),
+]
+
+
+@pytest.mark.parametrize(("n_iter", "zero_out", "replace_one"), TABLE)
+def test_multipliers_of_batches_are_the_published_ones(n_iter, zero_out, replace_one):
+    for relation, expected in (("zero_out", zero_out), ("replace_one", replace_one)):
+        found = calibrate(
+            lambda m: sampled_gaussian(m, 0.01, n_iter), neighboring_relation=relation, **TARGET
+        )
+        assert found == pytest.approx(expected, rel=5e-3)
+
+
+@pytest.mark.parametrize("n_iter", [1, 10, 100, 1000, 10_000])
+def test_multipliers_of_full_batches_are_the_published_ones(n_iter):
+    for relation, doubled in (("zero_out", 1), ("replace_one", 2)):
+        found = calibrate(lambda m: gaussian(m, n_iter), neighboring_relation=relation, **TARGET)
+        assert found == pytest.approx(3.73063 * doubled * np.sqrt(n_iter), rel=1e-4)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0, 1e4])
+@pytest.mark.parametrize(
+    ("rate", "n_iter"), [(0.05, 300), pytest.param(1e-4, 1, marks=pytest.mark.exhaustive)]
+)
+def test_calibration_ends_and_is_never_above_the_target(rate, n_iter, epsilon, relation):
+    def event(multiplier):
+        return composed(
+            [gaussian(40 / min(epsilon, 1.0)), sampled_gaussian(multiplier, rate, n_iter)]
+        )
+
+    target = {"delta": 1e-5, "neighboring_relation": relation}
+    multiplier = calibrate(event, epsilon=epsilon, **target)
+    cost = epsilon_of(event(multiplier), **target)
+    assert cost <= epsilon
+    if epsilon <= 1 and rate * n_iter > 1:
+        assert cost > 0.98 * epsilon  # and not far below
+
+
+def test_too_little_noise_for_the_accountant_is_charged_without_sampling():
+    for multiplier in (0.05, 1e-5):
+        event = sampled_gaussian(multiplier, 0.1, 10)
+        full = gaussian(multiplier, 10)
+        costs = [epsilon_of(e, 1e-5, neighboring_relation="zero_out") for e in (event, full)]
+        assert costs[0] == costs[1]
+
+
+def test_a_delta_that_batches_cannot_resolve_is_refused():
+    with pytest.raises(PrivacyError, match=r"delta=1e-20.*batch_size=None"):
+        epsilon_of(sampled_gaussian(1.0, 0.1, 10), 1e-20, neighboring_relation="zero_out")
+
+
+@pytest.mark.exhaustive
+def test_opposite_records_are_the_worst_to_tell_apart():
+    """Replacement under sampling, in the plane: no angle beats 180 degrees.
+
+    Densities of a release are (1 - q) N(0) + q N(g) and the same with h; the event that is
+    charged stands for g = -h. Hockey-stick divergences on a grid.
+    """
+    rate, sigma = 0.3, 0.8
+    x, y = np.meshgrid(np.linspace(-5, 5, 401), np.linspace(-5, 5, 401))
+    area = (x[0, 1] - x[0, 0]) ** 2
+
+    def density(angle, length=1.0):
+        cx, cy = length * np.cos(angle), length * np.sin(angle)
+        record = stats.norm.pdf(x, cx, sigma) * stats.norm.pdf(y, cy, sigma)
+        nobody = stats.norm.pdf(x, 0, sigma) * stats.norm.pdf(y, 0, sigma)
+        return (1 - rate) * nobody + rate * record
+
+    for epsilon in (0.1, 0.5, 1.0):
+        fixed = np.exp(epsilon) * density(0.0)
+
+        def divergence(*record, fixed=fixed):
+            return np.maximum(density(*record) - fixed, 0).sum() * area
+
+        worst = divergence(np.pi)
+        others = [divergence(a, s) for a in np.linspace(0, np.pi, 9) for s in (0.5, 1.0)]
+        assert max(others) <= worst * (1 + 1e-9)
+        event = dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(sigma))
+        assert epsilon_of(event, worst, neighboring_relation="replace_one") == pytest.approx(
+            epsilon, rel=1e-2
+        )
+
+
+@pytest.mark.parametrize("noise", [SecureNoise(), SeededNoise(0)], ids=["secure", "seeded"])
+def test_records_enter_batches_independently(noise):
+    batches = [noise.poisson_sample(200, 0.3) for _ in range(400)]
+    member = np.array([np.isin(np.arange(200), batch) for batch in batches], float)
+    assert all((np.diff(batch) > 0).all() for batch in batches)
+    assert abs(member.mean() - 0.3) < 0.01
+    assert abs(member.mean(axis=0) - 0.3).max() < 0.13
+    correlation = np.corrcoef(member.T) - np.eye(200)
+    assert abs(correlation).max() < 0.3
+    assert len(noise.poisson_sample(50, 1e-12)) == 0
+    np.testing.assert_array_equal(noise.poisson_sample(50, 1 - 1e-15), np.arange(50))
+
+
+def test_ledger_counts_sampled_fits_beside_others():
+    X, y = blobs(n=400)
+    ledger = PrivacyLedger(epsilon=2.0, delta=1e-5)
+    for Classifier in CLASSIFIERS:
+        ledger.fit(Classifier(epsilon=1.0, batch_size=200, n_iter=20), X, y)
+    assert 1.0 < ledger.epsilon() < 2.0
+    left = ledger.remaining()
+    assert 0 < left < 2.0
+    ledger.fit(CLASSIFIERS[0](epsilon=0.99 * left, delta=1e-5), X, y)
+    assert 0.98 * 2.0 < ledger.epsilon() <= 2.0
