@@ -13,6 +13,7 @@ import sys
 import warnings
 
 import numpy as np
+from _inside import fitted_with
 from _run import resources
 
 JOB = {  # and what may be left out of it
@@ -72,14 +73,19 @@ def gep(job, X, y):
 
     warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
     public = np.random.default_rng(1).random((job["public"], X.shape[1]), dtype=np.float32)
-    options = {"epsilon": None, "n_iter": 1, "noise_multiplier": job["noise_multiplier"]}
-    options |= {"directions": job["directions"], "batch_size": job["batch_size"]}
-    small = dpsubspace.GEPClassifier(**options | {"n_components": 1, "batch_size": None})
+
+    def fit(X, y, public, n_iter, n_components, batch_size=None):
+        how = {"n_components": n_components, "directions": job["directions"]}
+        if job["directions"] == "gradients":
+            how = {"directions": dpsubspace.GradientDirections(n_components=n_components)}
+        model = dpsubspace.GEPClassifier(n_iter=n_iter, batch_size=batch_size, **how)
+        noise = {"noise_multiplier": job["noise_multiplier"]}
+        fitted_with(model, X, y, public={"X_public": public}, **noise)
+
     rows = np.eye(4, dtype=np.float32)
-    small.fit(rows, [0, 1, 0, 1], X_public=rows)  # what is imported on first use
-    options |= {"n_components": job["n_components"], "n_iter": job["n_iter"]}
-    model = dpsubspace.GEPClassifier(**options)
-    return lambda: model.fit(X, y, X_public=public)
+    fit(rows, [0, 1, 0, 1], rows, 1, 1)  # what is imported on first use
+    of_job = (job[name] for name in ("n_iter", "n_components", "batch_size"))
+    return lambda: fit(X, y, public, *of_job)
 
 
 def pca(job, X, y):

@@ -45,7 +45,7 @@ import numpy as np
 import torch
 from _one_fit import one_fit
 from _run import in_turns, judged, ms, parts_of, ratios, run
-from bench_linear import plan_of
+from bench_linear import descent
 
 from dpsubspace._gradients.linear import LinearSource, OuterGradients
 from dpsubspace._gradients.losses import LogLoss
@@ -54,7 +54,6 @@ from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
-from dpsubspace._solvers.descent import train
 from dpsubspace._solvers.steps import FlatStep, GEPStep
 
 CLIP, RESIDUAL_CLIP, MULTIPLIER = 0.3, 0.2, 5.0
@@ -131,9 +130,8 @@ class Setting:
         """Call that trains for `n_iter` steps."""
         step, source = self.step(kind)
         rate = 1.0 if batch_size is None else batch_size / len(self.X)
-        plan = plan_of(n_iter, rate, noise_multiplier=MULTIPLIER, learning_rate=1e-3)
         penalised = np.ones((self.args.features, 1))
-        return lambda: train(plan, step, source, self.params, penalised, noise=SecureNoise())
+        return descent(n_iter, rate, MULTIPLIER, 1e-3, step, source, self.params, penalised)
 
 
 def few(args):

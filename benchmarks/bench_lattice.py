@@ -18,9 +18,9 @@ from scipy.special import ndtri
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators import functions
+from dpsubspace._release import releases
 from dpsubspace._release.mechanisms import release
 from dpsubspace._release.noise import _system_bits
-from dpsubspace._solvers import descent
 from dpsubspace.exceptions import PrivacyWarning
 
 STEPS = {
@@ -41,12 +41,12 @@ def plain_release(total, noise_multiplier, noise, *, neighboring_relation, sampl
 
 
 @contextmanager
-def releasing(module, function):
-    module.release = function
+def releasing(function):
+    releases.release = function
     try:
         yield
     finally:
-        module.release = release
+        releases.release = release
 
 
 def step_rows(args):
@@ -66,7 +66,7 @@ def plainly(step):
     """`step` without the lattice."""
 
     def call():
-        with releasing(descent, plain_release):
+        with releasing(plain_release):
             step()
 
     return call
@@ -79,7 +79,7 @@ def attack_rows(args):
     for name, function in (("plain", plain_release), ("lattice", release)):
         for carrier in ("present", "absent"):
             hits, present = 0, np.arange(1024) >= (carrier == "absent")
-            with releasing(functions, function):
+            with releasing(function):
                 for _ in range(args.runs):
                     mean = functions._mean(X, Target(1.0, 1e-5), None, present=present, **options)
                     total = float(mean.value[0]) * 1024

@@ -30,19 +30,21 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier
+from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.calibration import calibrate
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._release.noise import SecureNoise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep
 
 # One step -------------------------------------------------------------------------------------
 
-STEPS = {  # what differs from 10 classes, all of the rows, dense and as they come
+CASES = {  # what differs from 10 classes, all of the rows, dense and as they come
     "dense": {},
     "dense, two classes": {"outputs": 1},
     "dense, centred": {"centred": True},
@@ -59,7 +61,7 @@ STEPS_AT_ONCE = 5
 
 
 def step_rows(args):
-    for name, case in STEPS.items():
+    for name, case in CASES.items():
         yield {"step": name, **step_row(args, **case)}
 
 
@@ -87,10 +89,13 @@ def step_row(args, outputs=10, centred=False, density=None, batch_size=None):
     }
 
 
-def plan_of(n_iter, rate, **options):
-    """Steps as the estimators take them, with momentum and averages."""
-    how = {"momentum": 0.9, "average": True, "neighboring_relation": "zero_out"}
-    return TrainingPlan(n_iter=n_iter, sample_rate=rate, alpha=1e-6, **how, **options)
+def descent(n_iter, rate, multiplier, learning_rate, *problem):
+    """Call that takes steps as the estimators do, with momentum and averages."""
+    how = {"learning_rate": learning_rate, "momentum": 0.9, "alpha": 1e-6, "average": True}
+    plan = TrainingPlan(n_iter=n_iter, **how)
+    target = Target(None, noise_multiplier=multiplier)
+    budget = Budget.split(target, {STEPS: Part(1.0, n_iter, rate)})
+    return lambda: train(plan, *problem, Releases(budget, SecureNoise()))
 
 
 def random_rows(rng, n, d, density):
@@ -107,9 +112,8 @@ def private_step(rng, X, y, outputs, centred, batch_size):
     source = LinearSource(LogLoss(), features, y)
     start = rng.normal(size=(features.width, outputs))
     rate = 1.0 if batch_size is None else batch_size / len(y)
-    plan = plan_of(STEPS_AT_ONCE, rate, noise_multiplier=40.0, learning_rate=1.0)
     step, penalised = FlatStep(clip_norm=0.5), np.ones((features.width, 1))
-    return lambda: train(plan, step, source, start, penalised, noise=SecureNoise())
+    return descent(STEPS_AT_ONCE, rate, 40.0, 1.0, step, source, start, penalised)
 
 
 # Whole fits, each in a fresh process ----------------------------------------------------------

@@ -42,7 +42,7 @@ import sys
 import warnings
 import zlib
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
 
@@ -54,7 +54,7 @@ from dp_recorder.auditing.dataset_util import generate_neighbors
 from scipy import sparse, stats
 
 import dpsubspace as ours
-from dpsubspace._accounting import cost, events
+from dpsubspace._accounting import budget, cost, events
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.leaves import leaves
 from dpsubspace._array import as_like, to_numpy
@@ -201,9 +201,6 @@ def flattened(value, name, found, inside=()):
         found[name] = (type(value).__name__, len(value))
         for i, part in enumerate(value):
             flattened(part, f"{name}[{i}]", found, inside)
-    elif is_dataclass(value):
-        for field in fields(value):
-            flattened(getattr(value, field.name), f"{name}.{field.name}", found, inside)
     elif hasattr(value, "__dict__") and not callable(value):
         flattened(vars(value), name, found, inside)
     else:
@@ -354,11 +351,9 @@ def classifier(Model, **options):
     return run
 
 
-def informed_classifier(labels=False, **options):
+def informed_classifier(labels=False, Model=ours.GEPClassifier, **options):
     def run(X, y, targets, present, relation, seed):
-        model = ours.GEPClassifier(
-            classes=CLASSES, neighboring_relation=relation, random_state=seed, **options
-        )
+        model = Model(classes=CLASSES, neighboring_relation=relation, random_state=seed, **options)
         rows, codes, _ = public_rows()
         given = {"X_public": (rows,)} | ({"y_public": (codes,)} if labels else {})
         return model.fit(X, y, **given) if present is None else model._fit(X, y, present, **given)
@@ -424,18 +419,18 @@ SGD, SGDF, GEPC = ours.DPSGDClassifier, ours.DPSGDFClassifier, ours.GEPClassifie
 REG, GEPR, PCA, SCALER = ours.DPSGDRegressor, ours.GEPRegressor, ours.DPPCA, ours.BoundedScaler
 # With an epsilon for batches every fit would search for its noise for a second.
 BATCHES = {"batch_size": 60, "epsilon": None, "noise_multiplier": 3.0, "n_iter": 4}
-CLIPPED = {"row_norm": "clip", "data_norm": 3.0}
-ANCHORS = {"directions": "gradients", "n_components": 5}
-# What the paper's algorithm and old habits ask for, and nobody needs to set.
-LAST, RESIDUAL, JOINT = {"average": False}, {"residual": True}, {"clipping": "joint"}
-BARE, BY_OUTPUT = {"residual": False, "center": False}, {"groups": "outputs"}
+CLIPPED = {"row_norm": 3.0}
+ANCHORS = {"directions": ours.GradientDirections(n_components=5)}
+BARE = {"directions": ours.GradientDirections(n_components=5, residual=False)}
+# Estimators that use public rows have no parameter for a multiplier.
+FEW_BATCHES = {"batch_size": 60, "epsilon": 20.0, "n_iter": 4}
 
 CASES = {
     "DPSGDClassifier": classifier(SGD, **SHORT),
     "DPSGDClassifier, batches": classifier(SGD, batch_size=60, **SHORT),
     "DPSGDClassifier, hinge, clipped rows": classifier(SGD, loss="hinge", **CLIPPED, **SHORT),
     "DPSGDClassifier, rows as they are": classifier(SGD, row_norm=None, **SHORT),
-    "DPSGDClassifier, weights": classifier(SGD, class_weight={0: 50.0}, **LAST, **SHORT),
+    "DPSGDClassifier, weights": classifier(SGD, class_weight={0: 50.0}, **SHORT),
     "DPSGDClassifier, two classes": two_classes(SGD, **SHORT),
     "DPSGDClassifier, multiplier": classifier(SGD, epsilon=None, noise_multiplier=3.0, n_iter=4),
     "DPSGDFClassifier": classifier(SGDF, **SHORT),
@@ -452,21 +447,19 @@ CASES = {
     "DPSGDRegressor, Huber, two targets": regressor(REG, several=True, loss="huber", **FEW),
     "GEPClassifier, no public rows": classifier(GEPC, **SHORT),
     "GEPClassifier, features": informed_classifier(**SHORT),
-    "GEPClassifier, 2 features": informed_classifier(n_components=2, **RESIDUAL, **SHORT),
-    "GEPClassifier, features, batches": informed_classifier(**BATCHES),
+    "GEPClassifier, 2 features": informed_classifier(n_components=2, **SHORT),
+    "GEPClassifier, features, batches": informed_classifier(**FEW_BATCHES),
     "GEPClassifier, labelled": informed_classifier(True, **SHORT),
     "GEPClassifier, labelled, mirror": informed_classifier(True, mirror=True, **SHORT),
     "GEPClassifier, gradients": informed_classifier(**ANCHORS, **SHORT),
-    "GEPClassifier, gradients, batches": informed_classifier(**ANCHORS, **BATCHES),
-    "GEPClassifier, gradients, joint": informed_classifier(**JOINT, **ANCHORS, **SHORT),
-    "GEPClassifier, gradients, no residual": informed_classifier(**BARE, **ANCHORS, **SHORT),
-    "GEPClassifier, gradients by output": informed_classifier(**BY_OUTPUT, **ANCHORS, **SHORT),
+    "GEPClassifier, gradients, batches": informed_classifier(**ANCHORS, **FEW_BATCHES),
+    "GEPClassifier, gradients, no residual": informed_classifier(**BARE, **SHORT),
     "GEPRegressor, no public rows": regressor(GEPR, **FEW),
     "GEPRegressor, features": regressor(GEPR, "rows", **FEW),
     "GEPRegressor, labelled": regressor(GEPR, "labelled", **SHORT),
     "GEPRegressor, gradients": regressor(GEPR, "labelled", **ANCHORS, **SHORT),
     "GEPRegressor, gradients, batches": regressor(
-        GEPR, "rows", data_norm=9.0, target_bounds=(-5, 5), **ANCHORS, **BATCHES
+        GEPR, "rows", data_norm=9.0, target_bounds=(-5, 5), **ANCHORS, **FEW_BATCHES
     ),
     "BoundedScaler": transformer(SCALER, epsilon=200.0),
     "BoundedScaler, few rows": transformer(SCALER, epsilon=1.0, row_norm="l2"),
@@ -510,19 +503,21 @@ CASES = {
 def module(public=True, **options):
     def run(*data):
         how = {"module": small_module(), **options}
-        made = informed_classifier(n_components=6, **how) if public else classifier(GEPC, **how)
-        return made(*data)
+        Model, directions = ours.DPModuleClassifier, ours.GradientDirections(n_components=6)
+        if not public:
+            return classifier(Model, **how)(*data)
+        return informed_classifier(Model=Model, directions=directions, **how)(*data)
 
     return run
 
 
 MODULES = {
-    "GEPClassifier, module": module(**SHORT),
-    "GEPClassifier, module, batches": module(**BATCHES),
-    "GEPClassifier, module, no public rows": module(public=False, **SHORT),
+    "DPModuleClassifier": module(**SHORT),
+    "DPModuleClassifier, batches": module(**BATCHES),
+    "DPModuleClassifier, no public rows": module(public=False, **SHORT),
 }
 # What takes no sparse rows.
-DENSE = ("BoundedScaler", "private_quantile", "bounds", "module", "one column")
+DENSE = ("BoundedScaler", "private_quantile", "bounds", "DPModule", "one column")
 FORMS = {
     "float64": (np.float64, np.asarray),
     "float32": (np.float32, np.asarray),
@@ -668,19 +663,19 @@ def stopped(plan, step, source, *rest, **options):
     return train(plan, step, source, *rest, **options)
 
 
-def undercharged(plan, *rest, **options):
-    return train(replace(plan, noise_multiplier=plan.noise_multiplier / 2), *rest, **options)
+def undercharged(target, parts, scales):
+    return event(target, parts, {name: 2 * scale for name, scale in scales.items()})
 
 
 vector_sum, gaussian = mechanisms.vector_sum, noise.SeededNoise.gaussian
-fit, train = ours.DPSGDClassifier.fit, descent.train
+fit, train, event = ours.DPSGDClassifier.fit, descent.train, budget._event
 PLANTED = {
     "gradients are not clipped": (clipping.shrink_factors, unclipped),
     "a bound is half of what it should be": (vector_sum, half_bound),
     "noise is half of what it should be": (gaussian, half_noise, noise.SeededNoise),
     "a fit remembers the largest entry": (fit, remembered, ours.DPSGDClassifier),
     "labels decide when a fit ends": (train, stopped),
-    "a fit runs with half of the noise that is charged": (train, undercharged),
+    "a fit runs with half of the noise that is charged": (event, undercharged),
 }
 
 

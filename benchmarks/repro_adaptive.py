@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 import repro_defaults
+from _inside import fitted_with
 from _run import run, spread
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
@@ -49,21 +50,16 @@ def blobs(n, offset, d=20, n_classes=3):
     return [(*draw(n), *draw(4000))]
 
 
-def clipped(data_norm):
-    """Rows as they are, up to a public norm."""
-    return {"row_norm": "clip", "data_norm": data_norm}
-
-
-UNIT_ROWS = {"row_norm": "l2", "intercept_scaling": 1.0}
-
-
-def compared(data_sets, seeds, epsilon, **options):
-    """Scores of all models on the worst of some data sets, seed by seed."""
+def compared(data_sets, seeds, epsilon, bias=None, **options):
+    """Scores of all models on the worst of some data sets, seed by seed; `bias` is no parameter."""
     scores, options = {}, {"epsilon": epsilon, "delta": 1e-5, **options}
     for name, make in MODELS.items():
         runs = [
-            [make(random_state=seed, **options).fit(X, y).score(X_test, y_test) for seed in seeds]
-            for X, y, X_test, y_test in data_sets
+            [
+                fitted_with(make(random_state=seed, **options), X, y, bias=bias).score(*test)
+                for seed in seeds
+            ]
+            for X, y, *test in data_sets
         ]
         scores[name] = np.min(runs, axis=0)
     X, y = data_sets[0][:2]
@@ -87,12 +83,13 @@ def rows(args):
     seeds = args.seeds
     for n in (1000, 10_000, 40_000):
         for mu in (10, 100, 1000):
-            options = clipped(math.hypot(mu, 1))
+            options = {"row_norm": math.hypot(mu, 1)}
             row = {"data": "counter-example", "n": n, "offset": mu, "epsilon": 1.0, **options}
             yield row | compared(counter_example(n, mu), seeds, 1.0, **options)
     for n in (1000, 10_000):
         for offset in (1, 10, 100, 1000):
-            for options in (clipped(1.2 * math.sqrt(20) * (1 + offset)), UNIT_ROWS):
+            norm = 1.2 * math.sqrt(20) * (1 + offset)
+            for options in ({"row_norm": norm}, {"row_norm": "l2", "bias": 1.0}):
                 row = {"data": "blobs", "n": n, "offset": offset, "epsilon": 1.0, **options}
                 yield row | compared(blobs(n, offset), seeds, 1.0, **options)
     for name in REAL:

@@ -32,7 +32,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier, GradientDirections
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 ORIGINS = {"mnist": "mnist", "kmnist": "kmnist8k", "fashion": "fashion"}
@@ -76,7 +76,7 @@ def accuracy(method, epsilon, seed, X, y, P, labels, X_test, y_test):
         Model = DPSGDClassifier if method == "dpsgd" else DPSGDFClassifier
         model, public = Model(**options), {}
     elif method in ("b-gep", "gep"):
-        model.set_params(directions="gradients", residual=method == "gep")
+        model.set_params(directions=GradientDirections(residual=method == "gep"))
     elif method == "public pca":
         pca = PCA(min(60, len(P)), random_state=0).fit(P)
         model, public = make_pipeline(FrozenEstimator(pca), DPSGDClassifier(**options)), {}
