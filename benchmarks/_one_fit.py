@@ -80,7 +80,7 @@ def gep(job, X, y):
             how = {"directions": dpsubspace.GradientDirections(n_components=n_components)}
         model = dpsubspace.GEPClassifier(n_iter=n_iter, batch_size=batch_size, **how)
         noise = {"noise_multiplier": job["noise_multiplier"]}
-        fitted_with(model, X, y, public={"X_public": public}, **noise)
+        fitted_with(model, X, y, public={"X_public": (public,)}, **noise)
 
     rows = np.eye(4, dtype=np.float32)
     fit(rows, [0, 1, 0, 1], rows, 1, 1)  # what is imported on first use

@@ -25,6 +25,7 @@ SETTINGS = frozenset(_NAMES.split())
 NOT_COMPARED = ("std", "_se", "_error", "_min", "_max", "_norm", "load", "seeds", "version")
 OF_STD = ("accuracy", "captured")  # what "std" is of, in reports in which it has no other name
 ERRORS = 3.0  # standard errors that seeds explain
+ROUNDING = 1.01e-4  # means have four digits
 
 
 def flat(row, start=""):
@@ -67,7 +68,7 @@ def differs(old, new, key, within):
         return one != other
     errors = standard_error(old, key), standard_error(new, key)
     if None not in errors:
-        return abs(other - one) > ERRORS * np.hypot(*errors) + 1e-9
+        return abs(other - one) > ERRORS * np.hypot(*errors) + ROUNDING
     return not np.isclose(one, other, rtol=within, atol=1e-12, equal_nan=True)
 
 
