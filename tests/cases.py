@@ -5,7 +5,7 @@ its `settings` is a fit that releases something that the others do not.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from helpers import public_rows
 from scipy import sparse
 
 import dpsubspace
+from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators import functions
 
@@ -44,7 +45,9 @@ class Case:
 
     def model(self, setting="plain", relation="zero_out", **options):
         """Estimator of a setting."""
-        options = {"random_state": 0, **self.options, **self.settings[setting], **options}
+        given = {} if setting is None else self.settings[setting]
+        given = {n: v for n, v in given.items() if n not in ("descent", "labelled")}
+        options = {"random_state": 0, **self.options, **given, **options}
         if self.task == "classes":
             options.setdefault("classes", [0, 1, 2, 3])
         return self.build(neighboring_relation=relation, **options)
@@ -55,14 +58,19 @@ class Case:
             options = {**self.options, **self.settings[setting], **options}
             target = Target(options.pop("epsilon"), options.pop("delta", "auto"), relation)
             return self.build(X, target, options.pop("random_state", 0), present=present, **options)
-        model = self.model(setting, relation, **options)
+        options = {**self.settings[setting], **options}
+        descent, labelled = options.pop("descent", {}), options.pop("labelled", False)
+        model = self.model(None, relation, **options)
         if self.task == "rows":
             return model._fit(X, present=present)
+        plan = model._plan()
+        plan = replace(plan, descent=replace(plan.descent, **descent))
         if not self.public:
-            return model._fit(X, y, present)
+            return model._fit(X, y, present, plan=plan)
+        labelled = labelled or model.init == "public" or model.mirror
         rows, labels = public_rows(X.shape[1])
-        known = model.init == "public" or model.mirror or model.anchor_labels == "public"
-        return model._fit(X, y, present, X_public=rows, y_public=labels if known else None)
+        public = {"X_public": rows, "y_public": labels if labelled else None}
+        return model._fit(X, y, present, plan=plan, **public)
 
 
 def privacy_of(fitted):
@@ -74,12 +82,12 @@ STEPS = {
     "plain": {},
     "no intercept": {"fit_intercept": False},
     "small clip norm": {"clip_norm": 0.05},
-    "plain descent": {"alpha": 0.1, "momentum": 0.0, "average": False},
+    "plain descent": {"alpha": 0.1, "descent": {"momentum": 0.0, "average": False}},
     # Calibration on batches takes a second, and a given multiplier none.
     "batches": {"batch_size": 10, "epsilon": None, "noise_multiplier": 5.0},
 }
 CLASSES = {
-    "public bound": {"row_norm": "clip", "data_norm": 2.0},
+    "public bound": {"row_norm": 2.0},
     "weights": {"class_weight": {0: 100.0}},
     "hinge": {"loss": "hinge"},
 }
@@ -88,23 +96,24 @@ NUMBERS = {
     "public bound": {"data_norm": 2.0},
     "public bounds": {"data_norm": 2.0, "target_bounds": (-1, 3)},
 }
-FEATURES = {"directions": "features", "n_components": 2}
-GRADIENTS = {"directions": "gradients", "n_components": 4}
+
+
+def gradients(n_components=4, **settings):
+    """Parameter that asks for directions of gradients."""
+    return {"directions": GradientDirections(n_components=n_components, **settings)}
+
+
+GRADIENTS = gradients()
 DIRECTIONS = {
-    "plain": {},
-    "features": FEATURES,
-    "features, residual": FEATURES | {"residual": True},
-    "features, joint": FEATURES | {"residual": True, "clipping": "joint"},
+    "plain": {},  # asks what directions miss
+    "labels": {"init": "auto", "labelled": True},  # and whether a public fit is right
+    "features": {"n_components": 2},
     "gradients": GRADIENTS,
-    "joint": GRADIENTS | {"clipping": "joint", "embedding_share": 0.3, "fit_intercept": False},
-    "no residual": GRADIENTS | {"residual": False},
-    "groups": GRADIENTS | {"groups": "outputs", "n_components": 9, "anchor_labels": "fixed"},
-    "mirror": GRADIENTS | {"mirror": True, "init": "public", "anchor_labels": "public"},
-    "exact": GRADIENTS | {"power_iterations": None, "center": False, "microbatch_size": 128},
-    "many": GRADIENTS | {"n_components": 60, "clip_norm": 0.01, "residual_norm": 3.0},
-    # Asks what directions miss, and then also whether a public fit is right.
-    "auto": {"n_components": "auto"},
-    "auto, labels": {"n_components": "auto", "anchor_labels": "public"},
+    "no intercept": gradients(embedding_share=0.3) | {"fit_intercept": False},
+    "no residual": gradients(residual=False),
+    "mirror": gradients(labels="public") | {"mirror": True, "init": "public"},
+    "exact": gradients(power_iterations=None),
+    "many": gradients(60, residual_norm=3.0) | {"clip_norm": 0.01},
 }
 BOUGHT = {"data_norm": None, "bounds": None}
 GIVEN = {"data_norm": 3.0, "bounds": None}

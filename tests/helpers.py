@@ -103,12 +103,13 @@ def public_rows(d, m=60):
 class _Informed:
     """Fits with public rows where it is given none: for tables of estimators without."""
 
-    def _fit(self, X, y, present=None, *, X_public=None, y_public=None):
+    def _fit(self, X, y, present=None, *, X_public=None, y_public=None, plan=None):
         if X_public is None:
             X_public, y_public = public_rows(X.shape[1])
-            labelled = self.init == "public" or self.mirror or self.anchor_labels == "public"
+            labelled = self.init == "public" or self.mirror
             y_public = y_public if labelled else None
-        return super()._fit(X, y, present, X_public=X_public, y_public=y_public)
+        public = {"X_public": X_public, "y_public": y_public}
+        return super()._fit(X, y, present, plan=plan, **public)
 
 
 class InformedClassifier(_Informed, GEPClassifier):

@@ -25,7 +25,7 @@ from dpsubspace._estimators.classifier import Labels, PrivateClassifier
 from dpsubspace._estimators.directions import Anchors, GradientDirections, anchors_of
 from dpsubspace._estimators.fitting import checked_descent, fitted
 from dpsubspace._estimators.guide import mirrored, warn_of_few
-from dpsubspace._estimators.linear_fit import budget_of, solved, with_steps
+from dpsubspace._estimators.linear_fit import budget_of, with_steps
 from dpsubspace._estimators.regressor import PrivateRegressor, Values
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
@@ -34,7 +34,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap
-from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step
+from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step, train
 from dpsubspace._solvers.problem import Problem
 from dpsubspace._solvers.steps import FlatStep
 
@@ -156,7 +156,15 @@ class ModuleFit:
         if self.mirror:
             step = mirrored(step, problem, budget)
         plan = self.descent.plan(budget, scale, data.X.shape[0], step.noise_size)
-        weights = solved(plan, step, problem, releases, after_step)
+        weights = train(
+            plan,
+            step,
+            problem.source,
+            problem.start,
+            problem.penalised,
+            releases,
+            after_step=after_step,
+        )
         return FittedModule(
             module=problem.source.loaded(weights),
             bounded=bounded,

@@ -58,8 +58,10 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+@quiet
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 @parametrize_with_checks([DPSGDFClassifier(preprocessing="auto")])
 def test_scikit_learn_checks_of_versions(estimator, check):
     check(estimator)
