@@ -23,7 +23,7 @@ from dpsubspace._estimators.base import checked_target
 from dpsubspace._estimators.bounds import Bounded, Bounds, MappedRows, ScaledRows
 from dpsubspace._estimators.classifier import Labels, PrivateClassifier
 from dpsubspace._estimators.directions import Anchors, GradientDirections, anchors_of
-from dpsubspace._estimators.fitting import checked_descent, fitted
+from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.guide import mirrored, warn_of_few
 from dpsubspace._estimators.linear_fit import budget_of, with_steps
 from dpsubspace._estimators.regressor import PrivateRegressor, Values
@@ -465,7 +465,7 @@ class DPModuleClassifier(PrivateClassifier):
         _check_public(self, plan, data)
         public = labels.assumed
         public += () if data.public is None else (data.public.statement,)
-        found, _ = fitted(self, plan, data, public, partial(_advise, self, plan))
+        found, _ = fit_privately(self, plan, data, public, partial(_advise, self, plan))
         self._store(found, labels)
         return self
 
@@ -750,7 +750,7 @@ class DPModuleRegressor(PrivateRegressor):
         plan = self._plan() if plan is None else plan
         data, values = self._valued(X, y, X_public, y_public, present)
         _check_public(self, plan, data)
-        found, _ = fitted(self, plan, data, values.assumed, partial(_advise, self, plan))
+        found, _ = fit_privately(self, plan, data, values.assumed, partial(_advise, self, plan))
         self._store(found, values)
         tell_of_bounds(self, {"data_norm": True, **self.bounds_found_})
         return self
