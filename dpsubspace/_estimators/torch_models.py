@@ -813,7 +813,7 @@ def _check_public(estimator: Any, plan: ModuleFit, data: Data) -> None:
     }.items():
         if needed and not labelled:
             raise ValueError(
-                f"{option} needs the labels of public rows: pass `y_public`, or change it."
+                f"{option} needs the labels of public rows: pass `y_public`, or leave it out."
             )
     if data.public is not None and plan.anchors is not None:
         warn_of_few(estimator, data.public, plan.anchors.n_components)
