@@ -113,7 +113,9 @@ class ModuleFit:
     def prepared(self, data: Data, where: Any, budget: Budget) -> Ready:
         """Gradients of private and public rows, which refuse what a module may not do."""
         if sparse.issparse(data.X):
-            raise ValueError("a `module` takes dense rows: pass X.toarray(), or a smaller X.")
+            raise ValueError(
+                "a `module` takes no sparse rows, but dense rows: pass X.toarray(), or a smaller X."
+            )
         self.descent.plan(
             budget, self.scale(data.sizes(self.loss.n_outputs(data.n_targets))), data.X.shape[0]
         )
