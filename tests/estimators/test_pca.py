@@ -31,10 +31,10 @@ from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._statistics.moments import (
     Rows,
     _packed,
-    symmetric,
     product_with,
     projected_moment,
     second_moment,
+    symmetric,
 )
 from dpsubspace._statistics.spectra import MECHANISMS, _without_noise
 
