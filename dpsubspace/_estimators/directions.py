@@ -110,9 +110,9 @@ class GradientDirections(BaseEstimator):
 
     n_components: int | str = "auto"
     residual: bool = True
+    labels: str = "redrawn"
     residual_norm: float | str = "auto"
     embedding_share: float | str = "auto"
-    labels: str = "redrawn"
     power_iterations: int | None = 1
     groups: Any = None
 

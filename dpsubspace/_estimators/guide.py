@@ -159,7 +159,8 @@ class Guide:
 
     def _kept(self, principal: Directions, clear: float) -> Directions | None:
         """Directions of features to embed gradients on; None for all of the space."""
-        if self.anchors is not None or self.n_components == 0:
+        none = self.n_components == 0 or not len(principal.energies)  # rows that span none
+        if self.anchors is not None or none:
             return None
         if self.n_components != "auto":
             return principal.first(int(self.n_components))

@@ -265,12 +265,12 @@ class DPModuleClassifier(PrivateClassifier):
     input_shape : tuple of int or None, default=None
         Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
-        Where to train. "cpu" uses NumPy, and torch where a module is trained; everything else uses
-        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays of
-        the fitted model are NumPy arrays in all cases.
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
-        reproducible, and whoever knows it can remove the noise: leave it None for every model that
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
     alpha : float, default=1e-6
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
@@ -530,12 +530,12 @@ class DPModuleRegressor(PrivateRegressor):
     input_shape : tuple of int or None, default=None
         Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
-        Where to train. "cpu" uses NumPy, and torch where a module is trained; everything else uses
-        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays of
-        the fitted model are NumPy arrays in all cases.
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
-        reproducible, and whoever knows it can remove the noise: leave it None for every model that
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
     alpha : float, default=1e-6
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
