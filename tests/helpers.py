@@ -152,10 +152,12 @@ class _OneStream(SeededNoise):
         return self
 
 
-def some_releases(multiplier, count=1, *, relation="zero_out", seed=0, present=None):
-    """Releases called "it", of a given noise; an exact one where the multiplier is 0."""
+def some_releases(
+    multiplier, count=1, *, name="it", rate=1.0, relation="zero_out", seed=0, present=None
+):
+    """Releases of one name and a given noise; exact ones where the multiplier is 0."""
     target = Target(None if multiplier else math.inf, 1e-5, relation)
-    budget = Budget(target, {"it": Part(1.0, count)}, {"it": multiplier}, non_private())
+    budget = Budget(target, {name: Part(1.0, count, rate)}, {name: multiplier}, non_private())
     return Releases(budget, _OneStream(seed), present)
 
 
@@ -295,14 +297,11 @@ def total(source, weights, clip_norm, batch=None):
     return sums.bounded_sum()
 
 
-def oracle(G, B, clip, residual_clip, clipping, groups=None):
+def oracle(G, B, clip, residual_clip):
     """What the step releases, from formed gradients and directions (k, p)."""
     E = G @ B.T
     R = G - E @ B
     e, r = np.linalg.norm(E, axis=1), np.linalg.norm(R, axis=1)
-    if clipping == "joint":
-        f = 1 / np.maximum(1, np.hypot(e / clip, r / residual_clip))
-        return f @ E / clip, f @ R / residual_clip
     return np.minimum(1, clip / e) @ E, np.minimum(1, residual_clip / r) @ R
 
 

@@ -64,12 +64,12 @@ class DPSGDClassifier(LinearClassifier):
         every step, which needs the least noise. Batches make steps faster and the model less
         accurate.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
-        Where to train. "cpu" uses NumPy, and torch where a module is trained; everything else uses
-        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays of
-        the fitted model are NumPy arrays in all cases.
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
-        reproducible, and whoever knows it can remove the noise: leave it None for every model that
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
     alpha : float, default=1e-6
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
@@ -270,12 +270,12 @@ class DPSGDFClassifier(LinearClassifier):
         every step, which needs the least noise. Batches make steps faster and the model less
         accurate.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
-        Where to train. "cpu" uses NumPy, and torch where a module is trained; everything else uses
-        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays of
-        the fitted model are NumPy arrays in all cases.
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
-        reproducible, and whoever knows it can remove the noise: leave it None for every model that
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
     alpha : float, default=1e-6
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
@@ -490,9 +490,9 @@ class DPSGDRegressor(LinearRegressor):
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
     data_norm : float or None, default=None
-        Public bound on the L2 norm of rows; longer rows are shrunk to it in ``fit``. None takes
-        the largest norm of the public rows where the fit is given some. Else a coarse bound is
-        found from noisy counts, which cost a part of the budget.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None takes the
+        largest norm of the public rows where those tell it. Else a coarse bound is found from noisy
+        counts, which cost a part of the budget.
     target_bounds : tuple (low, high) or None, default=None
         Public range of the targets: two numbers, which apply to every target, or two arrays of
         shape (n_targets,), the low ends and the high ends (not one pair for each target). Targets
@@ -507,12 +507,12 @@ class DPSGDRegressor(LinearRegressor):
         every step, which needs the least noise. Batches make steps faster and the model less
         accurate.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
-        Where to train. "cpu" uses NumPy, and torch where a module is trained; everything else uses
-        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays of
-        the fitted model are NumPy arrays in all cases.
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
-        reproducible, and whoever knows it can remove the noise: leave it None for every model that
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
     alpha : float, default=1e-6
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights

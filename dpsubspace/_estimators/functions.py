@@ -70,17 +70,19 @@ def private_quantile(
         the noise, and values outside count as the nearer end. None searches numbers up to 2^64
         in steps of a part in 4096.
     epsilon : float, default=1.0
-        Privacy budget, from 1e-4 to 1e6, for all columns and levels together.
-        ``float("inf")`` gives exact quantiles, which are not private.
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
-        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record was used, or what it says. The
-        number of records is public in both.
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
     random_state : int, RandomState instance or None, default=None
-        None draws the noise from the operating system's cryptographic generator. Anything
-        else is reproducible, and whoever knows it can remove the noise.
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
 
     Returns
     -------
@@ -104,7 +106,8 @@ def private_quantile(
     Released: at each of 20 stages (14 with `bounds`) the counts of values between the
     midpoints of all searches of a column, for all columns at once. A record is in one cell a
     column, so the L2 sensitivity is sqrt(n_features) (``"zero_out"``) or sqrt(2 n_features)
-    (``"replace_one"``), however many levels there are. Event: 20 (14) Gaussian mechanisms.
+    (``"replace_one"``), however many levels there are. Event: 20 (14) Gaussian mechanisms,
+    for all columns and levels together. ``epsilon=float("inf")`` gives exact quantiles.
     The unit is one row. Assumed public: the numbers of rows and features, and all parameters.
 
     The rank of the result is off by a few standard deviations of the noise of a count. A level
@@ -212,8 +215,9 @@ def private_mean(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows. Sparse matrices stay sparse. A column of numbers is one feature.
     data_norm : float or None, default=None
-        Public bound on row norms; longer rows are shortened to it. None buys one, where there
-        are no `bounds`, for a tenth of the budget.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None takes the
+        largest norm of the public rows where those tell it. Else a coarse bound is found from noisy
+        counts, which cost a part of the budget.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns instead: two numbers, or two arrays of shape
         (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
@@ -223,17 +227,19 @@ def private_mean(
         better where rows are far from 0 (from the middle of `bounds`) beside their spread. Where
         they are not, and where they are skewed, "gaussian" is up to twice as good.
     epsilon : float, default=1.0
-        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` gives the exact mean of the bounded
-        rows, which is not private.
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
-        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record was used, or what it says. The
-        number of records is public in both.
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
     random_state : int, RandomState instance or None, default=None
-        None draws the noise from the operating system's cryptographic generator. Anything
-        else is reproducible, and whoever knows it can remove the noise.
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
 
     Returns
     -------
@@ -255,12 +261,13 @@ def private_mean(
     Notes
     -----
     Released: without `data_norm` and `bounds`, counts of row norms in cells, of L2
-    sensitivity 1 (``"zero_out"``) or sqrt(2) (``"replace_one"``); the sum of bounded rows,
-    of sensitivity R or 2 R; with "recentre" then counts of distances from that mean at 20
-    stages of a search for their quantile r, of sensitivity 1 or sqrt(2), and the sum of
-    differences shortened to r, of sensitivity r or 2 r. Event: Gaussian mechanisms, calibrated
-    together. The unit is one row. Assumed public: the numbers of rows and features, `data_norm`,
-    `bounds` and all other parameters.
+    sensitivity 1 (``"zero_out"``) or sqrt(2) (``"replace_one"``), with a tenth of the budget; the
+    sum of bounded rows, of sensitivity R or 2 R; with "recentre" then counts of distances from
+    that mean at 20 stages of a search for their quantile r, of sensitivity 1 or sqrt(2), and the
+    sum of differences shortened to r, of sensitivity r or 2 r. Event: Gaussian mechanisms,
+    calibrated together. The unit is one row. Assumed public: the numbers of rows and features,
+    `data_norm`, `bounds` and all other parameters. ``epsilon=float("inf")`` gives the exact mean
+    of the bounded rows.
 
     Rows beyond a bound are shortened, which biases the mean of a skew distribution: of incomes
     by two or three times the noise with "recentre", which shortens as many rows as Huang,
@@ -362,27 +369,30 @@ def private_covariance(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows.
     data_norm : float or None, default=None
-        Public bound on row norms; longer rows are shortened to it. None buys one, where there
-        are no `bounds`, for a tenth of the budget.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None takes the
+        largest norm of the public rows where those tell it. Else a coarse bound is found from noisy
+        counts, which cost a part of the budget.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns instead: two numbers, or two arrays of shape
         (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
         columns in different units need them, or a :class:`BoundedScaler` before.
     centered : bool, default=True
-        Whether to release the covariance, or the second moment of rows as they are, the mean
-        of ``x x^T``.
+        Whether second moments are those of rows less their private mean, as in scikit-learn, or of
+        rows as they are, which is the mean of ``x x^T``.
     epsilon : float, default=1.0
-        Privacy budget, from 1e-4 to 1e6. ``float("inf")`` gives the exact matrix of the
-        bounded rows, which is not private.
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
-        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record was used, or what it says. The
-        number of records is public in both.
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
     random_state : int, RandomState instance or None, default=None
-        None draws the noise from the operating system's cryptographic generator. Anything
-        else is reproducible, and whoever knows it can remove the noise.
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
 
     Returns
     -------
@@ -410,6 +420,7 @@ def private_covariance(
     symmetric Gaussian matrix (Dwork, Talwar, Thakurta, Zhang, 2014, with noise that looks
     the same in every basis). Event: Gaussian mechanisms, calibrated together. The unit is one
     row. Assumed public: the numbers of rows and features, `data_norm` and all other parameters.
+    ``epsilon=float("inf")`` gives the exact matrix of the bounded rows.
 
     Rows further out than r count as if they were at r, so that variances of distributions with
     heavy tails come out too low. Negative eigenvalues, which are noise, are set to zero.

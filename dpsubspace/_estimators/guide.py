@@ -69,7 +69,7 @@ class Guide:
         for option, needed in needing.items():
             if needed and (public is None or public.targets is None):
                 raise ValueError(
-                    f"{option} needs the labels of public rows: pass `y_public`, or change it."
+                    f"{option} needs the labels of public rows: pass `y_public`, or leave it out."
                 )
         if public is not None:
             warn_of_few(estimator, public, (self.anchors or self).n_components)
@@ -159,7 +159,8 @@ class Guide:
 
     def _kept(self, principal: Directions, clear: float) -> Directions | None:
         """Directions of features to embed gradients on; None for all of the space."""
-        if self.anchors is not None or self.n_components == 0:
+        none = self.n_components == 0 or not len(principal.energies)  # rows that span none
+        if self.anchors is not None or none:
             return None
         if self.n_components != "auto":
             return principal.first(int(self.n_components))

@@ -194,39 +194,45 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         where these explain less); None keeps ``min(n_samples, n_features)``. With
         one release of all eigenvalues ("adaptive", "gaussian") any number costs the same.
     epsilon : float, default=1.0
-        Privacy budget, from 1e-4 to 1e6, for everything that is released. ``float("inf")``
-        adds no noise and clips nothing but rows above `data_norm`.
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
-        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
-        0, pure differential privacy, goes with ``mechanism="bingham"``.
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record was used, or what it says. The
-        second needs up to twice the noise. The number of records is public in both.
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
     mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
         "adaptive" shifts rows by a private mean, clips them to a private radius and takes
         the eigenvectors of their noisy second moment (to which the mean is added back where
         ``centered=False``). "gaussian" takes those of the noisy second moment of rows
         clipped to `data_norm` (Analyze Gauss). "power" finds few components of
         many columns by power iteration, without a square matrix. "bingham" draws one
-        direction after another, each paid for, so that few should be asked for; with
-        ``delta=0`` it spends no delta. It needs ``centered=False`` and a public `data_norm`.
+        direction after another, each paid for, so that few should be asked for; it takes
+        ``delta=0`` too, pure differential privacy. It needs ``centered=False`` and a public
+        `data_norm`.
         "auto" is "adaptive" up to 4,096 columns and "power" beyond.
     centered : bool, default=True
-        Whether components are those of rows less their private mean, as in scikit-learn, or
-        of rows as they are.
+        Whether second moments are those of rows less their private mean, as in scikit-learn, or of
+        rows as they are, which is the mean of ``x x^T``.
     data_norm : float or None, default=None
-        Public bound on the norm of a row; longer rows are shrunk to it. None buys a coarse
-        one from noisy counts.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None takes the
+        largest norm of the public rows where those tell it. Else a coarse bound is found from noisy
+        counts, which cost a part of the budget.
     whiten : bool, default=False
         Whether ``transform`` divides by the released standard deviations.
     microbatch_size : int or None, default=None
-        Records to have in memory at once; no more than memory and time depend on it.
+        Number of rows to have in memory at once; only memory and time depend on it. None leaves it
+        to the device. Lower it where memory runs out.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
-        Where second moments are computed. Fitted attributes are NumPy arrays.
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
     random_state : int, RandomState instance or None, default=None
-        None draws the noise from the operating system's cryptographic generator. Anything
-        else is reproducible, and whoever knows it can remove the noise.
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
 
     Attributes
     ----------
@@ -283,7 +289,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     distance, in which rows beyond twice the ninth decile of distances count as at it.
 
     ``X_public`` rows are mapped alike. Their second moment is public, and is combined
-    with the released one. ``transform`` releases nothing: coordinates of private
+    with the released one. They do not tell `data_norm`. ``epsilon=float("inf")`` clips nothing
+    but rows above `data_norm`. ``transform`` releases nothing: coordinates of private
     rows are as private as the rows.
 
     References

@@ -127,18 +127,19 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         Share of the values to leave out at each end of a column, in (0, 0.5), where bounds are
         not given. Private bounds leave out more where noise hides so few. "auto" is 0.01.
     epsilon : float, default=1.0
-        Privacy budget of private bounds, from 1e-4 to 1e6, for all columns together. Not used
-        and not spent where bounds are public. ``float("inf")`` takes exact ones, which is not
-        private.
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
-        Additive slack of the guarantee, in (0, 1), far below 1/n_samples.
-        "auto" is ``min(1e-5, 1 / (10 n_samples))``, and in a ledger the ledger's.
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
-        What the guarantee hides: whether a record was used, or what it says. The
-        number of records is public in both.
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
     random_state : int, RandomState instance or None, default=None
-        None draws the noise from the operating system's cryptographic generator. Anything
-        else is reproducible, and whoever knows it can remove the noise.
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
 
     Attributes
     ----------
@@ -169,12 +170,13 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     Notes
     -----
-    Released: private bounds only. With many rows for the noise, counts at each of 20 stages
-    of a search for two quantiles of every column; else the counts of all columns in cells
-    between powers of 2, once. In either case a record is in one cell of a column, so
-    that the L2 sensitivity is sqrt(n_features) (``"zero_out"``) or sqrt(2 n_features)
-    (``"replace_one"``). Event: 20 Gaussian mechanisms, or one. The unit is one row. Assumed
-    public: the numbers of rows and features, given bounds, `X_public` and all other
+    Released: private bounds only, of all columns together. Public ones neither use nor spend
+    `epsilon`, and ``epsilon=float("inf")`` takes exact ones. With many rows for the noise, counts
+    at each of 20 stages of a search for two quantiles of every column; else the counts of all
+    columns in cells between powers of 2, once. In either case a record is in one cell of a
+    column, so that the L2 sensitivity is sqrt(n_features) (``"zero_out"``) or
+    sqrt(2 n_features) (``"replace_one"``). Event: 20 Gaussian mechanisms, or one. The unit is one
+    row. Assumed public: the numbers of rows and features, given bounds, `X_public` and all other
     parameters. The output for a private row is private; only the map is covered.
 
     Noise grows with the square root of the number of columns. Where it hides a column, the

@@ -41,13 +41,14 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Public module from a batch of rows to a tensor with one entry a row. ``fit`` copies
         it and puts the copy into evaluation mode; the module itself is never changed.
     input_shape : tuple of int or None, default=None
-        Shape to give to each row before the module sees it, ``(1, 28, 28)`` for a grey
-        image, since scikit-learn's Pipelines pass flat rows. None leaves them flat.
+        Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     batch_size : int, default=256
         Most rows that go through the module together. It bounds memory and does not
         change the result, up to rounding.
     device : {"cpu", "cuda", "auto"} or str, default="cpu"
-        Where the module runs; ``"cuda:1"`` is the second GPU, "auto" a GPU if there is one.
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
 
     Attributes
     ----------

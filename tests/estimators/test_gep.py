@@ -1,6 +1,7 @@
 """GEPClassifier and GEPRegressor: what public rows are used for, and what they never change."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from helpers import (
     public_rows,
     releases,
     some_releases,
+    with_plan,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,11 +36,14 @@ from dpsubspace import (
     DPSGDRegressor,
     GEPClassifier,
     GEPRegressor,
+    GradientDirections,
     PublicDataWarning,
     _auto,
 )
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import sampled_gaussian
+from dpsubspace._estimators.centre import OneMean
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._public.start import mean_gradient
@@ -50,21 +55,27 @@ from dpsubspace._statistics.counts import noisy_shares
 uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
 noisy = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 P, Q = public_rows(5)
-GRADIENTS = {"directions": "gradients"}
+
+
+def gradients(**settings):
+    """Parameter that asks for directions of gradients."""
+    return {"directions": GradientDirections(**settings)}
+
+
+GRADIENTS = gradients()
 
 
 # Without public rows ------------------------------------------------------------------------
 
 TWINS = [
     (GEPClassifier, DPSGDFClassifier, {}),
-    (GEPClassifier, DPSGDClassifier, {"center": False}),
-    (GEPRegressor, DPSGDRegressor, {"center": False}),
+    (GEPClassifier, DPSGDClassifier, {"centre": None}),
+    (GEPRegressor, DPSGDRegressor, {"centre": None}),
 ]
 SETTINGS = [
     {},
     {"batch_size": 100, "neighboring_relation": "replace_one"},
     {"fit_intercept": False, "n_iter": 30},
-    {"epsilon": None, "noise_multiplier": 9.0},
     {"epsilon": math.inf, "alpha": 1e-2},
 ]
 
@@ -80,37 +91,37 @@ def assert_same_model(one, other):
 @uninformed
 @pytest.mark.parametrize(
     ("twins", "settings", "ours"),
-    pairs_first(TWINS, SETTINGS, [{}, GRADIENTS, {"clipping": "joint", "residual": True}]),
+    pairs_first(TWINS, SETTINGS, [{}, GRADIENTS, {"n_components": 3}]),
     ids=str,
 )
 def test_without_public_rows_it_is_dpsgd_bit_for_bit(twins, settings, ours):
-    Estimator, Twin, options = twins
+    Estimator, Twin, changes = twins
     X, y = blobs(n=400)
     settings = {"epsilon": 5.0, "random_state": 0, **settings}
-    model = Estimator(**options, **settings, **ours).fit(X, y)
+    model = with_plan(Estimator(**settings, **ours), **changes)(X, y)
     assert_same_model(model, Twin(**settings).fit(X, y))
 
 
-@pytest.mark.parametrize("directions", ["features", "gradients"])
-@pytest.mark.parametrize(("Estimator", "Twin", "options"), TWINS[1:])
-def test_no_components_are_dpsgd_bit_for_bit(Estimator, Twin, options, directions):
+@pytest.mark.parametrize("none", [{"n_components": 0}, gradients(n_components=0)], ids=str)
+@pytest.mark.parametrize(("Estimator", "Twin", "changes"), TWINS[1:])
+def test_no_components_are_dpsgd_bit_for_bit(Estimator, Twin, changes, none):
     X, y = blobs(n=400)
     settings = {"epsilon": 5.0, "random_state": 0}
     if Twin is DPSGDRegressor:  # bounds would be those of public rows
         settings |= {"data_norm": 8.0, "target_bounds": (0, 2)}
-    options = {"n_components": 0, "directions": directions, **options, **settings}
-    model, twin = Estimator(**options).fit(X, y, X_public=P), Twin(**settings).fit(X, y)
+    model = with_plan(Estimator(**none, **settings), **changes)(X, y, X_public=P)
+    twin = Twin(**settings).fit(X, y)
     np.testing.assert_array_equal(model.coef_, twin.coef_)
     assert model.privacy_.event == twin.privacy_.event
 
 
 # Without noise ------------------------------------------------------------------------------
 
-RESIDUALS = [{"residual": True, "n_components": 2}, {}, GRADIENTS | {"n_components": 4}]
+WHOLE = [{}, GRADIENTS, gradients(n_components=4)]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("options", RESIDUALS, ids=str)
+@pytest.mark.parametrize("options", WHOLE, ids=str)
 def test_infinite_epsilon_is_logistic_regression(options, n_classes):
     X, y = blobs(n=300, n_classes=n_classes)
     model = GEPClassifier(epsilon=math.inf, alpha=1e-2, random_state=0, **options)
@@ -125,7 +136,7 @@ def test_infinite_epsilon_is_logistic_regression(options, n_classes):
     np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(rows), atol=2e-4)
 
 
-@pytest.mark.parametrize("options", RESIDUALS, ids=str)
+@pytest.mark.parametrize("options", WHOLE, ids=str)
 def test_infinite_epsilon_is_ridge_regression(options):
     X, y = blobs(n=300)
     norm = float(np.linalg.norm(X, axis=1).max())
@@ -139,11 +150,11 @@ def test_infinite_epsilon_is_ridge_regression(options):
 @pytest.mark.parametrize("Estimator", GEP)
 def test_without_residuals_weights_stay_in_the_span_of_public_directions(Estimator):
     X, y = blobs(n=300)
-    options = {"center": False, "fit_intercept": False, "residual": False, "n_iter": 40}
-    options |= {"epsilon": math.inf, "random_state": 0}
+    options = {"fit_intercept": False, "n_iter": 40, "epsilon": math.inf, "random_state": 0}
     if Estimator is GEPRegressor:
         options |= {"data_norm": 8.0, "target_bounds": (0, 2)}
-    features = Estimator(n_components=2, **options).fit(X, y, X_public=P)
+    model = Estimator(n_components=2, **options)
+    features = with_plan(model, centre=None)(X, y, X_public=P)
     rows = (
         mapped(P, norm="l2") if is_classifier(features) else mapped(P, norm="ball", data_norm=8.0)
     )
@@ -151,8 +162,8 @@ def test_without_residuals_weights_stay_in_the_span_of_public_directions(Estimat
     coef = np.atleast_2d(features.coef_)
     assert np.abs(coef).max() > 0.1
     np.testing.assert_allclose(coef @ V.T @ V, coef, atol=1e-9)
-    gradients = Estimator(**GRADIENTS, n_components=2, **options).fit(X, y, X_public=P)
-    coef = np.atleast_2d(gradients.coef_)
+    model = Estimator(**gradients(n_components=2, residual=False), **options)
+    coef = np.atleast_2d(with_plan(model, centre=None)(X, y, X_public=P).coef_)
     assert np.abs(coef).max() > 0.01
     np.testing.assert_allclose(coef[:, -1], 0, atol=1e-9)  # of which public rows say nothing
 
@@ -162,51 +173,51 @@ def test_without_residuals_weights_stay_in_the_span_of_public_directions(Estimat
 
 @noisy
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(
-    "rows",
-    [{}, {"row_norm": "clip", "data_norm": 4.0}, {"center": False}, {"fit_intercept": False}],
-    ids=str,
-)
-@pytest.mark.parametrize("clipping", ["separate", "joint"])
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("rows", [{}, {"row_norm": 4.0}, {"fit_intercept": False}], ids=str)
 @pytest.mark.parametrize("directions", ["features", "gradients"])
 def test_public_rows_are_mapped_and_shifted_as_private_ones(
-    monkeypatch, directions, clipping, rows, dtype
+    monkeypatch, directions, rows, centred, dtype
 ):
     """The first step's sums, against gradients and directions that are formed by hand."""
     X, y = blobs(n=90)
     X, k = X.astype(dtype), 2
-    options = {"n_components": k, "residual": True, "power_iterations": None, "n_iter": 1, **rows}
-    options |= {"clip_norm": 0.05, "residual_norm": 0.02, "anchor_labels": "public", "init": "zero"}
-    options |= {"directions": directions, "clipping": clipping, "random_state": 0}
+    options = {"n_iter": 1, "clip_norm": 0.05, "init": "zero", "random_state": 0, **rows}
+    ours = {"n_components": k}
+    if directions == "gradients":
+        ours = gradients(n_components=k, power_iterations=None, residual_norm=0.02, labels="public")
+    model = GEPClassifier(**options, **ours)
+    fit = with_plan(model) if centred else with_plan(model, centre=None)
     with releases(monkeypatch) as seen:
-        model = GEPClassifier(**options).fit(X, y, X_public=P.astype(dtype), y_public=Q)
+        fit(X, y, X_public=P.astype(dtype), y_public=Q)
     shift = None
-    if model.center:
+    if centred:
         bias = _auto.CENTRED_BIAS * 0.05 if model.fit_intercept else None
         shift = Shift(model.mean_, bias)
     private, public = (
-        formed(Features(part, model._row_map()).shifted(shift)) for part in (X, P.astype(dtype))
+        formed(Features(part, model._fitted_row_map).shifted(shift))
+        for part in (X, P.astype(dtype))
     )
     residuals, labelled = (1 / 3 - np.eye(3)[labels] for labels in (y, Q))
     outer = lambda A, B: np.einsum("ij,ik->ijk", A, B).reshape(len(A), -1)  # noqa: E731
     if directions == "features":
         # Directions are those of public rows about their own mean.
-        own = public - public.mean(axis=0) if model.center else public
+        own = public - public.mean(axis=0) if centred else public
         if shift is not None and shift.constant is not None:
             own[:, -1] = shift.constant
         B = np.kron(np.linalg.svd(own)[2][:k], np.eye(3))
     else:
         B = np.linalg.svd(outer(public, labelled))[2][:k]
-    expected = oracle(outer(private, residuals), B, 0.05, 0.02, clipping)
-    sums = [total.value.reshape(-1) for total, *_ in seen[int(model.center) :]]
-    if clipping == "joint":
-        sums = [sums[0][: len(B)], sums[0][len(B) :]]
+    expected = oracle(outer(private, residuals), B, 0.05, 0.02)
+    sums = [total.value.reshape(-1) for total, *_ in seen[int(centred) :]]
     scale = max(np.abs(part).max() for part in expected)
     # In float32 what a shift leaves is taken to be longer, and clipped more.
-    tolerance = scale * (1e-9 if dtype == np.float64 else 1e-1 if model.center else 1e-3)
-    np.testing.assert_allclose(sums[1], expected[1], atol=tolerance)
+    tolerance = scale * (1e-9 if dtype == np.float64 else 1e-1 if centred else 1e-3)
     # Directions have any sign; sums that they are lifted to have one.
     assert np.linalg.norm(sums[0]) == pytest.approx(np.linalg.norm(expected[0]), abs=9 * tolerance)
+    assert len(sums) == (1 if directions == "features" else 2)
+    if directions == "gradients":
+        np.testing.assert_allclose(sums[1], expected[1], atol=tolerance)
 
 
 def test_the_mean_of_public_rows_costs_nothing(monkeypatch):
@@ -217,10 +228,12 @@ def test_the_mean_of_public_rows_costs_nothing(monkeypatch):
     ):
         options = {"data_norm": 8.0, "target_bounds": (0, 2)} if Estimator is GEPRegressor else {}
         with releases(monkeypatch) as seen:
-            model = Estimator(n_iter=5, mean_share=0.0, checks_share=0, epsilon=5.0, **options)
-            model.fit(X, y, X_public=P)
-        assert len(seen) == len(multipliers(model.privacy_.event)) == 5
-        np.testing.assert_allclose(model.mean_, formed(Features(P, row_map)).mean(axis=0))
+            model = Estimator(n_iter=5, n_components=2, epsilon=0.1, random_state=0, **options)
+            with_plan(model, centre=OneMean(public_share=1e-9))(X, y, X_public=P)
+        # One release is that of a mean, so noisy that nothing of it is left.
+        assert len(seen) == len(multipliers(model.privacy_.event)) == 1 + 5
+        expected = formed(Features(P, row_map)).mean(axis=0)
+        np.testing.assert_allclose(model.mean_, expected, atol=1e-5)
 
 
 # What it costs ------------------------------------------------------------------------------
@@ -262,25 +275,26 @@ def test_the_two_parts_of_a_step_cost_what_one_gaussian_does(
 def test_a_model_with_these_settings_is_calibrated_to_the_right_sigma(row):
     """One row for each data set: each takes a second."""
     _, n, epochs, delta, epsilon, _, _, right = row
-    options = {"n_iter": round(epochs * n / 1000), "batch_size": 1000, "center": False}
-    event = GEPClassifier(epsilon=epsilon, delta=delta, **options).privacy_event(n_samples=n)
+    options = {"n_iter": round(epochs * n / 1000), "batch_size": 1000}
+    plan = GEPClassifier(epsilon=epsilon, delta=delta, **options)._plan()
+    event = replace(plan, centre=None).budget(Sizes(n)).event
     sigma = math.sqrt(2) * event.event.event.noise_multiplier
     assert right * 0.999 < sigma < right * 1.01
 
 
 @noisy
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("share", [0.3, 0.5])
-@pytest.mark.parametrize("clipping", ["separate", "joint"])
-def test_releases_have_the_multipliers_of_the_event(monkeypatch, clipping, share, relation):
+def test_releases_have_the_multipliers_of_the_event(monkeypatch, share, residual, relation):
     X, y = blobs(n=400)
-    options = {"clipping": clipping, "embedding_share": share, "neighboring_relation": relation}
-    model = GEPClassifier(n_iter=4, random_state=0, **GRADIENTS, **options)
+    options = gradients(embedding_share=share, residual=residual)
+    model = GEPClassifier(n_iter=4, random_state=0, neighboring_relation=relation, **options)
     with releases(monkeypatch) as seen:
         model.fit(X, y, X_public=P)
     mean, *steps = multipliers(model.privacy_.event)
     used = [multiplier for *_, multiplier in seen]
-    shares = [share, 1 - share] if clipping == "separate" else [1.0]
+    shares = [share, 1 - share] if residual else [1.0]
     assert used == pytest.approx([mean, *(m / math.sqrt(s) for m in steps for s in shares)])
 
 
@@ -305,9 +319,11 @@ def test_a_public_start_survives_noise_that_hides_everything(options):
 def test_a_start_from_labelled_rows_is_their_fit_and_can_be_refused():
     """Without a step to go, weights are those of a regression on the public rows."""
     X, y = blobs(n=300)
-    options = {"center": False, "n_iter": 1, "learning_rate": 1e-12, "random_state": 0}
+    options = {"n_iter": 1, "learning_rate": 1e-12, "random_state": 0}
     models = {
-        init: GEPClassifier(init=init, **options).fit(X, y, X_public=P, y_public=Q)
+        init: with_plan(GEPClassifier(init=init, **options), centre=None)(
+            X, y, X_public=P, y_public=Q
+        )
         for init in ("auto", "public", "zero")
     }
     rows = mapped(P, norm="l2", bias=0.5)
@@ -321,10 +337,10 @@ def test_a_start_from_labelled_rows_is_their_fit_and_can_be_refused():
 
 
 @pytest.mark.parametrize("n_public", [1, 60, 10_000])
-def test_the_way_left_from_a_public_start_is_a_share(n_public):
+def test_what_remains_from_a_public_start_is_a_share(n_public):
     energies = np.geomspace(1, 1e-9, 20)
     ways = [
-        _auto.way_left(
+        _auto.remaining(
             energies, 1e-3, n_public=n_public, n_outputs=3, n_samples=1000, multiplier=multiplier
         )
         for multiplier in (0.0, 1e-3, 1.0, 1e3, 1e9)
@@ -352,9 +368,11 @@ def test_public_rows_that_miss_the_private_ones_are_found_out(rng):
     flat[:, :2] = rng.normal(size=(200, 2)) + 2
     wide = rng.normal(size=(4000, 12))
     y = (wide[:, 5] > 0).astype(int)
-    options = {"epsilon": 0.5, "random_state": 0, "center": False}
-    checked = GEPClassifier(**options).fit(wide, y, X_public=flat)
-    trusted = GEPClassifier(checks_share=0.0, **options).fit(wide, y, X_public=flat)
+    options = {"epsilon": 0.5, "random_state": 0}
+    checked, trusted = (
+        with_plan(GEPClassifier(n_components=count, **options), centre=None)(wide, y, X_public=flat)
+        for count in ("auto", 2)
+    )
     assert checked.score(wide, y) > 0.8 > 0.65 > trusted.score(wide, y)
 
 
@@ -477,32 +495,27 @@ BAD_LABELS = [
 ]
 LABELLED = {"X_public": P, "y_public": Q}
 BAD_OPTIONS = [
-    ({"directions": "rows"}, "`directions` must be one of .*'rows'"),
+    ({"directions": "rows"}, "`directions` must be a GradientDirections, or a name .*'rows'"),
+    ({"directions": GradientDirections}, "`directions` must be a GradientDirections"),
+    (GRADIENTS | {"n_components": 3}, "`n_components`=3 counts directions of features.*where they"),
+    (gradients(n_components=-1), "`n_components` must be an integer of at least 0, got -1"),
     ({"n_components": -1}, "`n_components` must be an integer of at least 0, got -1"),
     ({"n_components": 2.5}, "`n_components` must be an integer"),
     ({"n_components": "all"}, "`n_components` must be an integer"),
-    ({"residual": 1}, "`residual` must be True or False, got 1"),
-    ({"residual": "yes"}, "`residual` must be True or False"),
-    ({"clipping": "both"}, "`clipping` must be one of .*'both'"),
-    ({"residual_norm": 0.0}, r"`residual_norm` must be a number in .*got 0\.0.*'auto'"),
-    ({"residual_norm": math.inf}, "`residual_norm` must be a number in .*inf"),
-    ({"residual_norm": None}, "`residual_norm` must be a number"),
-    ({"embedding_share": 0.0}, r"`embedding_share` must be a number in \(0, 1\).*'auto'"),
-    ({"embedding_share": 1.0}, r"`embedding_share` must be a number in \(0, 1\)"),
-    ({"embedding_share": math.nan}, r"`embedding_share` must be a number in \(0, 1\)"),
-    ({"anchor_labels": "true"}, "`anchor_labels` must be one of .*'true'"),
-    ({"power_iterations": 0}, "`power_iterations` must be an integer of at least 1, got 0"),
-    ({"power_iterations": "auto"}, "`power_iterations` must be an integer"),
-    ({"center": "yes"}, "`center` must be True or False"),
-    ({"mean_share": 1.0}, r"`mean_share` must be a number in \[0, 1\)"),
-    ({"mean_share": -0.1}, r"`mean_share` must be a number in \[0, 1\)"),
-    ({"checks_share": 1.0}, r"`checks_share` must be a number in \[0, 1\)"),
+    (gradients(residual=1), "`residual` must be True or False, got 1"),
+    (gradients(residual="yes"), "`residual` must be True or False"),
+    (gradients(residual_norm=0.0), r"`residual_norm` must be a number in .*got 0\.0.*'auto'"),
+    (gradients(residual_norm=math.inf), "`residual_norm` must be a number in .*inf"),
+    (gradients(residual_norm=None), "`residual_norm` must be a number"),
+    (gradients(embedding_share=0.0), r"`embedding_share` must be a number in \(0, 1\).*'auto'"),
+    (gradients(embedding_share=1.0), r"`embedding_share` must be a number in \(0, 1\)"),
+    (gradients(embedding_share=math.nan), r"`embedding_share` must be a number in \(0, 1\)"),
+    (gradients(labels="true"), "`labels` must be one of .*'true'"),
+    (gradients(power_iterations=0), "`power_iterations` must be an integer of at least 1, got 0"),
+    (gradients(power_iterations="auto"), "`power_iterations` must be an integer"),
+    (gradients(groups="layers"), "`groups` of GradientDirections.*torch module.*'layers'"),
     ({"init": "warm"}, "`init` must be one of .*'warm'"),
     ({"mirror": 0}, "`mirror` must be True or False"),
-    ({"groups": "layers"}, "`groups` of a linear model are None or 'outputs'.*'layers'"),
-    ({"groups": 3}, "`groups` of a linear model are None or 'outputs'.*3"),
-    ({"input_shape": (5,)}, "`input_shape` is for a `module`"),
-    ({"module": 3}, "`module` must be a torch.nn.Module .* or None, got int"),
 ]
 
 
@@ -532,7 +545,7 @@ def test_options_out_of_range_are_refused(Estimator, options, match):
     [
         ({"init": "public"}, "init='public'"),
         ({"mirror": True}, "mirror=True"),
-        ({"anchor_labels": "public", **GRADIENTS}, "anchor_labels='public'"),
+        (gradients(labels="public"), "labels='public' of GradientDirections"),
     ],
     ids=str,
 )
@@ -541,30 +554,26 @@ def test_options_that_need_labels_say_so(Estimator, options, name, public):
     assert_refused(Estimator, options, public, f"{name} needs the labels.*`y_public`")
 
 
-def test_combinations_that_cannot_be_private_are_refused():
-    match = "`row_norm`=None leaves rows unbounded.*center=False"
+def test_rows_that_nothing_bounds_are_refused():
+    match = "`row_norm`=None leaves rows unbounded, and the mean.*Use row_norm='l2', or a number"
     assert_refused(GEPClassifier, {"row_norm": None}, LABELLED, match)
-    GEPClassifier(row_norm=None, center=False, epsilon=9.0).fit(*blobs(n=400), **LABELLED)
-    for shares in ((0.5, 0.5), (0.9, 0.9)):
-        options = dict(zip(("bounds_share", "mean_share"), shares, strict=True))
-        match = f"`bounds_share`={shares[0]} and `mean_share`={shares[1]}.*leave nothing"
-        with pytest.warns(PublicDataWarning):  # with public rows no bounds are bought
-            assert_refused(GEPRegressor, options, {}, match)
 
 
-@pytest.mark.parametrize("directions", ["features", "gradients"])
+@pytest.mark.parametrize(
+    "ours", [lambda k: {"n_components": k}, lambda k: gradients(n_components=k)]
+)
 @pytest.mark.parametrize("Estimator", GEP)
-def test_more_components_than_public_rows_warn_and_all_are_used(Estimator, directions):
+def test_more_components_than_public_rows_warn_and_all_are_used(Estimator, ours):
     X, y = blobs(n=400)
-    options = {"directions": directions, "epsilon": 9.0, "random_state": 0}
-    model = Estimator(n_components=4, **options)
+    options = {"epsilon": 9.0, "random_state": 0}
+    model = Estimator(**ours(4), **options)
     with pytest.warns(
         PublicDataWarning, match="`n_components`=4 .* 3 public rows.*fewer"
     ) as caught:
         more = model.fit(X, y, X_public=(P[:3],)).coef_
     assert {w.filename for w in caught} == {__file__}
     np.testing.assert_array_equal(
-        Estimator(n_components=3, **options).fit(X, y, X_public=(P[:3],)).coef_, more
+        Estimator(**ours(3), **options).fit(X, y, X_public=(P[:3],)).coef_, more
     )
 
 
@@ -583,51 +592,62 @@ DEGENERATE = {
 @uninformed
 @pytest.mark.filterwarnings("ignore:`n_components`:dpsubspace.PublicDataWarning")
 @pytest.mark.parametrize(
-    ("Estimator", "options", "n_components", "rows"),
+    ("Estimator", "options", "changes", "rows"),
     pairs_first(
         GEP,
         [
             {},
+            {"n_components": 3},
             GRADIENTS,
-            GRADIENTS | {"power_iterations": None, "center": False, "fit_intercept": False},
-            {"residual": True, "center": False, "fit_intercept": False},
+            gradients(n_components=3),
+            gradients(power_iterations=None) | {"fit_intercept": False},
+            {"n_components": 3, "fit_intercept": False},
             {"init": "public", "mirror": True},
         ],
-        [3, "auto"],
+        [{}, {"centre": None}],
         DEGENERATE,
     ),
     ids=str,
 )
-def test_degenerate_public_rows_give_a_finite_model(Estimator, options, n_components, rows):
+def test_degenerate_public_rows_give_a_finite_model(Estimator, options, changes, rows):
     rows = DEGENERATE[rows]
     X, y = blobs(n=200)
     labels = Q[: len(rows)]
-    model = Estimator(epsilon=5.0, n_components=n_components, n_iter=5, random_state=0, **options)
-    model.fit(X, y, X_public=(rows,), y_public=(labels,))
+    model = Estimator(epsilon=5.0, n_iter=5, random_state=0, **options)
+    with_plan(model, **changes)(X, y, X_public=(rows,), y_public=(labels,))
     assert np.isfinite(model.coef_).all() and np.isfinite(model.predict(X)).all()
 
 
 @noisy
-@pytest.mark.parametrize("directions", ["features", "gradients"])
-def test_gradients_that_are_all_zero_give_a_finite_model(directions):
+@pytest.mark.parametrize("n_components", [3, "auto"])
+def test_public_rows_that_span_nothing_leave_the_whole_space(n_components):
+    X, y = blobs(n=200)
+    options = {"epsilon": 5.0, "fit_intercept": False, "random_state": 0}
+    model = GEPClassifier(n_components=n_components, **options).fit(X, y, X_public=np.ones((9, 5)))
+    assert model.n_components_ is None and model.score(X, y) > 0.5
+
+
+@noisy
+@pytest.mark.parametrize("ours", [{"n_components": 2}, gradients(n_components=2)], ids=str)
+def test_gradients_that_are_all_zero_give_a_finite_model(ours):
     """Targets in the middle of their range: from zero weights there is nothing to learn."""
     X, y = np.zeros((200, 5)), np.full(200, 1.0)
-    options = {"data_norm": 1.0, "target_bounds": (0, 2), "n_components": 2}
-    model = GEPRegressor(directions=directions, epsilon=5.0, n_iter=5, random_state=0, **options)
+    options = {"data_norm": 1.0, "target_bounds": (0, 2), **ours}
+    model = GEPRegressor(epsilon=5.0, n_iter=5, random_state=0, **options)
     model.fit(X, y, X_public=(np.zeros((9, 5)),), y_public=(np.ones(9),))
     assert np.isfinite(model.coef_).all()
 
 
 # Kinds of rows ------------------------------------------------------------------------------
 
-WAYS = [{"n_components": 3}, {"n_components": 3, "residual": True}, GRADIENTS]
+WAYS = [{"n_components": 3}, gradients(n_components=3), gradients(power_iterations=None)]
 
 
 @pytest.mark.parametrize("options", WAYS, ids=str)
 @pytest.mark.parametrize("Estimator", INFORMED)
 def test_float32_rows_give_nearly_the_same_model(Estimator, options):
     X, y = blobs(n=700)
-    options = {"epsilon": 9.0, "random_state": 0, "power_iterations": None, **options}
+    options = {"epsilon": 9.0, "random_state": 0, **options}
     double, single = (Estimator(**options).fit(X.astype(t), y) for t in (np.float64, np.float32))
     # Not the same: bounds in float32 allow for its rounding, which is a little more noise.
     difference = np.abs(single.coef_ - double.coef_).max()
@@ -657,7 +677,7 @@ def test_public_rows_may_be_sparse_read_only_or_another_dtype(Estimator, options
 def test_chunks_change_nothing_but_rounding(Estimator, options):
     X, y = blobs(n=700)
     options = {"epsilon": 9.0, "random_state": 0, "n_iter": 20, **options}
-    whole, parts = (Estimator(microbatch_size=m, **options).fit(X, y) for m in (None, 128))
+    whole, parts = (with_plan(Estimator(**options), chunk=m)(X, y) for m in (None, 128))
     np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-5, atol=1e-5)
 
 

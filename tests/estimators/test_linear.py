@@ -6,12 +6,25 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, RELATIONS, VERSIONS, blobs, formed, mapped, pairs_first, releases
+from helpers import (
+    CLASSIFIERS,
+    RELATIONS,
+    VERSIONS,
+    blobs,
+    formed,
+    mapped,
+    pairs_first,
+    releases,
+    with_plan,
+)
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import NotFittedError
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
+from dpsubspace._accounting.budget import Sizes
+from dpsubspace._estimators.bounds import MappedRows
+from dpsubspace._estimators.centre import AdaptiveCentre
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 
@@ -65,32 +78,33 @@ def test_counter_example_that_only_centring_solves(fit_intercept):
         "n_iter": 50,
         "clip_norm": 1.0,
         "learning_rate": 1.0,
-        "momentum": 0.0,
         "alpha": 0.0,
-        "row_norm": "clip",
-        "data_norm": math.hypot(mu, 1.0),
+        "row_norm": math.hypot(mu, 1.0),
         "fit_intercept": fit_intercept,
         "random_state": 0,
     }
     worst = {Classifier: 1.0 for Classifier in CLASSIFIERS}
     for y in (X[:, 1] > 0, X[:, 1] < 0):
         for Classifier in CLASSIFIERS:
-            score = Classifier(**options).fit(X, y).score(X, y)
+            fit = with_plan(Classifier(**options), {"momentum": 0.0})
+            score = fit(X, y).score(X, y)
             worst[Classifier] = min(worst[Classifier], score)
     assert worst[DPSGDFClassifier] > 0.99
     assert worst[DPSGDClassifier] < 0.6
 
 
-@pytest.mark.parametrize("row_norm", ["l2", "clip"])
+@pytest.mark.parametrize("row_norm", ["l2", 1200.0])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_adaptive_preprocessing_learns_far_from_the_origin(fit_intercept, row_norm):
     """Classes a few units apart, a thousand units away."""
     X, y = blobs(n=2000, d=10)
     X += 300.0
     options = {"epsilon": 1.0, "fit_intercept": fit_intercept, "row_norm": row_norm}
-    options |= {"data_norm": 1200.0} if row_norm == "clip" else {"intercept_scaling": 10.0}
+    changes = {}
+    if row_norm == "l2":  # a constant entry that rows so long do not hide
+        changes["bounds"] = MappedRows(RowMap(norm="l2", bias=10.0 if fit_intercept else None))
     models = {
-        name: DPSGDFClassifier(preprocessing=name, random_state=0, **options).fit(
+        name: with_plan(DPSGDFClassifier(preprocessing=name, random_state=0, **options), **changes)(
             X[:1000], y[:1000]
         )
         for name in ("practical", "adaptive", "auto")
@@ -99,7 +113,7 @@ def test_adaptive_preprocessing_learns_far_from_the_origin(fit_intercept, row_no
     assert scores["adaptive"] == scores["auto"] > 0.95
     assert scores["practical"] < 0.7
     assert models["practical"].radius_ == math.inf
-    bound = models["adaptive"]._row_bound()
+    bound = models["adaptive"]._fitted_row_map.bound
     assert models["adaptive"].radius_ < bound / 20
     assert models["adaptive"].clip_norm_ == models["practical"].clip_norm_ == bound / 4
 
@@ -124,21 +138,23 @@ def test_auto_preprocessing_follows_public_numbers():
         DPSGDFClassifier(preprocessing="auto", delta=1e-5).privacy_event()
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3])
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"batch_size": 100}, {"mean_share": 0.3}, {"epsilon": None, "noise_multiplier": 40.0}],
-    ids=str,
+    "options", [{}, {"batch_size": 100}, {"epsilon": None, "noise_multiplier": 40.0}], ids=str
 )
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options):
+def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options, share):
     """Each sum has the multiplier that the event charges for it, known before the data."""
     X, y = blobs(n=400)
     model = DPSGDFClassifier(
         preprocessing="adaptive", neighboring_relation=relation, random_state=0, **options
     )
-    before = model.privacy_event(400, 5, 3)
+    fit, sizes = with_plan(model, centre=AdaptiveCentre(share)), Sizes(400, 5, 3)
+    before = fit.keywords["plan"].resolved(sizes).budget(sizes).event
+    if share == 0.1:
+        assert before == model.privacy_event(400, 5, 3)
     with releases(monkeypatch) as seen:
-        model.fit(X, y)
+        fit(X, y)
     assert model.privacy_.event == before
     *parts, steps = before.events
     charged = []
@@ -148,7 +164,6 @@ def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options):
     step = getattr(steps.event, "event", steps.event).noise_multiplier
     assert {multiplier for *_, multiplier in seen[14:]} == {step}
     assert len(seen) == 14 + steps.count
-    share = options.get("mean_share", 0.1)
     if "batch_size" not in options:
         spent = [sum(m**-2 for *_, m in part) for part in (seen[:14], seen)]
         assert spent[0] / spent[1] == pytest.approx(share)

@@ -31,10 +31,10 @@ from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._statistics.moments import (
     Rows,
     _packed,
-    _symmetric,
     product_with,
     projected_moment,
     second_moment,
+    symmetric,
 )
 from dpsubspace._statistics.spectra import MECHANISMS, _without_noise
 
@@ -127,7 +127,7 @@ def test_second_moments_are_what_they_stand_for(as_rows, shifted, dtype, rng):
     tolerance = {"rtol": 0, "atol": 5e-3 if dtype == np.float32 else 1e-9}
     np.testing.assert_allclose(moment, Z.T @ Z, **tolerance)
     np.testing.assert_allclose(product, Z.T @ (Z @ basis), **tolerance)
-    np.testing.assert_allclose(_symmetric(small[:-1]), basis.T @ Z.T @ Z @ basis, **tolerance)
+    np.testing.assert_allclose(symmetric(small[:-1]), basis.T @ Z.T @ Z @ basis, **tolerance)
     left = (Z**2).sum() - ((Z @ basis) ** 2).sum()
     np.testing.assert_allclose(small[-1], left, rtol=1e-3 if shifted else 1e-4)
 
@@ -136,14 +136,14 @@ def test_packing_keeps_the_norm_and_noise_looks_alike_in_every_basis(rng):
     S = rng.normal(size=(9, 9))
     S = S + S.T
     assert np.linalg.norm(_packed(S)) == pytest.approx(np.linalg.norm(S))
-    np.testing.assert_allclose(_symmetric(_packed(S)), S, atol=1e-14)
-    noise = np.array([_symmetric(rng.normal(size=45)) for _ in range(4000)])
+    np.testing.assert_allclose(symmetric(_packed(S)), S, atol=1e-14)
+    noise = np.array([symmetric(rng.normal(size=45)) for _ in range(4000)])
     turn = np.linalg.qr(rng.normal(size=(9, 9)))[0]
     for matrices in (noise, turn.T @ noise @ turn):
         assert matrices[:, 2, 2].std() == pytest.approx(1.0, abs=0.04)
         assert matrices[:, 1, 5].std() == pytest.approx(math.sqrt(0.5), abs=0.03)
     # Half of the noise of a full square matrix: the spectral norm is s sqrt(2 p).
-    largest = np.linalg.norm(_symmetric(rng.normal(size=400 * 401 // 2)), 2)
+    largest = np.linalg.norm(symmetric(rng.normal(size=400 * 401 // 2)), 2)
     assert largest == pytest.approx(math.sqrt(2 * 400), rel=0.05)
 
 
@@ -364,7 +364,7 @@ def test_eigenvalues_are_freed_of_noise(rng):
     p, scale = 200, 0.1
     found, along = [], []
     for _ in range(30):
-        noisy = _symmetric(scale * rng.normal(size=p * (p + 1) // 2))
+        noisy = symmetric(scale * rng.normal(size=p * (p + 1) // 2))
         noisy[0, 0] += 3.0
         values, vectors = np.linalg.eigh(noisy)
         found.append(_without_noise(values[::-1][:2], scale, p))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import releases, scale_noise, some_releases
+from helpers import releases, scale_noise, some_releases, with_plan
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
@@ -14,6 +14,7 @@ from dpsubspace import (
     PrivacyWarning,
     audit_epsilon,
 )
+from dpsubspace._estimators.bounds import ScaledRows
 from dpsubspace._statistics.counts import noisy_range
 
 
@@ -166,9 +167,9 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatc
     y, present = np.append(np.zeros(n_others), sign), np.append(np.ones(n_others, bool), coins)
 
     def lower_bound():
-        options = {"data_norm": 1.0, "target_bounds": (-1, 1), "intercept_scaling": 1e-6}
-        model = DPSGDRegressor(epsilon=1.0, delta=1e-5, random_state=0, **options)
-        order = np.argsort(model._fit(X, y, present=present).coef_ * sign)
+        model = DPSGDRegressor(epsilon=1.0, delta=1e-5, random_state=0)
+        fit = with_plan(model, bounds=ScaledRows(1.0, (-1, 1), bias=1e-6))
+        order = np.argsort(fit(X, y, present=present).coef_ * sign)
         right = int(coins[order[-125:]].sum() + (~coins[order[:125]]).sum())
         return audit_epsilon(n_canaries, 250, right, delta=1e-5)
 

@@ -3,8 +3,10 @@
 import doctest
 import importlib
 import inspect
+from collections import defaultdict
 
 import pytest
+from numpydoc.docscrape import get_doc_object
 from numpydoc.validate import validate
 from test_layers import PATHS
 
@@ -13,7 +15,11 @@ import dpsubspace
 # scikit-learn's own exemptions; methods need neither examples nor cross-references.
 SKIP = {"RT02", "GL01", "GL02"}
 # Modules whose examples need an extra.
-EXTRAS = {"_estimators.torch_features": "torch", "_workflow.display": "matplotlib"}
+EXTRAS = {
+    "_estimators.torch_features": "torch",
+    "_estimators.torch_models": "torch",
+    "_workflow.display": "matplotlib",
+}
 METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
 
 
@@ -35,6 +41,37 @@ def names():
 @pytest.mark.parametrize(("name", "skip"), names(), ids=[name for name, _ in names()])
 def test_public_docstring(name, skip):
     assert [error for error in validate(name)["errors"] if error[0] not in skip] == []
+
+
+# Parameters of one name that are not one thing, and why.
+DIFFERENT = {
+    "loss": "classifiers and regressors have other losses",
+    "n_components": "directions of features, of gradients, or components",
+    "bounds": "of columns that are scaled, of which a mean is taken, or of a search",
+    "row_norm": "a map of rows before training, or after scaling",
+    "level": "shares of values to leave out, or the quantiles to find",
+    "module": "one that is trained, or a public map of rows",
+    "batch_size": "of a step, or of what goes through a public map",
+}
+
+
+def wordings():
+    """What is said of each parameter of what fits or releases, by name and by text."""
+    found = defaultdict(lambda: defaultdict(list))
+    for name in dpsubspace.__all__:
+        member = getattr(dpsubspace, name)
+        if hasattr(member, "get_params") or name.startswith("private_"):
+            for parameter in get_doc_object(member)["Parameters"]:
+                found[parameter.name]["\n".join(parameter.desc)].append(name)
+    return found
+
+
+def test_a_parameter_of_one_name_has_one_wording():
+    """Rows and targets, which are no parameters of an estimator, belong to what takes them."""
+    found = {name: texts for name, texts in wordings().items() if name not in ("X", "y")}
+    assert len(found) > 30
+    several = {name: texts for name, texts in found.items() if len(texts) > 1}
+    assert several.keys() == DIFFERENT.keys()
 
 
 @pytest.mark.parametrize("module", PATHS)

@@ -1,6 +1,7 @@
 """Events, calibration, the guarantee and the ledger."""
 
 import math
+from dataclasses import replace
 
 import dp_accounting as dpa
 import numpy as np
@@ -15,9 +16,11 @@ from dpsubspace import (
     PrivacyGuarantee,
     PrivacyLedger,
 )
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.calibration import calibrate
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, describe, gaussian, non_private
+from dpsubspace._estimators.centre import OneMean
 
 EPSILONS = [0.01, 0.1, 1.0, 3.0, 10.0, 100.0]
 
@@ -105,7 +108,9 @@ def test_event_of_dpsgd_is_the_hand_written_one():
 
 
 def test_event_of_dpsgdf_adds_the_mean():
-    event = CLASSIFIERS[1](epsilon=1.0, delta=1e-5, n_iter=25, mean_share=0.19).privacy_event()
+    model = CLASSIFIERS[1](epsilon=1.0, delta=1e-5, n_iter=25)
+    sizes = Sizes(None)
+    event = replace(model._plan(), centre=OneMean(0.19)).resolved(sizes).budget(sizes).event
     mean, steps = event.events
     assert mean.noise_multiplier == pytest.approx(3.73063 / math.sqrt(0.19), rel=1e-5)
     assert steps.event.noise_multiplier == pytest.approx(3.73063 * 5 / 0.9, rel=1e-5)

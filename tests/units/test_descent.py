@@ -9,13 +9,13 @@ from helpers import (
     PLAIN,
     blobs,
     releases,
+    some_releases,
 )
 
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._release.noise import SeededNoise
 from dpsubspace._rows.features import Features
-from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep
 
 
@@ -23,24 +23,22 @@ def plan(**options):
     return TrainingPlan(
         **{
             "n_iter": 30,
-            "noise_multiplier": 0.0,
-            "sample_rate": 1.0,
             "learning_rate": 0.5,
             "momentum": 0.5,
             "alpha": 0.1,
             "average": False,
-            "neighboring_relation": "zero_out",
             **options,
         }
     )
 
 
-def trained(plan, step=None, **options):
+def trained(plan, step=None, *, multiplier=0.0, rate=1.0, **options):
     X, y = blobs(n=60, d=2)
     step = step or FlatStep(clip_norm=0.3)
     source = LinearSource(LogLoss(), Features(X, PLAIN), y)
     start, penalised = np.zeros((2, 3)), np.ones((2, 1))
-    return train(plan, step, source, start, penalised, noise=SeededNoise(0), **options)
+    steps = some_releases(multiplier, plan.n_iter, name=STEPS, rate=rate)
+    return train(plan, step, source, start, penalised, steps, **options)
 
 
 def test_training_is_clipped_nesterov_descent():
@@ -74,14 +72,14 @@ def test_a_step_of_two_sums_costs_what_its_event_says(monkeypatch):
 
     with releases(monkeypatch) as seen:
         step = TwoSums(clip_norm=0.3, budget_shares=(0.25, 0.75))
-        trained(plan(n_iter=1, noise_multiplier=3.0), step)
+        trained(plan(n_iter=1), step, multiplier=3.0)
     used = [multiplier for _, _, multiplier in seen]
     assert sum(m**-2 for m in used) == pytest.approx(3.0**-2)
     assert used[0] == pytest.approx(6.0)
 
 
 def test_a_step_whose_sums_and_shares_differ_in_number_is_refused():
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(RuntimeError, match="1 sums need as many shares"):
         trained(plan(), FlatStep(clip_norm=0.3, budget_shares=(0.5, 0.5)))
 
 
@@ -124,7 +122,7 @@ class Recorder:
 def test_batches_are_poisson_and_their_size_stays_private():
     """Sizes vary as binomials do, empty batches step, and the denominator is the expected size."""
     step = Recorder()
-    trained(plan(n_iter=400, sample_rate=0.02), step)
+    trained(plan(n_iter=400), step, rate=0.02)
     sizes = np.array(step.sizes)
     assert len(sizes) == 400 and (sizes == 0).sum() > 60  # 0.98 ** 60 = 0.30 of 400
     assert abs(sizes.mean() - 1.2) < 0.25
@@ -133,7 +131,7 @@ def test_batches_are_poisson_and_their_size_stays_private():
 
 def test_an_empty_batch_steps_with_noise_alone(monkeypatch):
     with releases(monkeypatch) as seen:
-        weights = trained(plan(n_iter=1, sample_rate=1e-9, noise_multiplier=1.0, alpha=0.0))
+        weights = trained(plan(n_iter=1, alpha=0.0), rate=1e-9, multiplier=1.0)
     ((total, out, _),) = seen
     assert not total.value.any()
     assert total.norm_bound >= 0.3
@@ -145,7 +143,7 @@ def test_a_batch_of_everything_is_the_full_batch(monkeypatch):
 
     everything = trained(plan())
     monkeypatch.setattr(Source, "poisson_sample", lambda self, n, rate: np.arange(n))
-    sampled = trained(plan(sample_rate=1 - 1e-12))
+    sampled = trained(plan(), rate=1 - 1e-12)
     np.testing.assert_allclose(sampled, everything, atol=1e-10)
 
 

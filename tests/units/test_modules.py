@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import zoo
-from helpers import PLAIN, blobs, pairs_first, targets, thinned, total
+from helpers import PLAIN, blobs, pairs_first, some_releases, targets, thinned, total
 
 from dpsubspace._gradients import dense, vectorised
 from dpsubspace._gradients.clipping import clipped_sum
@@ -21,9 +21,8 @@ from dpsubspace._gradients.losses import (
 )
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._public.anchors import anchor_subspace
-from dpsubspace._release.noise import SeededNoise
 from dpsubspace._rows.features import Features
-from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep, GEPStep
 
 torch = pytest.importorskip("torch")
@@ -246,7 +245,7 @@ def test_chunks_of_batches_are_small_and_gradients_fit_into_memory():
     assert source(net, n=1000, sample_rate=0.1, microbatch_size=5).chunk == 5
     wide = nn.Sequential(nn.Linear(16, 100_000), nn.Linear(100_000, 1))
     with torch.no_grad():
-        rows = vectorised._RowByRow(wide, (16,), torch.device("cpu")).default_rows()
+        rows = vectorised.RowByRow(wide, (16,), torch.device("cpu")).default_rows()
     assert rows == 2**28 // (4 * (17 * 100_000 + 100_001 + 100_001 + 16))
 
 
@@ -292,7 +291,7 @@ def test_slack_is_that_of_float64_and_of_what_moves(monkeypatch):
 
     def with_spreads(again, elsewhere, **options):
         monkeypatch.setattr(
-            vectorised._RowByRow, "spreads", lambda self, size: spreads.update(n=size) or out
+            vectorised.RowByRow, "spreads", lambda self, size: spreads.update(n=size) or out
         )
         out = (again, elsewhere)
         src = source(net, n=400, **options)
@@ -312,7 +311,7 @@ def test_slack_is_that_of_float64_and_of_what_moves(monkeypatch):
 
 def test_spreads_find_what_depends_on_the_place_or_changes():
     net = made(perceptron, 1).eval()
-    rows = vectorised._RowByRow(net, (16,), torch.device("cpu"))
+    rows = vectorised.RowByRow(net, (16,), torch.device("cpu"))
     first = torch.randn(9, 4)
     assert vectorised._spread(first, first.clone()) == 0
     moved = first.clone()
@@ -649,18 +648,14 @@ def test_training_reduces_the_loss(rate):
     src = ModuleSource(net, LogLoss(), X, y, sample_rate=rate)
     plan = TrainingPlan(
         n_iter=60,
-        noise_multiplier=0.5,
-        sample_rate=rate,
         learning_rate=0.5,
         momentum=0.5,
         alpha=1e-3,
         average=False,
-        neighboring_relation="zero_out",
     )
     start = src.start()
-    params = train(
-        plan, FlatStep(clip_norm=1.0), src, start, torch.ones_like(start), noise=SeededNoise(0)
-    )
+    steps = some_releases(0.5, plan.n_iter, name=STEPS, rate=rate)
+    params = train(plan, FlatStep(clip_norm=1.0), src, start, torch.ones_like(start), steps)
     before, after = (LogLoss().value(y, src.scores(p, X)).mean() for p in (start, params))
     assert after < before / 2
     assert (src.scores(params, X).argmax(1) == y).mean() > 0.8

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import PLAIN, blobs, mapped, public_rows
+from helpers import PLAIN, blobs, mapped, public_rows, with_plan
 from scipy import sparse
 from scipy.optimize import approx_fprime
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -12,7 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import HuberRegressor
 from sklearn.svm import LinearSVC
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
+from dpsubspace import (
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    GradientDirections,
+)
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import (
     CLASSIFIER_LOSSES,
@@ -107,7 +113,8 @@ def test_huber_reaches_scikit_learn():
 
 def test_few_iterations_are_enough_and_no_step_size_is_needed():
     X, y = load_digits(return_X_y=True)
-    model = DPSGDClassifier(learning_rate=1e-9, momentum=0.0, **NOT_PRIVATE).fit(X, y)
+    model = DPSGDClassifier(learning_rate=1e-9, **NOT_PRIVATE)
+    model = with_plan(model, {"momentum": 0.0})(X, y)
     assert 20 < model.n_iter_ < 600 and model.learning_rate_ is None
     assert model.score(X, y) > 0.99
 
@@ -143,10 +150,11 @@ def test_sparse_and_mapped_rows_reach_the_same_minimum(tmp_path):
     X, y = blobs(n=700)
     X = np.where(X > 1, X, 0.0)
     np.save(tmp_path / "rows.npy", X)
-    options = {"alpha": 1e-3, "microbatch_size": 128, **NOT_PRIVATE}
-    expected = DPSGDFClassifier(alpha=1e-3, **NOT_PRIVATE).fit(X, y).predict_proba(X)
+    model = DPSGDFClassifier(alpha=1e-3, **NOT_PRIVATE)
+    expected = model.fit(X, y).predict_proba(X)
+    fit = with_plan(model, chunk=128)
     for rows in (sparse.csr_array(X), np.load(tmp_path / "rows.npy", mmap_mode="r")):
-        found = DPSGDFClassifier(**options).fit(rows, y).predict_proba(X)
+        found = fit(rows, y).predict_proba(X)
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -166,8 +174,8 @@ def test_null_records_add_nothing():
 def test_public_directions_alone_are_a_minimum_within_their_span():
     X, y = blobs(n=300)
     P, _ = public_rows(5)
-    options = {"center": False, "fit_intercept": False, "residual": False, "alpha": 1e-3}
-    model = GEPClassifier(n_components=2, **options, **NOT_PRIVATE).fit(X, y, X_public=(P,))
+    model = GEPClassifier(n_components=2, fit_intercept=False, alpha=1e-3, **NOT_PRIVATE)
+    with_plan(model, centre=None)(X, y, X_public=(P,))
     V = np.linalg.svd(mapped(P, norm="l2"))[2][:2]
     rows, weights = mapped(X, norm="l2"), model.coef_.T
     residuals = CLASSIFIER_LOSSES["log_loss"].residual(y, rows @ weights)
@@ -175,12 +183,14 @@ def test_public_directions_alone_are_a_minimum_within_their_span():
     assert np.abs(V @ gradient).max() < 2e-6 < np.abs(gradient).max()
 
 
-@pytest.mark.parametrize("options", [{"mirror": True}, {"directions": "gradients"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"mirror": True}, {"directions": GradientDirections(residual=False)}], ids=str
+)
 def test_what_is_no_objective_is_trained_by_descent(options):
     X, y = blobs(n=300)
     P, q = public_rows(5)
-    options |= {"residual": False, "n_iter": 7, "random_state": 0}
-    model = GEPClassifier(**options, **NOT_PRIVATE).fit(X, y, X_public=(P,), y_public=(q,))
+    model = GEPClassifier(n_iter=7, random_state=0, **options, **NOT_PRIVATE)
+    model.fit(X, y, X_public=(P,), y_public=(q,))
     assert model.n_iter_ == 7 and model.learning_rate_ > 0
 
 

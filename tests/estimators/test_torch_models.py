@@ -1,4 +1,4 @@
-"""GEP estimators of torch modules: what they take, keep, give back and refuse."""
+"""Estimators that train a torch module: what they take, keep, give back and refuse."""
 
 import math
 import pickle
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import zoo
 from helpers import (
-    GEP,
     RELATIONS,
     assert_refused,
     assert_within_bounds,
@@ -18,13 +17,23 @@ from helpers import (
 )
 from scipy import sparse
 
-from dpsubspace import GEPClassifier, GEPRegressor, PrivacyWarning
+from dpsubspace import (
+    DPModuleClassifier,
+    DPModuleRegressor,
+    GradientDirections,
+    PrivacyWarning,
+    PublicDataWarning,
+)
 from dpsubspace._accounting.budget import Sizes
+from dpsubspace._gradients.modules import ModuleSource
+from dpsubspace._solvers.steps import FlatStep
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 P, Q = public_rows(5)
-OPTIONS = {"epsilon": 9.0, "n_iter": 15, "n_components": 8, "random_state": 0}
+MODULES = [DPModuleClassifier, DPModuleRegressor]
+OPTIONS = {"epsilon": 9.0, "n_iter": 15, "random_state": 0}
+EIGHT = GradientDirections(n_components=8)
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +64,10 @@ def test_classifiers_train_a_copy_and_predict_by_it(n_classes, groups):
     X, y = blobs(n=200, n_classes=n_classes)
     module = net(1 if n_classes == 2 else 3)
     before = state(module)
-    model = GEPClassifier(module=module, groups=groups, **OPTIONS).fit(X, y, X_public=P)
+    options = {"directions": GradientDirections(n_components=8, groups=groups), **OPTIONS}
+    model = DPModuleClassifier(module, **options).fit(X, y, X_public=P)
     assert_same_state(module, before)
+    assert 6 <= model.n_components_ <= 8
     assert not hasattr(model, "coef_") and model.score(X, y) > 0.8
     with torch.no_grad():
         scores = model.module_(torch.tensor(X, dtype=torch.float32)).double().numpy()
@@ -66,13 +77,15 @@ def test_classifiers_train_a_copy_and_predict_by_it(n_classes, groups):
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    repeated = GEPClassifier(module=module, groups=groups, **OPTIONS).fit(X, y, X_public=P)
+    repeated = DPModuleClassifier(module, **options).fit(X, y, X_public=P)
     assert_same_state(repeated.module_, state(model.module_))
 
 
 def test_walks_of_modules_depend_on_their_weights_and_not_on_classes():
-    model = GEPClassifier(module=net(3))
-    few, many = (model._travel(Sizes(1000, 5, n_classes), 3.0) for n_classes in (3, 100))
+    plan = DPModuleClassifier(net(3))._plan()
+    few, many = (
+        plan.scale(Sizes(1000, 5, n_classes)).travel(1000, 3.0, math.sqrt) for n_classes in (3, 100)
+    )
     assert many == pytest.approx(few)
 
 
@@ -83,7 +96,10 @@ def test_regressors_predict_on_the_scale_of_the_targets(bounds, n_targets):
     y = y.astype(float) if n_targets == 1 else np.column_stack([y, -y])
     if n_targets == 2 and bounds:
         bounds = {"target_bounds": ([-1, -3], [3, 1])}
-    model = GEPRegressor(module=net(n_targets), **OPTIONS, **bounds).fit(X, y, X_public=P)
+    model = DPModuleRegressor(net(n_targets), directions=EIGHT, **OPTIONS, **bounds)
+    model.fit(X, y, X_public=P)
+    assert model.bounds_found_.keys() == {"target_bounds"}
+    assert model.bounds_found_["target_bounds"].all()
     low, high = model.target_bounds_
     with torch.no_grad():
         scores = model.module_(torch.tensor(X, dtype=torch.float32)).double().numpy()
@@ -98,7 +114,7 @@ def test_frozen_layers_stay_bit_for_bit():
     X, y = blobs(n=200)
     module = net(3)
     module[0].requires_grad_(False)
-    model = GEPClassifier(module=module, **OPTIONS).fit(X, y, X_public=P)
+    model = DPModuleClassifier(module, directions=EIGHT, **OPTIONS).fit(X, y, X_public=P)
     for name in ("weight", "bias"):
         assert torch.equal(getattr(model.module_[0], name), getattr(module[0], name))
         assert not torch.equal(getattr(model.module_[2], name), getattr(module[2], name))
@@ -109,8 +125,52 @@ def test_the_warning_of_noise_counts_the_parameters_of_the_module():
     X, y = blobs(n=200)
     wide = nn.Sequential(nn.Linear(5, 2000), nn.Tanh(), nn.Linear(2000, 3))
     with pytest.warns(PrivacyWarning, match="the noise of a fit"):
-        GEPClassifier(module=wide, **{**OPTIONS, "n_iter": 1}).fit(X, y, X_public=P)
-    GEPClassifier(module=net(3), **OPTIONS).fit(X, y, X_public=P)
+        DPModuleClassifier(wide, **{**OPTIONS, "n_iter": 1}).fit(X, y, X_public=P)
+    DPModuleClassifier(net(3), **OPTIONS).fit(X, y, X_public=P)
+
+
+NEEDING = [
+    ({"mirror": True}, "mirror=True"),
+    ({"directions": GradientDirections(labels="public")}, "labels='public' of GradientDirections"),
+]
+
+
+@pytest.mark.parametrize(("options", "name"), NEEDING, ids=str)
+@pytest.mark.parametrize("Estimator", MODULES)
+def test_options_that_need_labels_say_so(Estimator, options, name):
+    options = {"module": net(3 if Estimator is DPModuleClassifier else 1), **options}
+    match = f"{name} needs the labels.*`y_public`"
+    assert_refused(Estimator, options, {"X_public": P}, match)
+
+
+def test_more_components_than_public_rows_warn():
+    X, y = blobs(n=200)
+    with pytest.warns(PublicDataWarning, match="`n_components`=8 .* 3 public rows") as caught:
+        model = DPModuleClassifier(net(3), directions=EIGHT, **OPTIONS).fit(X, y, X_public=P[:3])
+    assert model.n_components_ == 3 and {w.filename for w in caught} == {__file__}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("Estimator", MODULES)
+def test_without_public_rows_it_is_plain_dpsgd(monkeypatch, Estimator):
+    """Sums are those of clipped gradients, one a step, and nothing is warned of."""
+    X, y = blobs(n=200)
+    module = net(3 if Estimator is DPModuleClassifier else 1)
+    bounds = {} if Estimator is DPModuleClassifier else {"target_bounds": (-1, 3)}
+    with releases(monkeypatch) as seen:
+        model = Estimator(module, **OPTIONS, **bounds).fit(X, y)
+    assert len(seen) == OPTIONS["n_iter"] and model.n_components_ is None
+    targets = y if Estimator is DPModuleClassifier else ((y - 1) / 2)[:, None]
+    plan = model._plan()
+    n_targets = 3 if Estimator is DPModuleClassifier else 1
+    source = ModuleSource(module, plan.loss, X, targets, n_targets=n_targets)
+    start, step = source.start(), FlatStep(clip_norm=model.clip_norm_)
+    parts = [step.sums(None, source.at(start, rows))[0] for rows in source.chunks()]
+    expected = sum(part.value for part in parts)
+    np.testing.assert_allclose(seen[0][0].value, expected, atol=1e-5)
+    none = GradientDirections(n_components=0)
+    other = Estimator(module, directions=none, **OPTIONS, **bounds).fit(X, y, X_public=P)
+    assert_same_state(other.module_, state(model.module_))
 
 
 class Mixing(nn.Module):
@@ -123,10 +183,16 @@ class Mixing(nn.Module):
 
 
 BAD = [
-    ({"directions": "features"}, "directions='features' is for linear models: use 'gradients'"),
-    ({"init": "public"}, "init='public' is for linear models.*first, then pass it"),
-    ({"groups": "outputs"}, "`groups` must be"),
-    ({"groups": [["0"]]}, "`groups` must name every"),
+    ({"directions": "features"}, "`directions` must be a GradientDirections.*'features'"),
+    ({"directions": GradientDirections}, "`directions` must be a GradientDirections"),
+    ({"directions": GradientDirections(groups="outputs")}, "`groups` must be"),
+    ({"directions": GradientDirections(groups=[["0"]])}, "`groups` must name every"),
+    ({"directions": GradientDirections(n_components=-1)}, "`n_components` must be.*'auto'"),
+    ({"microbatch_size": 0}, "`microbatch_size` must be an integer of at least 1"),
+    ({"mirror": 1}, "`mirror` must be True or False"),
+    ({"module": None}, "`module` must be a torch.nn.Module .*, got NoneType"),
+    ({"module": nn.Linear}, "`module` must be a torch.nn.Module .*not its class.*, got Linear"),
+    ({"module": 3}, "`module` must be a torch.nn.Module .*, got int"),
     ({"input_shape": (2, 2)}, "`input_shape`=.*holds 4 numbers.*5 features"),
     ({"epsilon": math.inf}, "learning_rate='auto' of a `module`.*give `learning_rate`"),
     ({"module": net(7)}, "`module` gives outputs of shape"),
@@ -139,16 +205,16 @@ BAD = [
 @pytest.mark.parametrize(("options", "match"), BAD, ids=str)
 def test_modules_that_cannot_be_trained_are_refused(options, match):
     X, y = blobs(n=200)
-    model = GEPClassifier(**{"epsilon": 9.0, "module": net(3), **options})
+    model = DPModuleClassifier(**{"epsilon": 9.0, "module": net(3), **options})
     with pytest.raises(ValueError, match=match):
         model.fit(X, y, X_public=P.copy(), y_public=Q)
     assert not hasattr(model, "privacy_") and not hasattr(model, "module_")
 
 
-@pytest.mark.parametrize("Estimator", GEP)
+@pytest.mark.parametrize("Estimator", MODULES)
 def test_sparse_rows_are_refused(Estimator):
     X, y = blobs(n=200)
-    options = {"module": net(3 if Estimator is GEPClassifier else 1)}
+    options = {"module": net(3 if Estimator is DPModuleClassifier else 1)}
     assert_refused(
         Estimator, options, {"X_public": P}, "dense rows: pass X.toarray", (sparse.csr_array(X), y)
     )
@@ -157,19 +223,22 @@ def test_sparse_rows_are_refused(Estimator):
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize(
     "options",
-    [{}, {"clipping": "joint"}, {"groups": "layers"}, {"residual": False}, {"batch_size": 10}],
+    [{}, {"groups": "layers"}, {"residual": False}, {"n_components": 0}, {"batch_size": 10}],
     ids=str,
 )
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_every_release_of_a_module_moves_within_its_bound(monkeypatch, relation, options):
     X, y = blobs(n=40)
-    options = {**OPTIONS, "n_iter": 3, "epsilon": 2.0, "neighboring_relation": relation, **options}
+    settings = {"n_components": 8, **options}
+    options = {**OPTIONS, "n_iter": 3, "epsilon": 2.0, "neighboring_relation": relation}
+    options["batch_size"] = settings.pop("batch_size", None)
+    options["directions"] = GradientDirections(**settings)
     other_X, other_y, present = X.copy(), y.copy(), None
     if relation == "zero_out":
         present = np.arange(40) > 0
     else:
         other_X[0], other_y[0] = -X[0], (y[0] + 1) % 3
-    model = GEPClassifier(module=net(3), classes=[0, 1, 2], **options)
+    model = DPModuleClassifier(net(3), classes=[0, 1, 2], **options)
     with releases(monkeypatch) as here:
         model._fit(X, y, X_public=P)
     with releases(monkeypatch, outputs=here) as there:
@@ -191,7 +260,8 @@ def clean():
 @pytest.mark.parametrize("build", thinned(c.build for c in zoo.HARMLESS if not c.module))
 def test_a_saved_model_holds_nothing_of_the_rows(build, clean):
     X, y = blobs(n=70)
-    model = GEPClassifier(module=build(5, 3), **{**OPTIONS, "n_iter": 2}).fit(X, y, X_public=P)
+    options = {"directions": EIGHT, **OPTIONS, "n_iter": 2}
+    model = DPModuleClassifier(build(5, 3), **options).fit(X, y, X_public=P)
     if build is zoo.spectral:  # torch saves no parametrised layers
         return
     before = pickle.dumps(model)
@@ -201,10 +271,10 @@ def test_a_saved_model_holds_nothing_of_the_rows(build, clean):
 
 
 @pytest.mark.parametrize("build", [zoo.ClassAttribute, zoo.GlobalNumbers, zoo.hook, zoo.Count])
-@pytest.mark.parametrize("Estimator", GEP)
+@pytest.mark.parametrize("Estimator", MODULES)
 def test_modules_that_keep_rows_are_refused_before_anything_is_spent(Estimator, build, clean):
     X, y = blobs(n=70)
-    model = Estimator(module=build(5, 3 if Estimator is GEPClassifier else 1), epsilon=9.0)
+    model = Estimator(build(5, 3 if Estimator is DPModuleClassifier else 1), epsilon=9.0)
     with pytest.raises(ValueError, match=r"keeps something of the rows|vmap cannot run it"):
         model.fit(X, y, X_public=P)
     assert not hasattr(model, "privacy_") and not hasattr(model, "module_")
