@@ -88,9 +88,9 @@ def test_parameters_out_of_range(Classifier, name, value):
 def test_directions_out_of_range(Estimator, name, value):
     """With or without public rows: parameters are checked before the data."""
     model = Estimator(directions=GradientDirections(**{name: value}))
-    with pytest.raises(ValueError, match=f"{name}`"):
+    with pytest.raises(ValueError, match=f"`{name}"):
         model.fit(*blobs())
-    with pytest.raises(ValueError, match=f"{name}`"):
+    with pytest.raises(ValueError, match=f"`{name}"):
         model.privacy_event(100)
     assert not hasattr(model, "privacy_")
 
