@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.calibration import calibrate, calibrate_range
 from dpsubspace._accounting.cost import epsilon_of
@@ -51,16 +51,29 @@ class Target:
     neighboring_relation: str = "zero_out"
     noise_multiplier: float | None = None
 
-    def check(self, *, pure: bool = False, multipliers: bool = False) -> None:
-        """ValueError unless all of it is within limits.
+    def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
+        """The same in plain numbers, which stay what they are; ValueError where one is no use.
 
         `pure` lets delta be 0, and `multipliers` that are given instead let epsilon be None.
         """
+        self._check(pure, multipliers)
+        multiplier = self.noise_multiplier
+        plain = Target(
+            epsilon=None if self.epsilon is None else float(self.epsilon),
+            delta="auto" if self.delta == "auto" else float(self.delta),
+            neighboring_relation=str.__str__(self.neighboring_relation),
+            noise_multiplier=None if multiplier is None else float(multiplier),
+        )
+        plain._check(pure, multipliers)  # a number of a strange class may be another by now
+        return plain
+
+    def _check(self, pure: bool, multipliers: bool) -> None:
         if self.epsilon is None and not multipliers:
             raise ValueError("`epsilon` must be a number, got None.")
         # Beyond these limits accountants lose digits, and no use is known.
         if self.epsilon is not None and (isinstance(self.epsilon, bool) or self.private):
-            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, include_low=True)
+            ends: dict[str, Any] = {"include_low": True, "include_high": True}
+            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, **ends)
         if not (pure and isinstance(self.delta, (int, float)) and self.delta == 0):
             check_auto("delta", self.delta, low=1e-100, high=1)
         check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)
@@ -151,6 +164,10 @@ class Sizes:
         return check_integer(name, value, low=1)
 
 
+# Scales at which nothing is added.
+_NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
+
+
 @dataclass(frozen=True)
 class Part:
     """Releases of one name, which have the same noise.
@@ -173,13 +190,19 @@ class Part:
     rate: float = 1.0
     kind: str = "gaussian"
 
+    def __post_init__(self) -> None:
+        if not (self.share > 0 and self.count >= 1 and 0 < self.rate <= 1):
+            raise ValueError(f"{self} must have a share above 0, a count, and a rate up to 1.")
+        if self.kind not in _NO_NOISE or (self.rate < 1 and self.kind != "gaussian"):
+            raise ValueError(f"{self} must be 'gaussian', or 'range' or 'laplace' on all records.")
+
     def event(self, scale: float, neighboring_relation: str) -> DpEvent:
         """Event of all its releases; `scale` is a noise multiplier, or an epsilon."""
         if self.kind == "gaussian":
             return sampled_gaussian(scale, self.rate, self.count)
         if self.kind == "range":
             return bounded_range(scale, self.count)
-        return laplace(scale, neighboring_relation)
+        return laplace(scale, neighboring_relation, self.count)
 
 
 @dataclass(frozen=True)
@@ -200,12 +223,15 @@ class Budget:
         it needs no delta (inf adds no noise).
     event : DpEvent
         What all of them cost together: calibrated, charged and printed.
+    private : bool
+        Whether noise is added at all.
     """
 
     target: Target
     parts: Mapping[str, Part]
     scales: Mapping[str, float]
     event: DpEvent
+    private: bool
 
     @classmethod
     def split(
@@ -215,21 +241,17 @@ class Budget:
 
         `n_samples` is needed where delta depends on it.
         """
-        if not target.private or not parts:
+        private = target.private
+        if not private or not parts:
             nothing = {name: _NO_NOISE[part.kind] for name, part in parts.items()}
-            return cls(target, parts, nothing, non_private() if parts else composed([]))
+            return cls(target, parts, nothing, non_private() if parts else composed([]), private)
         if all(part.kind != "gaussian" for part in parts.values()):
             scales = _of_epsilon(target, parts, n_samples)
         elif target.epsilon is None:
             scales = _beside_multiplier(target, parts)
         else:
             scales = _of_mu(target, parts, n_samples)
-        return cls(target, parts, scales, _event(target, parts, scales))
-
-    @property
-    def private(self) -> bool:
-        """Whether noise is added at all."""
-        return self.target.private
+        return cls(target, parts, scales, _event(target, parts, scales), private)
 
     def of_all(self, name: str) -> float:
         """What all releases of a name together leave of their noise, batches or not."""
@@ -244,10 +266,6 @@ class Budget:
             for name, scale in self.scales.items()
             if self.parts[name].kind != "range"
         ]
-
-
-# Scales at which nothing is added.
-_NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
 
 
 def _event(target: Target, parts: Mapping[str, Part], scales: Mapping[str, float]) -> DpEvent:

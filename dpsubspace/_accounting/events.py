@@ -71,15 +71,16 @@ def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
     return event if count == 1 else SelfComposedDpEvent(event, int(count))
 
 
-def laplace(epsilon: float, neighboring_relation: str) -> DpEvent:
-    """Event of a Laplace release of `epsilon` under the relation.
+def laplace(epsilon: float, neighboring_relation: str, count: int = 1) -> DpEvent:
+    """Event of `count` Laplace releases of `epsilon` each under the relation.
 
     Like a Gaussian multiplier, the event's is against the norm of one record, and accountants
     double what a replacement moves.
     """
-    from dp_accounting import LaplaceDpEvent
+    from dp_accounting import LaplaceDpEvent, SelfComposedDpEvent
 
-    return LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))
+    event = LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))
+    return event if count == 1 else SelfComposedDpEvent(event, int(count))
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:

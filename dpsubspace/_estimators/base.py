@@ -152,5 +152,4 @@ def checked_target(estimator: Any, *, pure: bool = False) -> Target:
     if multiplier is not None:
         check_real("noise_multiplier", multiplier, low=1e-6, high=1e9)
     target = Target(epsilon, estimator.delta, estimator.neighboring_relation, multiplier)
-    target.check(pure=pure, multipliers=expert)
-    return target
+    return target.checked(pure=pure, multipliers=expert)

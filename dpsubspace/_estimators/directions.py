@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -11,13 +12,15 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from dpsubspace import _auto
+from dpsubspace._accounting.budget import Budget
 from dpsubspace._array import Array, device, namespace
 from dpsubspace._checks import check_auto, check_bool, check_choice, check_integer, shown
 from dpsubspace._gradients.groups import parameter_groups
 from dpsubspace._public.anchors import anchor_subspace, group_sizes
 from dpsubspace._public.start import Targets
 from dpsubspace._public.subspace import Subspace
-from dpsubspace._solvers.descent import Step
+from dpsubspace._release.mechanisms import check_lattice
+from dpsubspace._solvers.descent import STEPS, Step
 from dpsubspace._solvers.problem import Problem
 from dpsubspace._solvers.steps import FlatStep, GEPStep
 
@@ -54,7 +57,7 @@ class GradientDirections(BaseEstimator):
         directions. "auto" is a fifth of the `clip_norm` of the estimator, and half of it for
         modules.
     embedding_share : float or "auto", default="auto"
-        Share in (0, 1) of the budget of a step (of mu^2) for the embedding, which is what a
+        Share in [0.001, 0.999] of the budget of a step (of mu^2) for the embedding, which is what a
         gradient has on the directions; the residual gets the rest. "auto" is 0.8, and 0.5 for
         modules. Without a residual the embedding gets all.
     power_iterations : int or None, default=1
@@ -161,6 +164,13 @@ class Anchors:
             n_samples=problem.source.n_samples,
         )
 
+    def check_noise(self, budget: Budget, n_samples: int) -> None:
+        """Raise where the noise of embedding or residual cannot be drawn."""
+        share = self.share if self.embedding_share == "auto" else float(self.embedding_share)
+        if self.residual and budget.private:
+            parts = (share, 1 - share)
+            check_lattice(n_samples, *(budget.scales[STEPS] / math.sqrt(s) for s in parts))
+
     def count(self, problem: Problem) -> int:
         """Number of directions, of all groups together; 0 embeds nothing."""
         return 0 if problem.public is None else sum(self._counts(problem)[1])
@@ -219,7 +229,9 @@ def anchors_of(directions: Any, *, module: Any = None) -> Anchors:
         check_components("n_components of GradientDirections", given["n_components"])
     check_bool("residual", given["residual"])
     check_auto("residual_norm", given["residual_norm"], low=1e-10, high=1e50)
-    check_auto("embedding_share", given["embedding_share"], low=0, high=1)
+    # Beyond these, noise of one part has no use, and may be too wide to be drawn.
+    ends = {"include_low": True, "include_high": True}
+    check_auto("embedding_share", given["embedding_share"], low=0.001, high=0.999, **ends)
     check_choice("labels", given["labels"], ("redrawn", "public"))
     if given["power_iterations"] is not None:
         check_integer("power_iterations", given["power_iterations"], low=1)
@@ -231,6 +243,7 @@ def anchors_of(directions: Any, *, module: Any = None) -> Anchors:
             )
         return Anchors(**given, share=_auto.EMBEDDING_SHARE, ratio=_auto.RESIDUAL_RATIO)
     parameter_groups(module, given["groups"])  # raises what it has to
+    given["groups"] = copy.deepcopy(given["groups"])  # lists of the user may change later
     return Anchors(**given, share=_auto.MODULE_SHARE, ratio=_auto.MODULE_RATIO)
 
 

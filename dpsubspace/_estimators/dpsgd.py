@@ -1,4 +1,12 @@
-"""Private linear models by DP-SGD, without per-example gradients."""
+"""Private linear models by DP-SGD, without per-example gradients.
+
+Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.fitting.fit_privately`
+and in it :class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit.
+Rows are shortened in ``_rows/maps.py``. The gradient of one row is shortened in
+``_gradients/clipping.py`` (``clipped_sum``). Noise is added in ``_release/mechanisms.py``. The
+event is made by ``Budget.split`` in ``_accounting/budget.py``, and ``_release/releases.py`` takes
+the noise from the same budget.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +54,7 @@ class DPSGDClassifier(LinearClassifier):
         How the length of rows is bounded, in ``fit`` and ``predict`` alike. "l2" divides each row,
         together with the constant entry of 0.5 that gives the intercept, by its L2 norm. A number
         is a public bound on the L2 norm: longer rows are shrunk to it, with their constant entry.
-        None leaves rows as they are; it is refused where a mean of the rows is released, since the
-        mean of unbounded rows cannot be private.
+        None leaves rows as they are.
     classes : array-like or None, default=None
         All labels that can occur, from public knowledge. None reads them from `y`, and the
         guarantee then takes the set of labels to be public.
@@ -133,8 +140,9 @@ class DPSGDClassifier(LinearClassifier):
     2022). The unit is one row. Public are the number of rows, the number and names of the
     features, the set of labels, and all parameters but `random_state`.
 
-    Gradients of a linear model are outer products, so that they are clipped in closed form and a
-    private step costs about as much as one without privacy. Steps use Nesterov momentum of 0.9,
+    The length of the gradient of one row follows from the lengths of the row and of its error, so
+    that gradients are clipped without forming them, and a private step costs about as much as one
+    without privacy. Steps use Nesterov momentum of 0.9,
     and the model is the mean of the last quarter of the steps, which averages noise out.
     ``clip_norm="auto"`` is half the bound on a row with its constant entry, which is 1 with "l2",
     and which is taken to be 1 with None. The map of `row_norm` keeps every affine decision
@@ -252,8 +260,7 @@ class DPSGDFClassifier(LinearClassifier):
         How the length of rows is bounded, in ``fit`` and ``predict`` alike. "l2" divides each row,
         together with the constant entry of 0.5 that gives the intercept, by its L2 norm. A number
         is a public bound on the L2 norm: longer rows are shrunk to it, with their constant entry.
-        None leaves rows as they are; it is refused where a mean of the rows is released, since the
-        mean of unbounded rows cannot be private.
+        None is refused here, since the mean of unbounded rows cannot be private.
     classes : array-like or None, default=None
         All labels that can occur, from public knowledge. None reads them from `y`, and the
         guarantee then takes the set of labels to be public.
@@ -572,16 +579,16 @@ class DPSGDRegressor(LinearRegressor):
 
     Notes
     -----
-    What is released for each bound that is not given, with a tenth of the budget (of mu^2) for all
-    of them, are noisy counts of the row norms (or of one target) in cells between half powers of
-    2. One row changes these by at most 1 in L2 norm (``"zero_out"``) or sqrt(2)
-    (``"replace_one"``). The bound is read off the counts, of single cells or many together. Then
-    the noisy sum of clipped gradients of every step is released, which a row changes by at most C
-    or 2C with C = `clip_norm`. The cost is that of one Gaussian mechanism for each bound and
-    ``n_iter`` more, those of the steps on Poisson batches where `batch_size` is set. Together they
-    never cost more than `epsilon`, and the cost of full batches is computed exactly. The unit is
-    one row. Public are the number of rows, the number and names of the features, the number of
-    targets, and all parameters but `random_state`.
+    What is released for each bound that is not given, with a tenth of the budget for all of them
+    (of mu^2: see "Shares of a budget" in ``docs/privacy.md``), are noisy counts of the row norms
+    (or of one target) in cells between half powers of 2. One row changes these by at most 1 in L2
+    norm (``"zero_out"``) or sqrt(2) (``"replace_one"``). The bound is read off the counts, of
+    single cells or many together. Then the noisy sum of clipped gradients of every step is
+    released, which a row changes by at most C or 2C with C = `clip_norm`. The cost is that of one
+    Gaussian mechanism for each bound and ``n_iter`` more, those of the steps on Poisson batches
+    where `batch_size` is set. Together they never cost more than `epsilon`, and the cost of full
+    batches is computed exactly. The unit is one row. Public are the number of rows, the number and
+    names of the features, the number of targets, and all parameters but `random_state`.
 
     Released bounds are coarse, lie within 2^40 of 0, and are worse the smaller
     ``n_samples * epsilon`` is. The fit warns where rows are probably too few for them, and after

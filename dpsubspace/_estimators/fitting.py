@@ -112,10 +112,16 @@ def checked_descent(estimator: Any) -> Descent:
     check_auto("clip_norm", estimator.clip_norm, low=1e-10, high=1e50)
     if estimator.batch_size is not None:
         check_integer("batch_size", estimator.batch_size, low=1)
+    batch_size = estimator.batch_size
     return Descent(
         alpha=float(estimator.alpha),
-        n_iter=estimator.n_iter,
-        learning_rate=estimator.learning_rate,
-        clip_norm=estimator.clip_norm,
-        batch_size=estimator.batch_size,
+        n_iter=_plain(estimator.n_iter, int),
+        learning_rate=_plain(estimator.learning_rate, float),
+        clip_norm=_plain(estimator.clip_norm, float),
+        batch_size=None if batch_size is None else int(batch_size),
     )
+
+
+def _plain(value: Any, number: Callable[[Any], float]) -> Any:
+    """Number of a plain type, which stays what it is, or "auto"."""
+    return "auto" if isinstance(value, str) else number(value)

@@ -140,7 +140,7 @@ def _quantile(
     present: np.ndarray | None = None,
 ) -> Released:
     """Release quantiles, with the records where `present` is False as null records."""
-    target.check()
+    target = target.checked()
     levels = np.asarray(level)
     if levels.ndim > 1 or levels.size == 0:
         raise ValueError("`level` must be a number or a list of numbers in (0, 1).")
@@ -215,9 +215,8 @@ def private_mean(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows. Sparse matrices stay sparse. A column of numbers is one feature.
     data_norm : float or None, default=None
-        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None takes the
-        largest norm of the public rows where those tell it. Else a coarse bound is found from noisy
-        counts, which cost a part of the budget.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
+        coarse bound from noisy counts, which cost a part of the budget.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns instead: two numbers, or two arrays of shape
         (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
@@ -306,7 +305,7 @@ def _mean(
     present: np.ndarray | None = None,
 ) -> Released:
     """Release the mean, with the records where `present` is False as null records."""
-    target.check()
+    target = target.checked()
     check_choice("method", method, ("recentre", "gaussian"))
     _check_bound(data_norm, bounds)
     flat = not sparse.issparse(X) and np.ndim(X) == 1
@@ -369,9 +368,8 @@ def private_covariance(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows.
     data_norm : float or None, default=None
-        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None takes the
-        largest norm of the public rows where those tell it. Else a coarse bound is found from noisy
-        counts, which cost a part of the budget.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
+        coarse bound from noisy counts, which cost a part of the budget.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns instead: two numbers, or two arrays of shape
         (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
@@ -456,7 +454,7 @@ def _covariance(
     present: np.ndarray | None = None,
 ) -> Released:
     """Release the covariance, with the records where `present` is False as null records."""
-    target.check()
+    target = target.checked()
     check_bool("centered", centered)
     _check_bound(data_norm, bounds)
     rows = _rows(X).astype(np.float64, copy=False)

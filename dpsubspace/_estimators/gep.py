@@ -1,4 +1,13 @@
-"""Private linear models that know public rows: gradient embedding perturbation and its kin."""
+"""Private linear models that know public rows: gradient embedding perturbation and its kin.
+
+Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.fitting.fit_privately`
+and in it :class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit.
+Rows are shortened in ``_rows/maps.py``. The gradient of one row is shortened in
+``_gradients/clipping.py`` (``clipped_sum``) or, on directions, in ``_solvers/steps.py``
+(``GEPStep.sums``). Noise is added in ``_release/mechanisms.py``. The event is made by
+``Budget.split`` in ``_accounting/budget.py``, and ``_release/releases.py`` takes the noise from the
+same budget.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +33,12 @@ __all__ = ["GEPClassifier", "GEPRegressor"]
 class GEPClassifier(LinearClassifier):
     """Differentially private linear classifier that uses public rows.
 
-    Public rows tell where the gradients of private rows mostly lie, so that noise is spent on a
-    few directions and not on all. They also help to centre the rows and, with labels, give weights
-    to start from. They are passed to ``fit`` as `X_public` and `y_public`. They cost no privacy,
-    whatever they are, and bad ones cost at most accuracy: a small part of the budget checks what
-    they are good for.
+    Public rows tell where the gradients of private rows mostly lie, so that noise is spent on a few
+    directions and not on all. They also help to centre the rows and, with labels, give weights to
+    start from. They are passed to ``fit`` as `X_public` and `y_public`. Nothing protects them, and
+    the model may show them. So they must really be public, and must not have been chosen by looking
+    at the private rows. Then they cost no privacy, and bad ones cost at most accuracy: a small part
+    of the budget checks what they are good for.
 
     Choose `epsilon`, and look at `neighboring_relation`, `row_norm` and `classes`: they decide
     what is protected and what is taken to be public. All parameters from `alpha` on can be left
@@ -50,8 +60,7 @@ class GEPClassifier(LinearClassifier):
         How the length of rows is bounded, in ``fit`` and ``predict`` alike. "l2" divides each row,
         together with the constant entry of 0.5 that gives the intercept, by its L2 norm. A number
         is a public bound on the L2 norm: longer rows are shrunk to it, with their constant entry.
-        None leaves rows as they are; it is refused where a mean of the rows is released, since the
-        mean of unbounded rows cannot be private.
+        None is refused here, since the mean of unbounded rows cannot be private.
     classes : array-like or None, default=None
         All labels that can occur, from public knowledge. None reads them from `y`, and the
         guarantee then takes the set of labels to be public.
@@ -93,8 +102,8 @@ class GEPClassifier(LinearClassifier):
         Whether the model has an intercept.
     n_components : int or "auto", default="auto"
         Number of directions of features; each has one weight for every column of scores. Fewer are
-        used where public rows span fewer, and 0 is plain DP-SGD. "auto" keeps the directions that
-        stand out of the noise, and at least those with 0.6 of the energy (the sum of squares) of
+        used where public rows span fewer, and 0 is plain DP-SGD. "auto" keeps every direction
+        that is stronger than the noise, and at least as many as hold 60 % of the sum of squares of
         the public rows. It takes the whole space where all stand out, or where a released number
         tells that private rows have much off the directions. Leave it at "auto" with a
         :class:`GradientDirections`, which has a number of its own.
@@ -154,7 +163,8 @@ class GEPClassifier(LinearClassifier):
     Notes
     -----
     What is released first is the noisy sum of the mapped rows, as by :class:`DPSGDFClassifier`,
-    with a twentieth of the budget (of mu^2), or a tenth without public rows. It is combined with
+    with a twentieth of the budget, or a tenth without public rows (of mu^2: see "Shares of a
+    budget" in ``docs/privacy.md``). It is combined with
     the mean of the public rows, each weighted by what it is worth. With another twentieth, noisy
     checks are released: up to two means of numbers in [0, 1], which together a row changes as sums
     by at most sqrt(2) in L2 norm. One is how much of a row is off the directions, and is asked
@@ -166,7 +176,8 @@ class GEPClassifier(LinearClassifier):
 
     Then the noisy sum of clipped embeddings of every step is released, an embedding being what a
     gradient has on the directions. One row changes it by at most C (``"zero_out"``) or 2C
-    (``"replace_one"``), with C = `clip_norm`; where the whole space is trained, so do gradients.
+    (``"replace_one"``), with C = `clip_norm`; where the
+    whole space is trained, whole gradients are clipped and released instead, with the same bound.
     With a :class:`GradientDirections` residuals may be released as well. The cost is that of one
     Gaussian mechanism for each of the first releases and ``n_iter`` more, those of the steps on
     Poisson batches where `batch_size` is set. Together they never cost more than `epsilon`. The
@@ -290,8 +301,9 @@ class GEPRegressor(LinearRegressor):
     Public rows tell where the gradients of private rows mostly lie, so that noise is spent on a
     few directions and not on all. They also help to centre the rows, give a bound on their length
     and, with targets, a range of the targets and weights to start from. They are passed to ``fit``
-    as `X_public` and `y_public`. They cost no privacy, whatever they are, and bad ones cost at
-    most accuracy.
+    as `X_public` and `y_public`. Nothing protects them, and the model may show
+    them. So they must really be public, and must not have been chosen by looking at the private
+    rows. Then they cost no privacy, and bad ones cost at most accuracy.
 
     Choose `epsilon`, and give `data_norm` and `target_bounds` from public knowledge where public
     rows do not tell them. Look at `neighboring_relation` too. All parameters from `alpha` on can
@@ -353,8 +365,8 @@ class GEPRegressor(LinearRegressor):
         Whether the model has an intercept.
     n_components : int or "auto", default="auto"
         Number of directions of features; each has one weight for every column of scores. Fewer are
-        used where public rows span fewer, and 0 is plain DP-SGD. "auto" keeps the directions that
-        stand out of the noise, and at least those with 0.6 of the energy (the sum of squares) of
+        used where public rows span fewer, and 0 is plain DP-SGD. "auto" keeps every direction
+        that is stronger than the noise, and at least as many as hold 60 % of the sum of squares of
         the public rows. It takes the whole space where all stand out, or where a released number
         tells that private rows have much off the directions. Leave it at "auto" with a
         :class:`GradientDirections`, which has a number of its own.

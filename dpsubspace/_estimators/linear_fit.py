@@ -139,6 +139,8 @@ class LinearFit:
         """Data on the device; raises what training would have to, before anything is spent."""
         sizes = data.sizes(self.loss.n_outputs(data.n_targets))
         self.descent.plan(budget, self.scale(sizes), data.X.shape[0])
+        if self.guide is not None and self.guide.anchors is not None:
+            self.guide.anchors.check_noise(budget, data.X.shape[0])
         return data.on_device(where)
 
     # The fit --------------------------------------------------------------------------------

@@ -1,4 +1,11 @@
-"""Private principal component analysis."""
+"""Private principal component analysis.
+
+Where to check the privacy claim: ``_Plan.bounded`` releases what comes before the subspace, and
+shortens rows by ``_rows/maps.py`` and ``Features.clipped``; the mechanisms of
+``_statistics/spectra.py`` release the rest. Noise is added in ``_release/mechanisms.py``. The event
+is made by ``Budget.split`` in ``_accounting/budget.py``, and ``_release/releases.py`` takes the
+noise from the same budget.
+"""
 
 from __future__ import annotations
 
@@ -182,17 +189,16 @@ class _Plan:
 class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
     """Differentially private principal component analysis.
 
-    Directions in which private rows vary most, from noisy second moments. Rows about their
-    private mean are clipped to a private radius by default, so that what they have in common
-    costs little and outliers cost nothing.
+    Finds the directions in which private rows vary most. By default a noisy mean is subtracted, and
+    rows far from it are shortened to a noisy radius, so that outliers need no extra noise.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        Number of components; a share in (0, 1) of the released variance, of which as few
-        components are kept as explain it (those that stand out of the noise, with a warning,
-        where these explain less); None keeps ``min(n_samples, n_features)``. With
-        one release of all eigenvalues ("adaptive", "gaussian") any number costs the same.
+        Number of components. A number in (0, 1) keeps as few as explain that share of the released
+        variance; if those that stand out of the noise explain less, these are kept, with a
+        warning. None keeps ``min(n_samples, n_features)``. With "adaptive" and "gaussian", which
+        release all directions at once, any number costs the same.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
@@ -217,9 +223,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         Whether second moments are those of rows less their private mean, as in scikit-learn, or of
         rows as they are, which is the mean of ``x x^T``.
     data_norm : float or None, default=None
-        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None takes the
-        largest norm of the public rows where those tell it. Else a coarse bound is found from noisy
-        counts, which cost a part of the budget.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None
+        finds a coarse bound from noisy counts, which cost a part of the budget; public rows do not
+        tell it.
     whiten : bool, default=False
         Whether ``transform`` divides by the released standard deviations.
     microbatch_size : int or None, default=None
@@ -240,8 +246,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         Orthonormal directions, that of the largest variance first, the largest entry of
         each positive.
     explained_variance_ : ndarray of shape (n_components_,)
-        Variance along each, less what noise adds to it; 0 where noise hides it. Of normal
-        rows about right, of rows with heavy tails too low.
+        Variance along each, less what noise adds to it; 0 where noise hides it. It is about right
+        for normally distributed rows, and too low for heavy tails.
     explained_variance_ratio_ : ndarray of shape (n_components_,)
         Share of the released total variance.
     mean_ : ndarray of shape (n_features,)
@@ -269,18 +275,27 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     Notes
     -----
-    Released, with rows clipped to the bound c: where ``data_norm=None``, twenty noisy counts
-    of row norms (a record is in one cell each); for the mean, the sum of rows, of sensitivity
-    c (``"zero_out"``) or 2c (``"replace_one"``), six noisy counts of distances from it and the
-    sum of rows near it; for the radius, twelve counts of distances from the mean that this
-    makes, and their sum of squares; for the subspace, the second moment of rows of norm at most
-    the radius r, of sensitivity ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the
-    number of components. "gaussian" has one sum for the mean and c for r. "power" releases two
-    to six products of that moment with a basis instead, which move by no more, and the moment
-    within the subspace. "bingham" releases directions of a bounded range of privacy loss, and a
-    Laplace sum. Event: all of these Gaussian mechanisms, calibrated together and exactly,
-    never above `epsilon`. The unit is one row. Assumed public: the numbers of rows and
-    features, `data_norm`, `X_public` and all parameters.
+    What is released, in the order in which ``privacy_`` lists it, for rows shortened to the bound c
+    (`data_norm`, or released) and, about their mean, to the radius r:
+
+    - where ``data_norm=None``, twenty times the counts of row norms in some cells; one row moves
+      them by 1 in L2 norm (``"zero_out"``) or by sqrt(2) (``"replace_one"``);
+    - with "gaussian", the sum of the rows for their mean, which one row moves by c or 2c (not with
+      ``centered=False``);
+    - with "adaptive" and "power", the sum of the rows near a first mean (by at most twice a
+    released
+      radius, or double that), the sum of all rows for that first mean (by c or 2c), three times six
+      counts of distances from a mean (by 1), and the sum of squared distances, cut off at a
+      released bound B (by B^2);
+    - the second moment (by ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the number of
+      components; r is c with "gaussian"). "power" releases two to six products of it with a
+      basis instead, which move by no more, and the moment within the subspace. "bingham" draws
+      directions at random, at a price for each, and releases what lies along them with Laplace
+      noise.
+
+    All but what "bingham" does are Gaussian mechanisms, calibrated together and exactly; together
+    they never cost more than `epsilon`. The unit is one row. Public are the numbers of rows and
+    features, `data_norm`, `X_public` and all parameters but `random_state`.
 
     Clipping to a radius near the shortest rows keeps directions and forgets lengths, as
     spherical principal components do: for rows that are spread alike in all directions from

@@ -32,7 +32,7 @@ from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets
 from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
 
-__all__ = ["LinearRegressor", "PrivateRegressor", "Values"]
+__all__ = ["LinearRegressor", "PrivateRegressor", "Values", "copied_bounds"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,14 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds)
         return REGRESSOR_LOSSES[check_choice("loss", self.loss, list(REGRESSOR_LOSSES))]
+
+
+def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Checked bounds as arrays that nobody else holds."""
+    if bounds is None:
+        return None
+    low, high = (np.array(bound, dtype=np.float64) for bound in bounds)
+    return low, high
 
 
 class LinearRegressor(PrivateRegressor):
@@ -144,7 +152,8 @@ class LinearRegressor(PrivateRegressor):
     def _bounds(self, *, from_public: bool = False) -> ScaledRows:
         """What bounds rows and targets; where asked, public rows tell what is not given."""
         bias = _auto.BIAS if self.fit_intercept else None
-        return ScaledRows(self.data_norm, self.target_bounds, bias, from_public)
+        data_norm = None if self.data_norm is None else float(self.data_norm)
+        return ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
 
     def _fit(
         self,

@@ -26,7 +26,7 @@ from dpsubspace._estimators.directions import Anchors, GradientDirections, ancho
 from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.guide import mirrored, warn_of_few
 from dpsubspace._estimators.linear_fit import budget_of, with_steps
-from dpsubspace._estimators.regressor import PrivateRegressor, Values
+from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._public.start import LABELS, VALUES, Targets
@@ -59,6 +59,8 @@ class ModuleFit:
         How to train.
     module : torch.nn.Module
         What to train.
+    n_params : int
+        Numbers in it that are trained.
     input_shape : tuple of int or None
         Shape of one row as the module sees it.
     microbatch_size : int or None
@@ -75,6 +77,7 @@ class ModuleFit:
     targets: Targets
     descent: Descent
     module: Any
+    n_params: int
     input_shape: tuple[int, ...] | None = None
     microbatch_size: int | None = None
     anchors: Anchors | None = None
@@ -93,11 +96,6 @@ class ModuleFit:
     def before(self, sizes: Sizes) -> dict[str, Part]:
         """What is released before training: a range of targets, if anything."""
         return dict(self.bounds.parts(sizes))
-
-    @property
-    def n_params(self) -> int:
-        """Numbers that are trained."""
-        return sum(p.numel() for p in self.module.parameters() if p.requires_grad)
 
     def scale(self, sizes: Sizes) -> Scale:
         """Public sizes of the problem."""
@@ -119,6 +117,8 @@ class ModuleFit:
         self.descent.plan(
             budget, self.scale(data.sizes(self.loss.n_outputs(data.n_targets))), data.X.shape[0]
         )
+        if self.anchors is not None and data.public is not None:
+            self.anchors.check_noise(budget, data.X.shape[0])
         options: dict[str, Any] = {
             "n_targets": data.n_targets,
             "input_shape": self.input_shape,
@@ -732,8 +732,7 @@ class DPModuleRegressor(PrivateRegressor):
 
     def _plan(self) -> ModuleFit:
         """Parameters of the fit; ValueError where one is out of its range."""
-        bounds = ScaledRows(None, self.target_bounds, None, from_public=True, rows=False)
-        return _module_fit(self, bounds, VALUES)
+        return _module_fit(self, None, VALUES)
 
     def _fit(
         self,
@@ -768,8 +767,11 @@ class DPModuleRegressor(PrivateRegressor):
 # What both have in common ---------------------------------------------------------------------
 
 
-def _module_fit(estimator: Any, bounds: Bounds, targets: Targets) -> ModuleFit:
-    """Parameters of a fit; ValueError where one is out of its range."""
+def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> ModuleFit:
+    """Parameters of a fit; ValueError where one is out of its range.
+
+    Without `bounds`, those of the targets are given, public or bought.
+    """
     target, loss, descent = (
         checked_target(estimator),
         estimator._checked_loss(),
@@ -791,6 +793,9 @@ def _module_fit(estimator: Any, bounds: Bounds, targets: Targets) -> ModuleFit:
             "learning_rate='auto' of a `module` follows from the noise, and epsilon=inf adds"
             " none: give `learning_rate`, and `n_iter`."
         )
+    if bounds is None:
+        given = copied_bounds(estimator.target_bounds)
+        bounds = ScaledRows(None, given, None, from_public=True, rows=False)
     return ModuleFit(
         target=target,
         loss=loss,
@@ -798,6 +803,7 @@ def _module_fit(estimator: Any, bounds: Bounds, targets: Targets) -> ModuleFit:
         targets=targets,
         descent=descent,
         module=module,
+        n_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
         input_shape=estimator.input_shape,
         microbatch_size=estimator.microbatch_size,
         anchors=anchors_of(directions, module=module),

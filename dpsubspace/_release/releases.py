@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from threading import RLock
 
 import numpy as np
 
@@ -54,6 +55,7 @@ class Releases:
         self._streams: dict[str, NoiseSource] = {}
         self._made: Counter[str] = Counter()
         self._drawn: set[str] = set()  # names of which a batch waits for its release
+        self._turn = RLock()  # what is counted stays right, whichever threads ask
 
     def __contains__(self, name: str) -> bool:
         """Whether the budget has a release of this name."""
@@ -79,9 +81,10 @@ class Releases:
         rate = self.budget.parts[name].rate
         if rate == 1:
             return None
-        if name in self._drawn:
-            raise RuntimeError(f"the batch of {name!r} that was drawn before is not released yet.")
-        self._drawn.add(name)
+        with self._turn:
+            if name in self._drawn:
+                raise RuntimeError(f"the batch of {name!r} drawn before is not released yet.")
+            self._drawn.add(name)
         return self._stream("batches").poisson_sample(n, rate)
 
     def gaussian(self, name: str, total: BoundedSum, *, stream: str | None = None) -> Array:
@@ -140,16 +143,18 @@ class Releases:
             raise RuntimeError(f"a release called {name!r} is not in the budget: nothing was added")
         if part.kind != kind:
             raise RuntimeError(f"the release {name!r} was charged as {part.kind}, not as {kind}.")
-        if self._made[name] >= part.count:
-            raise RuntimeError(f"the budget has {part.count} releases called {name!r}, not more.")
-        if part.rate < 1 and name not in self._drawn:
-            raise RuntimeError(f"the release {name!r} was charged on a batch: draw one first.")
-        self._drawn.discard(name)
-        self._made[name] += 1
+        with self._turn:
+            if self._made[name] >= part.count:
+                raise RuntimeError(f"the budget has {part.count} releases {name!r}, not more.")
+            if part.rate < 1 and name not in self._drawn:
+                raise RuntimeError(f"the release {name!r} was charged on a batch: draw one first.")
+            self._drawn.discard(name)
+            self._made[name] += 1
         return part, self.budget.scales[name]
 
     def _stream(self, name: str) -> NoiseSource:
         """Noise of all releases called `name`."""
-        if name not in self._streams:
-            self._streams[name] = self._noise.child(name)
-        return self._streams[name]
+        with self._turn:
+            if name not in self._streams:
+                self._streams[name] = self._noise.child(name)
+            return self._streams[name]

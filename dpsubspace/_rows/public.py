@@ -65,7 +65,8 @@ def _same_memory(rows: Any, X: Any) -> bool:
     if not (isinstance(rows, np.ndarray) and isinstance(X, np.ndarray)):
         return False
     try:
-        return np.shares_memory(rows, X, max_work=10_000)
+        # Its types know of no limit on work but none and all.
+        return np.shares_memory(rows, X, max_work=10_000)  # pyright: ignore[reportArgumentType]
     except np.exceptions.TooHardError:
         return False
 

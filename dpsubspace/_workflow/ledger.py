@@ -442,7 +442,7 @@ class PrivacyLedger:
             raise ValueError("`X` has no rows: n_samples=0, and a fit needs at least 1.")
         with inside_ledger(self.delta, _refuse):
             plans = [
-                (name, part, plan_of(part, n_samples, y, fit_params))
+                (name, part, plan_of(part, n_samples, y, fit_params, name))
                 for name, part in private_parts(estimator)
             ]
         for _, part, plan in plans:

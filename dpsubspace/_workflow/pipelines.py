@@ -6,7 +6,6 @@ of ``Pipeline`` could store the means of the rows that pass through it.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ _ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures, FrozenEstimator)
 def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, Any]]:
     """Estimators inside `estimator` that can say what they will spend or have spent, by name."""
     if _is_private(estimator):
+        _check_methods(estimator)
         return [(type(estimator).__name__, estimator)]
     if isinstance(estimator, type):
         raise PrivacyError(
@@ -46,6 +46,7 @@ def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, An
     parts = []
     for name, step in _flat_steps(estimator.steps, fitted):
         if _is_private(step):
+            _check_methods(step)
             parts.append((name, step))
         elif not (fitted or _works_row_by_row(step)):  # fitted steps were checked before
             raise PrivacyError(_refusal(name, step))
@@ -71,15 +72,18 @@ def _refusal(name: str, step: Any) -> str:
     )
 
 
-def plan_of(part: Any, n_samples: int, y: Any, fit_params: dict[str, Any]) -> DpEvent:
-    """What a fit of `part` will cost, by public sizes."""
+def plan_of(
+    part: Any, n_samples: int, y: Any, fit_params: dict[str, Any], name: str = ""
+) -> DpEvent:
+    """What a fit of `part` will cost, by public sizes; `name` is that of its step, if any."""
     sizes: dict[str, Any] = {}
     if is_regressor(part):
         shape = np.shape(y)
         sizes["n_outputs"] = shape[1] if len(shape) == 2 else 1
-    if "n_public" in inspect.signature(part.privacy_event).parameters:
-        given = {name.split("__")[-1] for name, value in fit_params.items() if value is not None}
-        sizes |= {"n_public": int("X_public" in given), "labelled": "y_public" in given}
+    # What has no name of a step may reach any of them.
+    names = {key for key, value in fit_params.items() if value is not None}
+    given = {key.removeprefix(f"{name}__") if name else key.split("__")[-1] for key in names}
+    sizes |= {"n_public": int("X_public" in given), "labelled": "y_public" in given}
     return part.privacy_event(n_samples, **sizes)
 
 
@@ -123,6 +127,16 @@ def _is_private(step: Any) -> bool:
     """Whether `step` is an estimator of this package itself that has a cost."""
     ours = type(step).__module__.partition(".")[0] == __name__.partition(".")[0]
     return ours and hasattr(step, "privacy_event")
+
+
+def _check_methods(estimator: Any) -> None:
+    """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
+    replaced = [name for name in vars(estimator) if callable(getattr(type(estimator), name, None))]
+    if replaced:
+        raise PrivacyError(
+            f"{type(estimator).__name__} has another {replaced[0]!r} than its class: what that does"
+            " with the rows is not known. Use a new estimator with the same parameters."
+        )
 
 
 def _works_row_by_row(step: Any) -> bool:
