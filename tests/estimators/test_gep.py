@@ -220,6 +220,7 @@ def test_public_rows_are_mapped_and_shifted_as_private_ones(
         np.testing.assert_allclose(sums[1], expected[1], atol=tolerance)
 
 
+@noisy
 def test_the_mean_of_public_rows_costs_nothing(monkeypatch):
     X, y = blobs(n=400)
     for Estimator, row_map in (
