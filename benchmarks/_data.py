@@ -97,14 +97,14 @@ def _openml(name, version=1, as_frame=False):
 # Scaling and splits ---------------------------------------------------------------------------
 
 
-def _split(X, y, n_test, n_train=None):
+def split(X, y, n_test, n_train=None):
     """The first `n_test` of shuffled rows to test, the next `n_train` (all) to train."""
     order = np.random.default_rng(0).permutation(len(X))
     train = order[n_test:] if n_train is None else order[n_test : n_test + n_train]
     return X[train], y[train], X[order[:n_test]], y[order[:n_test]]
 
 
-def _to_unit_ball(X, low, high):
+def to_unit_ball(X, low, high):
     """Columns from [low, high] to [-1, 1], cut off there, over sqrt(d): rows of norm <= 1."""
     low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
     scaled = 2 * (np.asarray(X, dtype=float) - low) / (high - low) - 1
@@ -122,12 +122,12 @@ def _pixels(images):
 def digits():
     X, y = datasets.load_digits(return_X_y=True)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    return _split(X, y, 360)
+    return split(X, y, 360)
 
 
 def _by_published_ranges(loader, n_test):
     X, y = loader(return_X_y=True)
-    return _split(_to_unit_ball(X, X.min(axis=0), X.max(axis=0)), y, n_test)
+    return split(to_unit_ball(X, X.min(axis=0), X.max(axis=0)), y, n_test)
 
 
 @_data_set("cancer", "ranges of the columns, a table in the description of the data set")
@@ -155,7 +155,7 @@ def diabetes():
     X, y = datasets.load_diabetes(return_X_y=True, scaled=False)
     low = (18, 1, 15, 60, 90, 40, 20, 1, 3.0, 50)
     high = (80, 2, 45, 140, 310, 250, 100, 10, 6.5, 130)
-    return _split(_to_unit_ball(X, low, high), y, 89)
+    return split(to_unit_ball(X, low, high), y, 89)
 
 
 # Images: pixels from 0 to 255, over 255 -------------------------------------------------------
@@ -178,7 +178,7 @@ def _whole(file, openml, n_train=60_000):
 def _part(file, n_test):
     """Random split of the only part of a data set that is at hand."""
     X, y = _needed(file, ("x", "y"))
-    return _split(_pixels(X), y.astype(int), n_test)
+    return split(_pixels(X), y.astype(int), n_test)
 
 
 @_data_set("mnist", _PIXELS)
@@ -189,7 +189,7 @@ def mnist():
 @_data_set("mnist8k", _PIXELS)
 def mnist8k():
     _, _, X, y = mnist()
-    return _split(X, y, 2_000)
+    return split(X, y, 2_000)
 
 
 @_data_set("fashion", _PIXELS)
@@ -210,7 +210,7 @@ def kmnist8k():
         bunch = _openml("Kuzushiji-MNIST")
         found = bunch.data[60_000:], bunch.target[60_000:]
     X, y = found
-    return _split(_pixels(X), y.astype(int), 2_000)
+    return split(_pixels(X), y.astype(int), 2_000)
 
 
 @_data_set("notmnist8k", _PIXELS)
@@ -232,7 +232,7 @@ def chest():
 @_data_set("chest_mixed", _PIXELS + "; the two parts of the set, which differ, are mixed")
 def chest_mixed():
     X, y, X_test, y_test = chest()
-    return _split(np.concatenate([X, X_test]), np.concatenate([y, y_test]), 1168)
+    return split(np.concatenate([X, X_test]), np.concatenate([y, y_test]), 1168)
 
 
 @_data_set("cifar10", _PIXELS + "; colours are averaged")
@@ -306,7 +306,7 @@ def cifar20():
     """The 20 coarse classes of 100 fine ones, of 100 rows each."""
     images, y = _needed("cifar100_part", ("x", "y_coarse"))
     X = halved(_pixels(images.mean(axis=3, dtype=np.float32)))
-    return _split(X, y.astype(int), 500)
+    return split(X, y.astype(int), 500)
 
 
 # Age, sex; five jitters, six shimmers and noise, of which logarithms are taken; four more.
@@ -324,7 +324,7 @@ def voices():
     rows, low, high = (np.array(a, dtype=float) for a in (X, _VOICES_LOW, _VOICES_HIGH))
     for part in (rows, low, high):
         part[..., 2:14] = np.log(np.maximum(part[..., 2:14], 1e-7))
-    return _split(_to_unit_ball(rows, low, high), y.astype(int) - 1, len(X) // 5)
+    return split(to_unit_ball(rows, low, high), y.astype(int) - 1, len(X) // 5)
 
 
 def _sources():
@@ -450,7 +450,7 @@ def wine_colour():
         parts = [_openml(f"wine-quality-{colour}").data for colour in ("red", "white")]
         found = np.vstack(parts), np.repeat([0, 1], [len(part) for part in parts])
     X, white = found
-    return _split(_to_unit_ball(X, *_WINE_BOUNDS), white.astype(int), len(X) // 5)
+    return split(to_unit_ball(X, *_WINE_BOUNDS), white.astype(int), len(X) // 5)
 
 
 @_data_set("wine_quality", _WINE + "; scores are 0 to 10", target_bounds=(0.0, 10.0))
@@ -460,7 +460,7 @@ def wine_quality():
         bunch = _openml("wine_quality")
         found = bunch.data, bunch.target
     X, score = found
-    return _split(_to_unit_ball(X, *_WINE_BOUNDS), score.astype(float), len(X) // 5)
+    return split(to_unit_ball(X, *_WINE_BOUNDS), score.astype(float), len(X) // 5)
 
 
 @_data_set(
@@ -480,7 +480,7 @@ def california():
     X[:, 3:7] = np.log(np.maximum(X[:, 3:7], 1))
     low = (-125, 32, 0, 0, 0, 0, 0, 0)
     high = (-114, 42, 52, *[np.log(40_000)] * 4, 15)
-    return _split(_to_unit_ball(X, low, high), y, len(X) // 5)
+    return split(to_unit_ball(X, low, high), y, len(X) // 5)
 
 
 def _california_from_openml():
@@ -490,9 +490,26 @@ def _california_from_openml():
     return frame[columns].to_numpy(), frame["median_house_value"].to_numpy()
 
 
+_RAW = {  # file, columns and target
+    "adult": ("adult", "train_num", "train_y"),
+    "california": ("california_housing", "x", "y"),
+    "kegg": ("uci_regression", "keggundirected_x", "keggundirected_y"),
+    "parkinson": ("parkinsons_telemonitoring", "x", "total_updrs"),
+    "school": ("school", "x", "y"),
+    "wine_quality": ("wine_quality", "x", "y"),
+}
+
+
+def raw(name):
+    """Columns and target of a table as they come, missing values as 0."""
+    file, *names = _RAW.get(name, ("uci_regression", f"{name}_x", f"{name}_y"))
+    X, y = _needed(file, tuple(names))
+    return np.nan_to_num(np.asarray(X, float)), y
+
+
 def _uci(name, low, high):
-    X, y = _needed("uci_regression", (f"{name}_x", f"{name}_y"))
-    return _split(_to_unit_ball(X, low, high), y.astype(float), len(X) // 5)
+    X, y = raw(name)
+    return split(to_unit_ball(X, low, high), y.astype(float), len(X) // 5)
 
 
 @_data_set(

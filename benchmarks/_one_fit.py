@@ -1,19 +1,20 @@
 """One training run in a process of its own: its CPU seconds and its memory, as a line of JSON.
 
-Benchmarks of this folder start this, if need be with the interpreter of another
-environment: nothing of dpsubspace is imported but by its own methods. Memory is anonymous memory
-(RssAnon), so that neither libraries nor memory maps count; a thread samples it every 2 ms.
+``one_fit`` starts it, if need be with the interpreter of another environment: nothing of
+dpsubspace is imported but by its own methods.
 
 usage: python benchmarks/_one_fit.py '{"method": "DPSGDClassifier", "rows": 60000, "n_iter": 10}'
 """
 
 import json
-import resource
+import os
+import subprocess
 import sys
-import threading
 import warnings
 
 import numpy as np
+from _inside import fitted_with
+from _run import resources
 
 JOB = {  # and what may be left out of it
     "method": None,
@@ -35,35 +36,16 @@ JOB = {  # and what may be left out of it
 }
 
 
-def anonymous_mb():
-    with open("/proc/self/status") as status:
-        found = next(line for line in status if line.startswith("RssAnon"))
-    return int(found.split()[1]) * 1024 / 1e6
-
-
-def cpu_seconds():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def measured(run):
-    """CPU seconds (user and system, all threads) and memory of calling `run`."""
-    start = peak = anonymous_mb()
-    done = threading.Event()
-
-    def watch():
-        nonlocal peak
-        while not done.wait(0.002):
-            peak = max(peak, anonymous_mb())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    before = cpu_seconds()
-    run()
-    seconds = cpu_seconds() - before
-    done.set()
-    watcher.join()
-    return {"cpu_s": seconds, "start_mb": start, "peak_mb": max(peak, anonymous_mb())}
+def one_fit(python=sys.executable, threads=1, **job):
+    """What a job takes in its own process, with the version of what did it."""
+    limits = {f"{name}_NUM_THREADS": str(threads) for name in ("OPENBLAS", "OMP", "MKL")}
+    command = [str(python), __file__, json.dumps(job, default=str)]
+    done = subprocess.run(
+        command, env=os.environ | limits, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{job} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 # Methods: each prepares, imports included, and returns what is measured ------------------------
@@ -91,14 +73,19 @@ def gep(job, X, y):
 
     warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
     public = np.random.default_rng(1).random((job["public"], X.shape[1]), dtype=np.float32)
-    options = {"epsilon": None, "n_iter": 1, "noise_multiplier": job["noise_multiplier"]}
-    options |= {"directions": job["directions"], "batch_size": job["batch_size"]}
-    small = dpsubspace.GEPClassifier(**options | {"n_components": 1, "batch_size": None})
+
+    def fit(X, y, public, n_iter, n_components, batch_size=None):
+        how = {"n_components": n_components, "directions": job["directions"]}
+        if job["directions"] == "gradients":
+            how = {"directions": dpsubspace.GradientDirections(n_components=n_components)}
+        model = dpsubspace.GEPClassifier(n_iter=n_iter, batch_size=batch_size, **how)
+        noise = {"noise_multiplier": job["noise_multiplier"]}
+        fitted_with(model, X, y, public={"X_public": (public,)}, **noise)
+
     rows = np.eye(4, dtype=np.float32)
-    small.fit(rows, [0, 1, 0, 1], X_public=rows)  # what is imported on first use
-    options |= {"n_components": job["n_components"], "n_iter": job["n_iter"]}
-    model = dpsubspace.GEPClassifier(**options)
-    return lambda: model.fit(X, y, X_public=public)
+    fit(rows, [0, 1, 0, 1], rows, 1, 1)  # what is imported on first use
+    of_job = (job[name] for name in ("n_iter", "n_components", "batch_size"))
+    return lambda: fit(X, y, public, *of_job)
 
 
 def pca(job, X, y):
@@ -218,7 +205,7 @@ def main():
         X = np.load(job["file"], mmap_mode="r")
     y = rng.integers(job["classes"], size=len(X))
     method, package = METHODS[job["method"]]
-    found = measured(method(job, X, y))
+    found = resources(method(job, X, y))
     print(json.dumps({**found, "version": sys.modules[package].__version__}))
 
 

@@ -14,18 +14,11 @@ usage: python benchmarks/bench_dppca.py [time parts memory] [--threads 1 2] [--s
 Medians on a machine that does other work vary: compare ratios, and look at the load.
 """
 
-import argparse
-import cProfile
-import os
-import pstats
-import tempfile
-import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
-from _report import printed, save
-from bench_linear import one_fit, seconds
+from _one_fit import one_fit
+from _run import in_turns, judged, ms, parts_of, ratios, run
 from threadpoolctl import threadpool_limits
 
 from dpsubspace import DPPCA, PrivacyWarning
@@ -34,7 +27,7 @@ K = 8
 FITS = [
     (mechanism, centered) for mechanism in ("gaussian", "adaptive") for centered in (False, True)
 ]
-LIMIT = 1.5  # of the plain fit
+LIMIT, MOST_MB = 1.5, 2000  # of the plain fit, and of the wide one
 
 # Time ------------------------------------------------------------------------------------------
 
@@ -60,36 +53,26 @@ def times(args, X, threads):
     def floor():
         np.linalg.eigh((X.T @ X).astype(np.float64))
 
-    seconds(floor)
-    for mechanism, centered in FITS:
-        fit(X, mechanism, centered)
-    found = {setting: [] for setting in FITS}
-    for _ in range(args.repeats):
-        for setting, pairs in found.items():
-            pairs.append((seconds(floor), seconds(lambda its=setting: fit(X, *its))))
-    for (mechanism, centered), pairs in found.items():
-        pairs = np.array(pairs)
-        ratios = pairs[:, 1] / pairs[:, 0]
+    calls = [call for its in FITS for call in (floor, lambda its=its: fit(X, *its))]
+    found = np.moveaxis(in_turns(calls, args.repeats), 2, 0)
+    for (mechanism, centered), floors, fits in zip(FITS, found[::2], found[1::2], strict=True):
         row = {
             "mechanism": mechanism,
             "centered": centered,
             "dtype": X.dtype.name,
             "threads": threads,
-            "floor_ms": round(float(np.median(pairs[:, 0])) * 1e3),
-            "fit_ms": round(float(np.median(pairs[:, 1])) * 1e3),
-            "ratio_median": round(float(np.median(ratios)), 2),
-            "ratio_min": round(float(ratios.min()), 2),
-            "ratio_max": round(float(ratios.max()), 2),
-            "load": round(os.getloadavg()[0], 1),
+            "floor_ms": ms(floors),
+            "fit_ms": ms(fits),
+            **ratios(fits, floors),
         }
         if (mechanism, centered) == FITS[0]:
-            row |= {"limit": LIMIT, "verdict": "pass" if row["ratio_median"] <= LIMIT else "miss"}
+            row |= {"limit": LIMIT, **judged(row["ratio_median"] <= LIMIT)}
         yield row
 
 
 # Parts -----------------------------------------------------------------------------------------
 
-PARTS = {  # functions that do not call each other
+PARTS = {  # functions of these names, which do not call each other
     "check_rows": "checks of the rows",
     "row_norms": "norms of the rows",
     "distances": "distances from a mean",
@@ -108,60 +91,39 @@ def part_rows(args):
             X = unit_rows(args, dtype)
             for mechanism, centered in FITS[:2]:
                 fit(X, mechanism, centered)
-                profile = cProfile.Profile()
-                profile.runcall(fit, X, mechanism, centered)
-                yield {"mechanism": mechanism, "centered": centered, "dtype": dtype} | parts(
-                    profile
-                )
-
-
-def parts(profile):
-    """Milliseconds by part."""
-    stats = pstats.Stats(profile)
-    found = dict.fromkeys(PARTS.values(), 0.0)
-    for (_, _, name), (_, _, _, cumulative, _) in stats.stats.items():
-        if name in PARTS:
-            found[PARTS[name]] += cumulative
-    found["all else"] = stats.total_tt - sum(found.values())
-    found["sum"] = stats.total_tt
-    return {part: round(time * 1e3) for part, time in found.items()}
+                found = parts_of(lambda its=(X, mechanism, centered): fit(*its), PARTS)
+                yield {"mechanism": mechanism, "centered": centered, "dtype": dtype} | found
 
 
 # Memory ----------------------------------------------------------------------------------------
 
 
 def memory_rows(args):
-    one_thread = SimpleNamespace(threads=1)
-    with tempfile.TemporaryDirectory(dir=args.scratch) as folder:
-        for mechanism, n, d, epsilons in (
-            ("power", args.wide, args.wide, (1.0, 3.0, 10.0)),
-            ("adaptive", args.rows, args.features, (1.0,)),
-        ):
-            file, components = Path(folder) / f"{d}.npy", Path(folder) / "components.npy"
-            best = spiked_rows(file, n, d)
-            for epsilon in epsilons:
-                job = {"method": "DPPCA", "classes": 2, "mechanism": mechanism, "epsilon": epsilon}
-                job |= {"file": str(file), "save": str(components)}
-                found = one_fit(one_thread, **job)
-                share = energy(file, np.load(components).T) / best
-                yield {
-                    "mechanism": mechanism,
-                    "n": n,
-                    "d": d,
-                    "dtype": "float32",
-                    "epsilon": epsilon,
-                    "file_mb": round(n * d * 4 / 1e6),
-                    "start_mb": round(found["start_mb"]),
-                    "peak_mb": round(found["peak_mb"]),
-                    "cpu_s": round(found["cpu_s"], 1),
-                    "captured": round(share, 3),
-                    **({"limit_mb": 2000, "verdict": verdict(found)} if n == args.wide else {}),
-                }
-            file.unlink()
-
-
-def verdict(found):
-    return "pass" if found["peak_mb"] < 2000 else "miss"
+    for mechanism, n, d, epsilons in (
+        ("power", args.wide, args.wide, (1.0, 3.0, 10.0)),
+        ("adaptive", args.rows, args.features, (1.0,)),
+    ):
+        file, components = args.scratch / f"{d}.npy", args.scratch / "components.npy"
+        best = spiked_rows(file, n, d)
+        for epsilon in epsilons:
+            job = {"method": "DPPCA", "classes": 2, "mechanism": mechanism, "epsilon": epsilon}
+            found = one_fit(**job, file=file, save=components)
+            row = {
+                "mechanism": mechanism,
+                "n": n,
+                "d": d,
+                "dtype": "float32",
+                "epsilon": epsilon,
+                "file_mb": round(n * d * 4 / 1e6),
+                "start_mb": round(found["start_mb"]),
+                "peak_mb": round(found["peak_mb"]),
+                "cpu_s": round(found["cpu_s"], 1),
+                "captured": round(energy(file, np.load(components).T) / best, 3),
+            }
+            if n == args.wide:
+                row |= {"limit_mb": MOST_MB, **judged(found["peak_mb"] < MOST_MB)}
+            yield row
+        file.unlink()
 
 
 def spiked_rows(file, n, d):
@@ -193,29 +155,7 @@ def energy(file, basis):
 SECTIONS = {"time": time_rows, "parts": part_rows, "memory": memory_rows}
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
-    parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--features", type=int, default=784)
-    parser.add_argument("--wide", type=int, default=20_000, help="rows and columns")
-    parser.add_argument("--repeats", type=int, default=9, help="pairs")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--scratch", type=Path, help="folder for a file of 1.6 GB")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.sections = args.sections or list(SECTIONS)
-    if unknown := set(args.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    warnings.simplefilter("ignore", PrivacyWarning)
-    load = [os.getloadavg()]
-    results = {name: printed(SECTIONS[name](args)) for name in args.sections}
-    load.append(os.getloadavg())
-    del args.scratch  # a place on one machine
-    machine = {"cores": os.cpu_count(), "load_before": load[0], "load_after": load[1]}
-    save(args, results, "scipy", machine=machine)
-
+OPTIONS = {"rows": 60_000, "features": 784, "wide": 20_000, "repeats": 9, "threads": [1]}
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, SECTIONS, OPTIONS | {"scratch": Path}, ignored=(PrivacyWarning,))

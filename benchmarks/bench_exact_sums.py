@@ -46,16 +46,11 @@ there is nothing to gain but the assumption. (The time comes from products of wh
 instead of blocks of 128 rows.)
 """
 
-import argparse
-import os
 import tracemalloc
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from _report import printed, save
-from bench_linear import seconds
-from threadpoolctl import threadpool_limits
+from _run import in_turns, ms, ratios, run
 
 from dpsubspace._array import EPS, by_columns, slices
 from dpsubspace._gradients.clipping import clipped_sum
@@ -253,29 +248,21 @@ def step_rows(args):
 
 def measured(how, X, y, weights, repeats):
     package, other = Package(X, y), how(X, y)
-    found = in_turns(lambda: package.sum(weights), lambda: other.sum(weights), repeats)
+    times = in_turns([lambda: package.sum(weights), lambda: other.sum(weights)], repeats)
+    package_times, times = times[:, :, 0], times[:, :, 1]
     value, reference = other.sum(weights), package.sum(weights)
     order = np.random.default_rng(1).permutation(len(y))
     off = np.linalg.norm(value - reference) / (MULTIPLIER * CLIP * np.sqrt(value.size))
-    return found | {
+    return {
+        "package_ms": ms(package_times),
+        "this_ms": ms(times),
+        **ratios(times, package_times),
         "copy_mb": round(other.copy_mb, 1),
         "temporaries_mb": round(peak_mb(lambda: other.sum(weights)), 1),
         "slack": float(f"{other.slack(weights):.2g}") if how is Package else 0.0,
         "largest": None if how is Package else round(other.largest(weights), 6),
         "off_in_noise": float(f"{off:.2g}"),
         "any_order": bool(np.array_equal(value, how(X[order], y[order]).sum(weights))),
-    }
-
-
-def in_turns(package, other, repeats):
-    times = np.array([(seconds(package), seconds(other)) for _ in range(repeats + 1)])[1:]
-    ratios = times[:, 1] / times[:, 0]
-    return {
-        "package_ms": round(float(np.median(times[:, 0])) * 1e3, 1),
-        "this_ms": round(float(np.median(times[:, 1])) * 1e3, 1),
-        "ratio_median": round(float(np.median(ratios)), 3),
-        "ratio_min": round(float(ratios.min()), 3),
-        "ratio_max": round(float(ratios.max()), 3),
     }
 
 
@@ -287,22 +274,5 @@ def peak_mb(function):
     return peak / 1e6
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--features", type=int, default=784)
-    parser.add_argument("--repeats", type=int, default=15, help="pairs of a step")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    load = [os.getloadavg()]
-    with threadpool_limits(limits=args.threads):
-        results = printed(step_rows(args))
-    load.append(os.getloadavg())
-    machine = {"cores": os.cpu_count(), "load_before": load[0], "load_after": load[1]}
-    save(args, results, machine=machine)
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, step_rows, {"rows": 60_000, "features": 784, "repeats": 15})

@@ -38,20 +38,14 @@ usage: python benchmarks/bench_gep.py [numbers explicit dpsgd parts memory] [--t
 Medians on a machine that does other work vary: compare ratios, and look at the load.
 """
 
-import argparse
-import cProfile
-import os
-import pstats
-import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from _report import printed, save
-from bench_linear import one_fit, seconds
-from threadpoolctl import threadpool_limits
+from _one_fit import one_fit
+from _run import in_turns, judged, ms, parts_of, ratios, run
+from bench_linear import descent
 
 from dpsubspace._gradients.linear import LinearSource, OuterGradients
 from dpsubspace._gradients.losses import LogLoss
@@ -60,7 +54,6 @@ from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
-from dpsubspace._solvers.descent import TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep, GEPStep
 
 CLIP, RESIDUAL_CLIP, MULTIPLIER = 0.3, 0.2, 5.0
@@ -136,18 +129,9 @@ class Setting:
     def run(self, kind, batch_size=None, n_iter=5):
         """Call that trains for `n_iter` steps."""
         step, source = self.step(kind)
-        plan = TrainingPlan(
-            n_iter=n_iter,
-            noise_multiplier=MULTIPLIER,
-            sample_rate=1.0 if batch_size is None else batch_size / len(self.X),
-            learning_rate=1e-3,
-            momentum=0.9,
-            alpha=1e-6,
-            average=True,
-            neighboring_relation="zero_out",
-        )
+        rate = 1.0 if batch_size is None else batch_size / len(self.X)
         penalised = np.ones((self.args.features, 1))
-        return lambda: train(plan, step, source, self.params, penalised, noise=SecureNoise())
+        return descent(n_iter, rate, MULTIPLIER, 1e-3, step, source, self.params, penalised)
 
 
 def few(args):
@@ -171,8 +155,8 @@ def _setting(args, mapped):
 
 
 def written_rows(args):
-    """Rows mapped from a file of `args.folder`, which is written where it is not there."""
-    file, labels = Path(args.folder) / "rows.npy", Path(args.folder) / "labels.npy"
+    """Rows mapped from a file, which is written where it is not there."""
+    file, labels = args.scratch / "rows.npy", args.scratch / "labels.npy"
     if not file.exists():
         shape = (args.rows, args.features)
         out = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
@@ -291,7 +275,7 @@ def numbers(args, setting, decay):
             "decay": decay,
             **{part: float(f"{value:.2g}") for part, value in found.items()},
             "limit": TOLERANCE,
-            "verdict": "pass" if max(found.values()) <= TOLERANCE else "miss",
+            **judged(max(found.values()) <= TOLERANCE),
             **about,
         }
 
@@ -315,17 +299,6 @@ def relative(one, other):
 # Time ------------------------------------------------------------------------------------------
 
 
-def in_turns(calls, repeats, steps):
-    """Milliseconds of a step by the clock and of the processor, (2, repeats, calls), in turn."""
-    times = [[both_times(call) for call in calls] for _ in range(repeats + 1)][1:]
-    return np.moveaxis(np.array(times), 2, 0) * 1e3 / np.array(steps)
-
-
-def both_times(call):
-    before = time.process_time()
-    return seconds(call), time.process_time() - before
-
-
 def flops(args, *, implicit=False, short=False):
     """The floor of a step."""
     b, m, d, c, k = args.batch, args.public, args.features, args.classes, args.components
@@ -333,17 +306,6 @@ def flops(args, *, implicit=False, short=False):
         return 2 * m * m * (c + k) + 2 * m * k * k + 2 * b * m * (c + k) + 4 * b * d * c
     p = d * c
     return 4 * m * k * p + 2 * p * k * k + (2 if short else 4) * b * k * p + 4 * b * d * c
-
-
-def ratios(over, under):
-    """Of times by the clock; and the median of those of the processor."""
-    clock, processor = over / under
-    return {
-        "ratio_median": round(float(np.median(clock)), 2),
-        "ratio_min": round(float(clock.min()), 2),
-        "ratio_max": round(float(clock.max()), 2),
-        "ratio_cpu": round(float(np.median(processor)), 2),
-    }
 
 
 def explicit_rows(args):
@@ -357,7 +319,7 @@ def explicit_rows(args):
         labels = one.labels()
         start = explicit.start(labels, one.rng.standard_normal((args.public, args.components)))
         calls.append(partial(explicit.step, torch.tensor(labels), start))
-    times = in_turns(calls, args.repeats, [5] * len(implicit) + [1, 1])
+    times = in_turns(calls, args.repeats) / ([5] * len(implicit) + [1, 1])
     for column, name in enumerate(implicit):
         for extra, explicit in ((0, "as published"), (1, "short")):
             ours, theirs = times[:, :, column], times[:, :, len(implicit) + extra]
@@ -366,15 +328,13 @@ def explicit_rows(args):
                 "implicit": name,
                 "explicit": explicit,
                 "threads": args.threads,
-                "explicit_ms": round(float(np.median(theirs[0])), 1),
-                "implicit_ms": round(float(np.median(ours[0])), 1),
+                "explicit_ms": ms(theirs),
+                "implicit_ms": ms(ours),
                 "floor": round(flops(args, short=bool(extra)) / flops(args, implicit=True)),
                 **ratios(theirs, ours),
-                "load": round(os.getloadavg()[0], 1),
             }
             if not extra:
-                met = row["ratio_median"] >= LEAST_SPEEDUP
-                row |= {"least": LEAST_SPEEDUP, "verdict": "pass" if met else "miss"}
+                row |= {"least": LEAST_SPEEDUP, **judged(row["ratio_median"] >= LEAST_SPEEDUP)}
             yield row
 
 
@@ -388,20 +348,18 @@ def dpsgd_rows(args):
     for make, batch_size, n_iter in cases:
         setting = make(args)
         calls = [setting.run(kind, batch_size, n_iter) for kind in KINDS]
-        times = in_turns(calls, args.repeats, [n_iter] * len(KINDS))
+        times = in_turns(calls, args.repeats)
         for column, kind in enumerate(KINDS[1:], 1):
             row = {
                 "directions": kind,
                 "rows": len(setting.X),
                 "batch": batch_size or "full",
                 "threads": args.threads,
-                "dpsgd_ms": round(float(np.median(times[0, :, 0])), 1),
-                "gep_ms": round(float(np.median(times[0, :, column])), 1),
+                "dpsgd_ms": ms(times[:, :, 0], n_iter),
+                "gep_ms": ms(times[:, :, column], n_iter),
                 **ratios(times[:, :, column], times[:, :, 0]),
-                "load": round(os.getloadavg()[0], 1),
             }
-            met = row["ratio_median"] <= MOST_STEPS
-            yield {**row, "most": MOST_STEPS, "verdict": "pass" if met else "miss"}
+            yield {**row, "most": MOST_STEPS, **judged(row["ratio_median"] <= MOST_STEPS)}
 
 
 # Parts -----------------------------------------------------------------------------------------
@@ -430,31 +388,8 @@ def part_rows(args):
         for kind in KINDS:
             call = setting.run(kind, batch_size, n_iter := 5)
             call()
-            profile = cProfile.Profile()
-            profile.runcall(call)
-            found = parts(profile, n_iter)
+            found = parts_of(call, PARTS, inside=(Setting.subspace, _Part.lift), steps=n_iter)
             yield {"step": kind, "rows": len(setting.X), "batch": batch_size or "full"} | found
-
-
-def parts(profile, n_iter):
-    """Milliseconds of a step by part."""
-    stats = pstats.Stats(profile)
-    names = {key(function): name for function, name in PARTS.items()}
-    inside = {key(Setting.subspace), key(_Part.lift)}  # these call some of the others
-    found = dict.fromkeys(PARTS.values(), 0.0)
-    for function, (*_, callers) in stats.stats.items():
-        if function in names:
-            times = [times[3] for caller, times in callers.items() if caller not in inside]
-            found[names[function]] += sum(times)
-    found["all else"] = stats.total_tt - sum(found.values())
-    found["sum"] = stats.total_tt
-    return {part: round(time * 1e3 / n_iter, 1) for part, time in found.items()}
-
-
-def key(function):
-    """What a profile calls a function."""
-    code = function.__code__
-    return code.co_filename, code.co_firstlineno, code.co_name
 
 
 # Memory ----------------------------------------------------------------------------------------
@@ -462,7 +397,7 @@ def key(function):
 
 def memory_rows(args):
     written_rows(args)
-    job = {"file": str(Path(args.folder) / "rows.npy"), "classes": args.classes}
+    job = {"file": args.scratch / "rows.npy", "classes": args.classes}
     job |= {"public": args.public, "n_iter": 3, "noise_multiplier": MULTIPLIER, "clip_norm": CLIP}
     for method, directions, components in (
         ("DPSGDClassifier", None, None),
@@ -471,7 +406,8 @@ def memory_rows(args):
     ):
         for batch_size in (None, args.batch):
             setting = {"directions": directions, "n_components": components}
-            found = one_fit(args, method=method, batch_size=batch_size, **setting, **job)
+            setting |= {"method": method, "batch_size": batch_size}
+            found = one_fit(threads=args.threads, **setting, **job)
             row = {
                 "method": method,
                 "directions": directions,
@@ -489,8 +425,7 @@ def memory_rows(args):
                     f"explicit_{name}_mb": round(used * params * size / 1e6)
                     for name, size in (("float32", 4), ("float64", 8))
                 }
-                met = found["peak_mb"] < MOST_MB
-                row |= {"limit_mb": MOST_MB, "verdict": "pass" if met else "miss"}
+                row |= {"limit_mb": MOST_MB, **judged(found["peak_mb"] < MOST_MB)}
             yield row
 
 
@@ -503,34 +438,8 @@ SECTIONS = {
 }
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
-    parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--batch", type=int, default=1_000)
-    parser.add_argument("--features", type=int, default=4_096)
-    parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--public", type=int, default=500, help="public rows")
-    parser.add_argument("--components", type=int, default=200, help="directions")
-    parser.add_argument("--repeats", type=int, default=15, help="rounds")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--scratch", type=Path, help="folder for a file of 819 MB")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.sections = args.sections or list(SECTIONS)
-    if unknown := set(args.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    load = [os.getloadavg()]
-    torch.set_num_threads(args.threads)
-    folder = tempfile.TemporaryDirectory(dir=args.scratch)
-    with folder as args.folder, threadpool_limits(limits=args.threads):
-        results = {name: printed(SECTIONS[name](args)) for name in args.sections}
-    load.append(os.getloadavg())
-    del args.scratch, args.folder  # places on one machine
-    machine = {"cores": os.cpu_count(), "load_before": load[0], "load_after": load[1]}
-    save(args, results, "scipy", "torch", machine=machine)
-
+OPTIONS = {"rows": 50_000, "batch": 1_000, "features": 4_096, "classes": 10, "public": 500}
+OPTIONS |= {"components": 200, "repeats": 15, "scratch": Path}
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, SECTIONS, OPTIONS)

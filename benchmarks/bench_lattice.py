@@ -9,22 +9,18 @@ usage: python benchmarks/bench_lattice.py [step attack] [--rows 60000] [--featur
            [--repeats 21] [--runs 20000] [--threads 1] [--out benchmarks/results/lattice.json]
 """
 
-import argparse
-import warnings
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
-from _report import printed, save
-from bench_linear import STEPS_AT_ONCE, private_step, random_rows, seconds
+from _run import in_turns, ms, ratios, run
+from bench_linear import STEPS_AT_ONCE, private_step, random_rows
 from scipy.special import ndtri
-from threadpoolctl import threadpool_limits
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators import functions
+from dpsubspace._release import releases
 from dpsubspace._release.mechanisms import release
 from dpsubspace._release.noise import _system_bits
-from dpsubspace._solvers import descent
 from dpsubspace.exceptions import PrivacyWarning
 
 STEPS = {
@@ -45,12 +41,12 @@ def plain_release(total, noise_multiplier, noise, *, neighboring_relation, sampl
 
 
 @contextmanager
-def releasing(module, function):
-    module.release = function
+def releasing(function):
+    releases.release = function
     try:
         yield
     finally:
-        module.release = release
+        releases.release = release
 
 
 def step_rows(args):
@@ -61,21 +57,19 @@ def step_rows(args):
         outputs, batch = case.get("outputs", 10), case.get("batch_size")
         y = rng.integers(max(outputs, 2), size=args.rows)
         step = private_step(rng, X, y, outputs, False, batch)
-        times = []
-        for _ in range(args.repeats + 1):
-            with releasing(descent, plain_release):
-                plain = seconds(step)
-            times.append((plain, seconds(step)))
-        times = np.array(times[1:])
-        ratios = times[:, 1] / times[:, 0]
-        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-        yield {
-            "step": name,
-            "lattice / plain": round(float(middle), 4),
-            "quartiles": [round(float(low), 4), round(float(high), 4)],
-            "ratio of medians": round(float(np.divide(*np.median(times[:, ::-1], axis=0))), 4),
-            "ms a step": round(float(np.median(times[:, 1])) * 1e3 / STEPS_AT_ONCE, 2),
-        }
+        plain, lattice = np.moveaxis(in_turns([plainly(step), step], args.repeats), 2, 0)
+        row = {"step": name, "plain_ms": ms(plain, STEPS_AT_ONCE)}
+        yield row | {"lattice_ms": ms(lattice, STEPS_AT_ONCE), **ratios(lattice, plain)}
+
+
+def plainly(step):
+    """`step` without the lattice."""
+
+    def call():
+        with releasing(plain_release):
+            step()
+
+    return call
 
 
 def attack_rows(args):
@@ -85,8 +79,7 @@ def attack_rows(args):
     for name, function in (("plain", plain_release), ("lattice", release)):
         for carrier in ("present", "absent"):
             hits, present = 0, np.arange(1024) >= (carrier == "absent")
-            with releasing(functions, function), warnings.catch_warnings():
-                warnings.simplefilter("ignore", PrivacyWarning)
+            with releasing(function):
                 for _ in range(args.runs):
                     mean = functions._mean(X, Target(1.0, 1e-5), None, present=present, **options)
                     total = float(mean.value[0]) * 1024
@@ -98,20 +91,7 @@ def attack_rows(args):
 SECTIONS = {"step": step_rows, "attack": attack_rows}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sections", nargs="*", default=[], metavar="section")
-    parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--features", type=int, default=784)
-    parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--runs", type=int, default=20_000)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    with threadpool_limits(args.threads):
-        results = {name: printed(SECTIONS[name](args)) for name in args.sections or list(SECTIONS)}
-    save(args, results)
-
+OPTIONS = {"rows": 60_000, "features": 784, "repeats": 21, "runs": 20_000}
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, SECTIONS, OPTIONS, ignored=(PrivacyWarning,))

@@ -13,13 +13,11 @@ divergence of Gaussians, by steps, over sizes and grids: `error` is what is adde
 usage: python benchmarks/bench_ledger.py [--out benchmarks/results/ledger.json]
 """
 
-import argparse
 import math
 import time
-from pathlib import Path
 
-import _report
 import numpy as np
+from _run import run
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr
@@ -38,7 +36,7 @@ BATCHES = [(0.0683, 585), (0.1, 200), (0.01, 2000), (0.002, 10_000)]
 BATCHES += [(0.1, 100), (0.01, 1000), (0.01, 100), (0.01, 10)]
 
 
-def prices():
+def prices(args):
     for rate, steps in BATCHES:
         multiplier = calibrate(
             lambda m, of=(rate, steps): sampled_gaussian(m, *of), epsilon=1.0, **AT
@@ -61,7 +59,7 @@ def over(cost, planned):
     return f"{100 * (cost / planned - 1):+.2f} %"
 
 
-def slacks():
+def slacks(args):
     for epsilon in (0.1, 1.0, 8.0):
         for delta in (1e-5, 1e-7):
             row = {"epsilon": epsilon, "delta": delta}
@@ -71,7 +69,7 @@ def slacks():
             yield row
 
 
-def without_delta():
+def without_delta(args):
     for name, event in (
         ("laplace", laplace(1.0, **ZERO_OUT)),
         ("bounded range", bounded_range(1.0)),
@@ -87,7 +85,7 @@ def without_delta():
         }
 
 
-def rounding():
+def rounding(args):
     for count in (1, 10, 100, 1000, 10**4, 10**5, 10**6):
         gaps = {"tail": 0.0, "head": 0.0}
         for total in (0.01, 0.1, 1.0, 3.0, 6.0):
@@ -109,7 +107,7 @@ def rounding():
         yield {"steps": count, "error": error, **{k: f"{v:.2g}" for k, v in gaps.items()}}
 
 
-def seconds():
+def seconds(args):
     for rate, steps in BATCHES:
         event = sampled_gaussian(1.01 if steps < 500 else 7.1, rate, steps)
         ledger = PrivacyLedger(epsilon=20.0, delta=DELTA)
@@ -121,14 +119,7 @@ def seconds():
         yield {"rate": rate, "steps": steps, "first": round(first, 2), "again": round(again, 3)}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    parts = (prices, slacks, without_delta, rounding, seconds)
-    results = {part.__name__: _report.printed(part()) for part in parts}
-    _report.save(args, results, "dp-accounting")
-
+SECTIONS = {part.__name__: part for part in (prices, slacks, without_delta, rounding, seconds)}
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, SECTIONS)

@@ -17,37 +17,34 @@ comparison have the same number of threads. Two threads of OpenBLAS wait for eac
 the machine is busy: leave --threads at 1 there.
 """
 
-import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 from _data import load
-from _report import printed, save
+from _one_fit import one_fit
+from _run import in_turns, ms, ratios, run
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from threadpoolctl import threadpool_limits
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier
+from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.calibration import calibrate
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._release.noise import SecureNoise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._solvers.descent import TrainingPlan, train
+from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep
 
 # One step -------------------------------------------------------------------------------------
 
-STEPS = {  # what differs from 10 classes, all of the rows, dense and as they come
+CASES = {  # what differs from 10 classes, all of the rows, dense and as they come
     "dense": {},
     "dense, two classes": {"outputs": 1},
     "dense, centred": {"centred": True},
@@ -64,7 +61,7 @@ STEPS_AT_ONCE = 5
 
 
 def step_rows(args):
-    for name, case in STEPS.items():
+    for name, case in CASES.items():
         yield {"step": name, **step_row(args, **case)}
 
 
@@ -83,7 +80,22 @@ def step_row(args, outputs=10, centred=False, density=None, batch_size=None):
             some @ weights
             some.T @ residual
 
-    return in_turns(floor, private, args.repeats)
+    times = in_turns([floor, private], args.repeats)
+    floor, private = times[:, :, 0], times[:, :, 1]
+    return {
+        "floor_ms": ms(floor, STEPS_AT_ONCE),
+        "private_ms": ms(private, STEPS_AT_ONCE),
+        **ratios(private, floor),
+    }
+
+
+def descent(n_iter, rate, multiplier, learning_rate, *problem):
+    """Call that takes steps as the estimators do, with momentum and averages."""
+    how = {"learning_rate": learning_rate, "momentum": 0.9, "alpha": 1e-6, "average": True}
+    plan = TrainingPlan(n_iter=n_iter, **how)
+    target = Target(None, noise_multiplier=multiplier)
+    budget = Budget.split(target, {STEPS: Part(1.0, n_iter, rate)})
+    return lambda: train(plan, *problem, Releases(budget, SecureNoise()))
 
 
 def random_rows(rng, n, d, density):
@@ -99,65 +111,22 @@ def private_step(rng, X, y, outputs, centred, batch_size):
         features = features.shifted(Shift(np.full(X.shape[1] + 1, 0.01), 0.3))
     source = LinearSource(LogLoss(), features, y)
     start = rng.normal(size=(features.width, outputs))
-    plan = TrainingPlan(
-        n_iter=STEPS_AT_ONCE,
-        noise_multiplier=40.0,
-        sample_rate=1.0 if batch_size is None else batch_size / len(y),
-        learning_rate=1.0,
-        momentum=0.9,
-        alpha=1e-4,
-        average=True,
-        neighboring_relation="zero_out",
-    )
+    rate = 1.0 if batch_size is None else batch_size / len(y)
     step, penalised = FlatStep(clip_norm=0.5), np.ones((features.width, 1))
-    return lambda: train(plan, step, source, start, penalised, noise=SecureNoise())
-
-
-def in_turns(floor, private, repeats):
-    times = np.array([(seconds(floor), seconds(private)) for _ in range(repeats + 1)])[1:]
-    ratios = times[:, 1] / times[:, 0]
-    return {
-        "floor_ms": round(float(np.median(times[:, 0])) * 1e3 / STEPS_AT_ONCE, 2),
-        "private_ms": round(float(np.median(times[:, 1])) * 1e3 / STEPS_AT_ONCE, 2),
-        "ratio_median": round(float(np.median(ratios)), 3),
-        "ratio_min": round(float(ratios.min()), 3),
-        "ratio_max": round(float(ratios.max()), 3),
-    }
-
-
-def seconds(function):
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+    return descent(STEPS_AT_ONCE, rate, 40.0, 1.0, step, source, start, penalised)
 
 
 # Whole fits, each in a fresh process ----------------------------------------------------------
-
-
-def one_fit(args, python=sys.executable, **job):
-    """What _one_fit.py measures."""
-    threads = {f"{name}_NUM_THREADS": str(args.threads) for name in ("OPENBLAS", "OMP", "MKL")}
-    done = subprocess.run(
-        [python, str(Path(__file__).with_name("_one_fit.py")), json.dumps(job)],
-        env=os.environ | threads,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{job} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def memory_rows(args):
     for method in ("DPSGDClassifier", "DPSGDFClassifier"):
         yield memory_row(args, method, args.rows)
     for n in (args.rows, 4 * args.rows):
-        with tempfile.TemporaryDirectory(dir=args.scratch) as folder:
-            file = written_rows(Path(folder) / "rows.npy", n, args.features)
-            for method in ("DPSGDClassifier", "DPSGDFClassifier"):
-                for batch_size in (None, 4096):
-                    yield memory_row(args, method, n, file, batch_size)
+        file = written_rows(args.scratch / "rows.npy", n, args.features)
+        for method in ("DPSGDClassifier", "DPSGDFClassifier"):
+            for batch_size in (None, 4096):
+                yield memory_row(args, method, n, file, batch_size)
 
 
 def written_rows(path, n, d):
@@ -167,12 +136,12 @@ def written_rows(path, n, d):
         part = rows[start : start + 10_000]
         part[:] = rng.random(part.shape, dtype=np.float32)
     rows.flush()
-    return str(path)
+    return path
 
 
 def memory_row(args, method, n, file=None, batch_size=None):
     job = {"method": method, "rows": n, "features": args.features, "file": file, "n_iter": 5}
-    found = one_fit(args, **job, batch_size=batch_size)
+    found = one_fit(threads=args.threads, **job, batch_size=batch_size)
     x_mb = 0.0 if file else n * args.features * 4 / 1e6
     return {
         "memory": method,
@@ -199,7 +168,7 @@ def peer_rows(args):
         for _ in range(args.fits):
             for method, found in runs.items():
                 python = args.opacus_python if method.startswith("opacus") else sys.executable
-                found.append(one_fit(args, python, method=method, **job))
+                found.append(one_fit(python, args.threads, method=method, **job))
         medians = {
             method: {
                 key: float(np.median([run[key] for run in found]))
@@ -328,30 +297,8 @@ SECTIONS = {
 }
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
-    parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--features", type=int, default=784)
-    parser.add_argument("--repeats", type=int, default=15, help="pairs of a step")
-    parser.add_argument("--fits", type=int, default=3, help="processes of each peer")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--opacus-python", help="interpreter that has Opacus")
-    parser.add_argument("--scratch", type=Path, help="folder for a file of 750 MB")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.sections = args.sections or list(SECTIONS)
-    if unknown := set(args.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    load = [os.getloadavg()]
-    with threadpool_limits(limits=args.threads):
-        results = {name: printed(SECTIONS[name](args)) for name in args.sections}
-    load.append(os.getloadavg())
-    del args.opacus_python, args.scratch  # places on one machine
-    machine = {"cores": os.cpu_count(), "load_before": load[0], "load_after": load[1]}
-    save(args, results, "scipy", "torch", "dp-accounting", machine=machine)
-
+OPTIONS = {"rows": 60_000, "features": 784, "repeats": 15, "fits": 3}
+OPTIONS |= {"opacus_python": Path, "scratch": Path}
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, SECTIONS, OPTIONS)

@@ -11,16 +11,14 @@ warning of that kind. Figures are medians over seeds, warnings those of most see
 usage: python benchmarks/newcomer.py [--seeds 5] [--out benchmarks/results/newcomer.json]
 """
 
-import argparse
 import warnings
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import _data
-import _report
 import numpy as np
+from _run import run
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
@@ -47,27 +45,13 @@ class Recipe:
     n_samples: int | None = None
 
 
-def _split(X, y):
-    return _data._split(np.nan_to_num(np.asarray(X, float)), np.asarray(y), len(X) // 4)
-
-
-def adult_numbers():
-    X, y = _data._needed("adult", ("train_num", "train_y"))
-    return _split(X[:12_000], y[:12_000])
-
-
-def california():
-    X, y = _data._needed("california_housing", ("x", "y"))
-    return _split(X, y)
-
-
-def wine():
-    X, y = _data._needed("wine_quality", ("x", "y"))
-    return _split(X, y)
+def _split(X, y, most=None):
+    return _data.split(X[:most], y[:most], len(X[:most]) // 4)
 
 
 def recipes():
-    adult, houses, wines = adult_numbers(), california(), wine()
+    adult = _split(*_data.raw("adult"), 12_000)
+    houses, wines = _split(*_data.raw("california")), _split(*_data.raw("wine_quality"))
     cancer = _split(*datasets.load_breast_cancer(return_X_y=True))
     digits = _split(*datasets.load_digits(return_X_y=True))
     sick = _split(*datasets.load_diabetes(return_X_y=True, scaled=False))
@@ -139,7 +123,7 @@ def on_ranges(recipe, seeds):
     X, y, X_test, y_test = recipe.data
     low, high = X.min(axis=0), X.max(axis=0)
     half = np.where(high > low, high - low, 1) / 2
-    models = [recipe.model(seed).fit((X - low) / half - 1, y) for seed in range(seeds)]
+    models = [recipe.model(seed).fit((X - low) / half - 1, y) for seed in seeds]
     return float(np.median([model.score((X_test - low) / half - 1, y_test) for model in models]))
 
 
@@ -147,7 +131,7 @@ def row(recipe, seeds):
     X, y, X_test, y_test = recipe.data
     regression = len(np.unique(y)) > 10 or recipe.name.startswith("wine")
     open_scores, scores, told = [], [], Counter()
-    for seed in range(seeds):
+    for seed in seeds:
         kept = np.random.default_rng(seed).permutation(len(X))[: recipe.n_samples]
         counterpart = Ridge(1.0) if regression else LogisticRegression(C=0.1, max_iter=200)
         whole = make_pipeline(StandardScaler(), counterpart).fit(X[kept], y[kept])
@@ -161,7 +145,7 @@ def row(recipe, seeds):
     if not regression:
         constant = np.unique(y_test, return_counts=True)[1].max() / len(y_test)
     score, without = np.median(scores), np.median(open_scores)
-    warned = [name for name, count in told.items() if 2 * count > seeds]
+    warned = [name for name, count in told.items() if 2 * count > len(seeds)]
     poor = score - constant < (without - constant) / 2
     told = [name for name in warned if name != "no public rows"]
     bad = poor or ("units" in told and on_ranges(recipe, seeds) > score + 0.02)
@@ -178,18 +162,9 @@ def row(recipe, seeds):
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    results = [row(recipe, args.seeds) for recipe in recipes()]
-    print("| " + " | ".join(results[0]) + " |")
-    print("|" + " --- |" * len(results[0]))
-    for result in results:
-        print("| " + " | ".join(map(str, result.values())) + " |")
-    _report.save(args, results)
+def rows(args):
+    yield from (row(recipe, args.seeds) for recipe in recipes())
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows, {"seeds": 5})

@@ -7,18 +7,15 @@ diffprivlib splits nothing here (there are two classes), claims pure epsilon (de
 neighbours; ours have delta 1e-5 and hide whether a row was used. The commonest class is 0.764 of
 the test rows.
 
-Each library runs in its own environment and prints mean and standard deviation over seeds.
+Each library runs in its own environment.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/peer_adult.py [--seeds 5]
        pip install diffprivlib==0.6.6 scikit-learn==1.7.2            # an environment apart
        DPSUBSPACE_DATA=folder ENV/bin/python benchmarks/peer_adult.py --peer [--seeds 5]
 """
 
-import argparse
-import warnings
-
 import _data
-import numpy as np
+from _run import run, spread
 from sklearn.preprocessing import normalize
 
 
@@ -51,25 +48,16 @@ def peer():
     return {f"diffprivlib LogisticRegression, C={C:g}": model(C) for C in (0.1, 1.0, 10.0)}
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--peer", action="store_true")
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.3, 1.0, 3.0])
-    parser.add_argument("--seeds", type=int, default=5)
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
+def rows(args):
     X, y, X_test, y_test = _data.load("adult")
     if args.peer:
         X, X_test = normalize(X), normalize(X_test)
-    print(f"commonest class: {max(y_test.mean(), 1 - y_test.mean()):.3f}")
     for name, make in (peer() if args.peer else ours()).items():
         for epsilon in args.epsilon:
-            seeds = range(args.seeds)
-            scores = [make(epsilon, seed).fit(X, y).score(X_test, y_test) for seed in seeds]
-            print(f"{name}, epsilon {epsilon:g}: {np.mean(scores):.3f} ± {np.std(scores):.3f}")
+            scores = [make(epsilon, seed).fit(X, y).score(X_test, y_test) for seed in args.seeds]
+            yield {"model": name, "epsilon": epsilon, **spread("accuracy", scores)}
 
 
 if __name__ == "__main__":
-    main()
+    options = {"peer": False, "epsilon": [0.3, 1.0, 3.0], "seeds": 5}
+    run(__doc__, rows, options, ignored=(Warning,))

@@ -5,7 +5,7 @@ shows its records beside ours. A record is one fit: `captured` is tr(V'SV) over 
 k largest eigenvalues of S, the second moment of the rows (with --centered, of the rows less
 their mean). `cpu_s` is the fit alone, on one thread, without imports and data. A fit that needs
 more than --limit CPU seconds is ended and kept as `"finished": false`. Records are added to
---out after every fit; one with the same peer, data, epsilon, centering and seed is replaced.
+--out after every fit; those with the same peer, data, epsilon, centering and seed are replaced.
 
 Both peers sample one eigenvector after the other from a Bingham distribution by rejection (Amin,
 Dick, Kulesza, Munoz Medina, Vassilvitskii, NeurIPS 2019), claim pure epsilon (delta 0) and take
@@ -24,19 +24,16 @@ usage: pip install diffprivlib==0.6.6 scikit-learn==1.7.2           # environmen
            --epsilon 0.1 1 [--centered] [--seeds 3] [--limit 300] [--out peers.json]
 """
 
-import argparse
-import json
 import multiprocessing
 import resource
 import signal
 import time
 import warnings
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
+from _run import earlier, run, seconds
 from sklearn import datasets
-from threadpoolctl import threadpool_limits
 
 K = 8
 
@@ -114,11 +111,6 @@ PEERS = {"diffprivlib": diffprivlib, "opendp": opendp}
 # One fit ---------------------------------------------------------------------------------------
 
 
-def cpu_seconds():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
 def one_fit(args, name, epsilon, seed):
     X, bounds = DATA_SETS[name]()
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -153,16 +145,14 @@ def one_fit(args, name, epsilon, seed):
 
 def child(sender, args, X, bounds, epsilon, seed):
     warnings.simplefilter("ignore")
-    with threadpool_limits(limits=1):
-        fit = PEERS[args.peer](X, bounds, epsilon, args.centered, seed)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        before = cpu_seconds()
-        limit = int(np.ceil(before + args.limit))
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
-        components = fit()
-        seconds = cpu_seconds() - before
-    share = captured(X, components, args.centered)
-    sender.send({"captured": round(share, 5), "cpu_s": round(seconds, 3)})
+    fit = PEERS[args.peer](X, bounds, epsilon, args.centered, seed)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit = int(np.ceil(time.process_time() + args.limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+    kept = []
+    _, cpu = seconds(lambda: kept.append(fit()))
+    share = captured(X, kept[0], args.centered)
+    sender.send({"captured": round(share, 5), "cpu_s": round(cpu, 3)})
 
 
 # The records -----------------------------------------------------------------------------------
@@ -170,44 +160,26 @@ def child(sender, args, X, bounds, epsilon, seed):
 SAME = ("peer", "data", "epsilon", "centered", "seed")
 
 
-def add(path, record):
-    def key(row):
-        return tuple(row[name] for name in SAME)
-
-    rows = json.loads(path.read_text()) if path.exists() else []
-    rows = [row for row in rows if key(row) != key(record)] + [record]
-    path.write_text(json.dumps(sorted(rows, key=key), indent=1, sort_keys=True) + "\n")
-
-
-def fits(args):
-    """All seeds of a setting; only the first where that took over --slow seconds."""
-    for name in args.data:
-        for epsilon in args.epsilon:
-            for seed in range(args.seeds):
-                start = time.perf_counter()
-                record = one_fit(args, name, epsilon, seed)
-                yield record, time.perf_counter() - start
-                if not record["finished"] or record["cpu_s"] > args.slow:
-                    break
+def rows(args):
+    """Records of other settings, then all seeds of each; one where that took over --slow."""
+    settings = [(name, epsilon) for name in args.data for epsilon in args.epsilon]
+    again = {
+        (args.peer, name, epsilon, args.centered, seed)
+        for name, epsilon in settings
+        for seed in args.seeds
+    }
+    known = earlier(args.out)
+    yield from (row for row in known if tuple(row[key] for key in SAME) not in again)
+    for name, epsilon in settings:
+        for seed in args.seeds:
+            record = one_fit(args, name, epsilon, seed)
+            yield record
+            if not record["finished"] or record["cpu_s"] > args.slow:
+                break
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("--peer", choices=PEERS, required=True)
-    parser.add_argument("--data", choices=DATA_SETS, nargs="+", default=["digits", "cancer"])
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 0.3, 1.0, 3.0])
-    parser.add_argument("--centered", action="store_true")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=300.0, help="CPU seconds of a fit")
-    parser.add_argument("--slow", type=float, default=60.0, help="one seed of fits beyond this")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    for record, wall in fits(args):
-        print(json.dumps(record), f"wall {wall:.1f} s", flush=True)
-        if args.out is not None:
-            add(args.out, record)
-
+OPTIONS = {"peer": "diffprivlib", "data": ["digits", "cancer"], "epsilon": [0.1, 0.3, 1.0, 3.0]}
+OPTIONS |= {"centered": False, "seeds": 3, "limit": 300.0, "slow": 60.0}
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows, OPTIONS)

@@ -11,14 +11,12 @@ standard error, and `auto` is the version that preprocessing="auto" takes.
 usage: python benchmarks/repro_adaptive.py [--seeds 10] [--out benchmarks/results/adaptive.json]
 """
 
-import argparse
 import math
-import warnings
-from pathlib import Path
 
-import _report
 import numpy as np
 import repro_defaults
+from _inside import fitted_with
+from _run import run, spread
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
 
@@ -52,13 +50,16 @@ def blobs(n, offset, d=20, n_classes=3):
     return [(*draw(n), *draw(4000))]
 
 
-def compared(data_sets, seeds, epsilon, **options):
-    """Scores of all models on the worst of some data sets, seed by seed."""
+def compared(data_sets, seeds, epsilon, bias=None, **options):
+    """Scores of all models on the worst of some data sets, seed by seed; `bias` is no parameter."""
     scores, options = {}, {"epsilon": epsilon, "delta": 1e-5, **options}
     for name, make in MODELS.items():
         runs = [
-            [make(random_state=seed, **options).fit(X, y).score(X_test, y_test) for seed in seeds]
-            for X, y, X_test, y_test in data_sets
+            [
+                fitted_with(make(random_state=seed, **options), X, y, bias=bias).score(*test)
+                for seed in seeds
+            ]
+            for X, y, *test in data_sets
         ]
         scores[name] = np.min(runs, axis=0)
     X, y = data_sets[0][:2]
@@ -70,7 +71,7 @@ def compared(data_sets, seeds, epsilon, **options):
     gain = scores["adaptive"] - scores["practical"]
     row = {}
     for name, values in scores.items():
-        row |= {name: round(float(values.mean()), 4), f"{name}_std": round(float(values.std()), 4)}
+        row |= spread(name, values)
     return row | {
         "gain": round(float(gain.mean()), 4),
         "gain_error": round(float(gain.std(ddof=1) / math.sqrt(len(gain))), 4),
@@ -78,18 +79,17 @@ def compared(data_sets, seeds, epsilon, **options):
     }
 
 
-def rows(seeds):
+def rows(args):
+    seeds = args.seeds
     for n in (1000, 10_000, 40_000):
         for mu in (10, 100, 1000):
-            options = {"row_norm": "clip", "data_norm": math.hypot(mu, 1)}
+            options = {"row_norm": math.hypot(mu, 1)}
             row = {"data": "counter-example", "n": n, "offset": mu, "epsilon": 1.0, **options}
             yield row | compared(counter_example(n, mu), seeds, 1.0, **options)
     for n in (1000, 10_000):
         for offset in (1, 10, 100, 1000):
-            for options in (
-                {"row_norm": "clip", "data_norm": 1.2 * math.sqrt(20) * (1 + offset)},
-                {"row_norm": "l2", "intercept_scaling": 1.0},
-            ):
+            norm = 1.2 * math.sqrt(20) * (1 + offset)
+            for options in ({"row_norm": norm}, {"row_norm": "l2", "bias": 1.0}):
                 row = {"data": "blobs", "n": n, "offset": offset, "epsilon": 1.0, **options}
                 yield row | compared(blobs(n, offset), seeds, 1.0, **options)
     for name in REAL:
@@ -99,14 +99,6 @@ def rows(seeds):
             yield row | compared([data], seeds, epsilon)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    warnings.simplefilter("ignore", PrivacyWarning)  # small data sets and epsilons are the point
-    _report.save(args, _report.printed(rows(range(args.seeds))))
-
-
 if __name__ == "__main__":
-    main()
+    # Small data sets and epsilons are the point.
+    run(__doc__, rows, {"seeds": 10}, ignored=(PrivacyWarning,))

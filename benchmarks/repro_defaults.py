@@ -17,15 +17,13 @@ usage: DPSUBSPACE_DATA=folder python benchmarks/repro_defaults.py
        [--sets digits wine ... | --many] [--seeds 5] [--jobs 2] [--out FILE]
 """
 
-import argparse
 import itertools
 import warnings
-from pathlib import Path
 
 import _data
-import _report
 import joblib
 import numpy as np
+from _run import run, spread
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, PrivacyWarning
 
@@ -83,7 +81,7 @@ def race(score, candidates, seeds):
     """Candidate with the best mean over the first `seeds` seeds, losers leaving early."""
     scores = {i: [] for i in range(len(candidates))}
     left = list(scores)
-    for n_seeds, kept in ((seeds // 5, 15), (seeds // 2, 5), (seeds, 1)):
+    for n_seeds, kept in ((seeds // 5 or 1, 15), (seeds // 2 or 1, 5), (seeds, 1)):
         for i in left:
             scores[i] += [score(candidates[i], s) for s in range(len(scores[i]), n_seeds)]
         left = sorted(left, key=lambda i: -np.mean(scores[i]))[:kept]
@@ -109,36 +107,25 @@ def compared(name, epsilon, model, seeds):
         "epsilon": epsilon,
         "shape": list(X.shape),
         "n_classes": None if name in REGRESSION else len(np.unique(y)),
-        "default": round(float(np.mean(default)), 4),
-        "default_std": round(float(np.std(default)), 4),
-        "best": round(float(np.mean(best)), 4),
-        "best_std": round(float(np.std(best)), 4),
+        **spread("default", default),
+        **spread("best", best),
         "behind": round(100 * float(np.mean(best) - np.mean(default)), 2),
         "best_settings": winner,
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def rows(args):
     few, many = (*CLASSIFICATION, *REGRESSION), (*MANY_CLASSES, *HELD_OUT)
-    sets = parser.add_mutually_exclusive_group()
-    sets.add_argument("--sets", nargs="+", choices=few + many, default=few, metavar="SET")
-    sets.add_argument("--many", dest="sets", action="store_const", const=many)
-    parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
-    parser.add_argument("--model", default="DPSGDFClassifier", help="for classification")
-    parser.add_argument("--seeds", type=int, default=10, help="to choose, and to score: 5 or more")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    cells = itertools.product(args.sets, args.epsilons)
-    tasks = [(name, epsilon, args.model, args.seeds) for name, epsilon in cells]
+    cells = itertools.product(args.sets or (many if args.many else few), args.epsilons)
+    tasks = [(name, epsilon, args.model, len(args.seeds)) for name, epsilon in cells]
     with joblib.parallel_config("loky", n_jobs=args.jobs, inner_max_num_threads=1):
         parallel = joblib.Parallel(return_as="generator", batch_size=1)
-        results = _report.printed(parallel(joblib.delayed(compared)(*task) for task in tasks))
-    behind = np.array([row["behind"] for row in results])
-    print(f"points behind the grid: mean {behind.mean():.2f}, most {behind.max():.2f}")
-    _report.save(args, results)
+        yield from parallel(joblib.delayed(compared)(*task) for task in tasks)
 
+
+OPTIONS = {"sets": [], "many": False, "epsilons": list(EPSILONS), "model": "DPSGDFClassifier"}
+OPTIONS |= {"seeds": 10, "jobs": 1}
 
 if __name__ == "__main__":
-    main()
+    behind = [row["behind"] for row in run(__doc__, rows, OPTIONS).results]
+    print(f"points behind the grid: mean {np.mean(behind):.2f}, most {max(behind):.2f}")

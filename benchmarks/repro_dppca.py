@@ -14,27 +14,26 @@ sizes       MNIST at epsilon 1 by number of rows, and pooled to fewer pixels
 peers       replaced rows, beside the records in results/dppca_peers.json (peer_dppca.py)
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_dppca.py
-           [mechanisms mnist public sizes peers] [--seeds 10] [--plot DIR]
-           [--out benchmarks/results/dppca.json]
+           [mechanisms mnist public sizes peers] [--seeds 10] [--out benchmarks/results/dppca.json]
 
---plot saves pictures against epsilon, n and d of the sections that ran.
+On MNIST there are 3 seeds.
 """
 
-import argparse
-import json
 import time
-import warnings
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import _data
 import numpy as np
-from _report import printed, save
+from _run import earlier, judged, run, spread
 from peer_dppca import DATA_SETS, K
 
 from dpsubspace import DPPCA, PrivacyWarning
 
 DELTA = 1e-5
+BEST = [("adaptive", DELTA), ("gaussian", DELTA)]
+POWER, BINGHAM = [("power", DELTA)], [("bingham", DELTA), ("bingham", 0)]
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 RELATIONS = ("zero_out", "replace_one")
 PEERS = Path(__file__).with_name("results") / "dppca_peers.json"
@@ -56,8 +55,8 @@ FLOORS = {
 class Task:
     """Private rows, and how much of their energy components capture."""
 
-    def __init__(self, X):
-        self.X = X
+    def __init__(self, name, X):
+        self.name, self.X = name, X
         n = len(X)
         mean = X.mean(axis=0, dtype=np.float64)
         uncentred = sum(np.float64(part.T @ part) for part in np.array_split(X, -(-n // 1000)))
@@ -72,9 +71,7 @@ class Task:
 
 @cache
 def task(name):
-    if name == "mnist":
-        return Task(unit_rows(mnist_pixels()))
-    return Task(DATA_SETS[name]()[0])
+    return Task(name, unit_rows(mnist_pixels()) if name == "mnist" else DATA_SETS[name]()[0])
 
 
 def mnist_pixels():
@@ -85,21 +82,7 @@ def unit_rows(X):
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def pooled(X, side):
-    """Square images whose pixels are means of squares of pixels."""
-    step = 28 // side
-    return X.reshape(-1, side, step, side, step).mean(axis=(2, 4)).reshape(len(X), -1)
-
-
 # Fits ------------------------------------------------------------------------------------------
-
-
-def statistics(shares):
-    return {
-        "captured": round(float(np.mean(shares)), 4),
-        "std": round(float(np.std(shares, ddof=1)), 4) if len(shares) > 1 else None,
-        "seeds": len(shares),
-    }
 
 
 def fit(X, seed, X_public=None, **parameters):
@@ -108,112 +91,64 @@ def fit(X, seed, X_public=None, **parameters):
 
 
 @cache
-def cell(name, seeds, *, mechanism, centered, relation, epsilon, delta=DELTA):
+def cell(task, seeds, centered, mechanism, delta, epsilon, relation):
     """One line: fits of all seeds with one setting."""
-    rows = task(name)
+    options = {"mechanism": mechanism, "delta": delta, "centered": centered, "epsilon": epsilon}
     shares, spent = [], []
-    for seed in range(seeds):
+    for seed in seeds:
         before = time.process_time()
-        components = fit(
-            rows.X,
-            seed,
-            mechanism=mechanism,
-            centered=centered,
-            neighboring_relation=relation,
-            epsilon=epsilon,
-            delta=delta,
-        )
+        components = fit(task.X, seed, neighboring_relation=relation, **options)
         spent.append(time.process_time() - before)
-        shares.append(rows.captured(components, centered))
-    found = {
-        "data": name,
-        "n": rows.X.shape[0],
-        "d": rows.X.shape[1],
-        "mechanism": mechanism,
-        "delta": delta,
-        "centered": centered,
-        "relation": relation,
-        "epsilon": epsilon,
-        **statistics(shares),
-        "cpu_s": round(float(np.median(spent)), 4),
-    }
-    if not centered and relation == "zero_out" and mechanism in ("adaptive", "gaussian"):
-        found |= against_floor(found["captured"], FLOORS.get((name, epsilon)))
+        shares.append(task.captured(components, centered))
+    n, d = task.X.shape
+    found = {"data": task.name, "n": n, "d": d, "relation": relation, **options}
+    found |= spread("captured", shares) | {"cpu_s": round(float(np.median(spent)), 4)}
+    floor = FLOORS.get((task.name, epsilon))
+    if (centered, relation) == (False, "zero_out") and mechanism in ("adaptive", "gaussian"):
+        found |= {"floor": floor, **judged(found["captured"] >= floor)} if floor else {}
     return found
 
 
-def against_floor(captured, floor):
-    if floor is None:
-        return {}
-    return {"floor": floor, "verdict": "pass" if captured >= floor else "miss"}
+def cells(task, seeds, centered, mechanisms=BEST, epsilons=EPSILONS, relation="zero_out"):
+    for mechanism, delta in mechanisms:
+        for epsilon in epsilons:
+            yield cell(task, tuple(seeds), centered, mechanism, delta, epsilon, relation)
 
 
 def mechanism_rows(args):
-    for name in ("digits", "cancer"):
-        for relation in RELATIONS:
-            for centered in (False, True):
-                settings = [(m, DELTA) for m in ("adaptive", "gaussian", "power")]
-                if not centered:
-                    settings += [("bingham", DELTA), ("bingham", 0)]
-                for mechanism, delta in settings:
-                    for epsilon in EPSILONS:
-                        yield cell(
-                            name,
-                            args.seeds,
-                            mechanism=mechanism,
-                            centered=centered,
-                            relation=relation,
-                            epsilon=epsilon,
-                            delta=delta,
-                        )
+    for name, relation in product(("digits", "cancer"), RELATIONS):
+        yield from cells(task(name), args.seeds, False, BEST + POWER + BINGHAM, relation=relation)
+        yield from cells(task(name), args.seeds, True, BEST + POWER, relation=relation)
 
 
 def mnist_rows(args):
     for centered in (False, True):
-        for mechanism in ("adaptive", "gaussian"):
-            for epsilon in EPSILONS:
-                yield cell(
-                    "mnist",
-                    min(args.seeds, 3),
-                    mechanism=mechanism,
-                    centered=centered,
-                    relation="zero_out",
-                    epsilon=epsilon,
-                )
+        yield from cells(task("mnist"), args.seeds[:3], centered)
 
 
 # Public rows -----------------------------------------------------------------------------------
 
-PUBLIC = (  # number of public rows, good or bad, mechanism, centred
-    (50, "good", "adaptive", False),
-    (50, "good", "gaussian", False),
-    (50, "good", "adaptive", True),
-    (20, "good", "adaptive", False),
-    (200, "good", "adaptive", False),
-    (50, "bad", "adaptive", False),
-    (50, "bad", "gaussian", False),
-    (50, "bad", "adaptive", True),
-    (20, "bad", "adaptive", False),
-    (200, "bad", "adaptive", False),
+PUBLIC = (  # number of public rows, mechanism, centred
+    (50, "adaptive", False),
+    (50, "gaussian", False),
+    (50, "adaptive", True),
+    (20, "adaptive", False),
+    (200, "adaptive", False),
 )
 
 
 def public_rows(args):
     X = task("digits").X
-    for m, kind, mechanism, centered in PUBLIC:
-        for epsilon in EPSILONS[:3]:
-            runs = [
-                public_run(X, seed, m, kind, mechanism, centered, epsilon)
-                for seed in range(args.seeds)
-            ]
-            yield public_row(np.array(runs), len(X) - m, m, kind, mechanism, centered, epsilon)
+    for kind, case, epsilon in product(("good", "bad"), PUBLIC, EPSILONS[:3]):
+        runs = [public_run(X, seed, kind, *case, epsilon) for seed in args.seeds]
+        yield public_row(np.array(runs), len(X), kind, *case, epsilon)
 
 
-def public_run(X, seed, m, kind, mechanism, centered, epsilon):
+def public_run(X, seed, kind, m, mechanism, centered, epsilon):
     """Captured by private rows alone, by public rows alone, by both."""
     rng = np.random.default_rng(1000 + seed)
     order = rng.permutation(len(X))
-    shown, rows = X[order[:m]], Task(X[order[m:]])
+    shown, rows = X[order[:m]], Task("digits", X[order[m:]])
     if kind == "bad":
         shown = shown[:, rng.permutation(X.shape[1])]
     about = shown - shown.mean(axis=0) if centered else shown
@@ -223,40 +158,21 @@ def public_run(X, seed, m, kind, mechanism, centered, epsilon):
     return [rows.captured(components, centered) for components in (private, alone, both)]
 
 
-def public_row(runs, n, m, kind, mechanism, centered, epsilon):
-    found = {
-        "data": "digits",
-        "n": n,
-        "public": m,
-        "kind": kind,
-        "mechanism": mechanism,
-        "centered": centered,
-        "epsilon": epsilon,
-        "seeds": len(runs),
-    }
-    for name, shares in zip(("private", "public_alone", "both"), runs.T, strict=True):
-        found |= {name: round(float(shares.mean()), 4), f"{name}_std": deviation(shares)}
-    for name, column in (("private", 0), ("public", 1)):
-        gain = runs[:, 2] - runs[:, column]
-        found[f"both_less_{name}"] = round(float(gain.mean()), 4)
-        found[f"both_less_{name}_se"] = round(deviation(gain) / len(runs) ** 0.5, 4)
+def public_row(runs, n, kind, m, mechanism, centered, epsilon):
+    found = {"data": "digits", "n": n - m, "public": m, "kind": kind}
+    found |= {"mechanism": mechanism, "centered": centered, "epsilon": epsilon}
+    private, alone, both = runs.T
+    for name, shares in (
+        ("private", private),
+        ("public_alone", alone),
+        ("both", both),
+        ("both_less_private", both - private),
+        ("both_less_public", both - alone),
+    ):
+        found |= spread(name, shares)
     if kind == "good" and m == 50:
-        enough = min(found["both_less_private"], found["both_less_public"]) >= 0
-        found["verdict"] = "pass" if enough else "miss"
+        found |= judged(min(found["both_less_private"], found["both_less_public"]) >= 0)
     return found
-
-
-def deviation(values):
-    return round(float(np.std(values, ddof=1)), 4) if len(values) > 1 else 0.0
-
-
-def public_line(row):
-    return (
-        "digits n {n}, {public:>3} {kind} public rows, {mechanism:<8} {cent:<9} epsilon"
-        " {epsilon:<3}: private {private:.3f}, public {public_alone:.3f}, both {both:.3f}; less"
-        " private {both_less_private:+.4f} ± {both_less_private_se:.4f}, less public"
-        " {both_less_public:+.4f} ± {both_less_public_se:.4f} {end}"
-    ).format(cent=centring(row), end=row.get("verdict", ""), **row)
 
 
 # Sizes -----------------------------------------------------------------------------------------
@@ -264,33 +180,12 @@ def public_line(row):
 
 def size_rows(args):
     pixels = mnist_pixels()
-    seeds = min(args.seeds, 3)
     order = np.random.default_rng(0).permutation(len(pixels))
-    for n in (1_000, 3_000, 10_000, 30_000, 60_000):
-        yield from size_cells("n", unit_rows(pixels[np.sort(order[:n])]), seeds)
-    for side in (7, 14, 28):
-        yield from size_cells("d", unit_rows(pooled(pixels, side)), seeds)
-
-
-def size_cells(by, X, seeds):
-    rows = Task(X)
-    for mechanism in ("adaptive", "gaussian"):
-        for epsilon in (0.1, 1.0):
-            options = {"mechanism": mechanism, "epsilon": epsilon, "delta": DELTA}
-            shares = [
-                rows.captured(fit(X, seed, centered=False, **options), False)
-                for seed in range(seeds)
-            ]
-            yield {
-                "by": by,
-                "data": "mnist",
-                "n": X.shape[0],
-                "d": X.shape[1],
-                "centered": False,
-                "relation": "zero_out",
-                **options,
-                **statistics(shares),
-            }
+    half = _data.halved(pixels)
+    sizes = [("n", pixels[np.sort(order[:n])]) for n in (1_000, 3_000, 10_000, 30_000, 60_000)]
+    for by, X in (*sizes, ("d", _data.halved(half)), ("d", half), ("d", pixels)):
+        for row in cells(Task("mnist", unit_rows(X)), args.seeds[:3], False, epsilons=(0.1, 1.0)):
+            yield {"by": by, **row}
 
 
 # Other libraries -------------------------------------------------------------------------------
@@ -298,33 +193,19 @@ def size_cells(by, X, seeds):
 
 def peer_rows(args):
     """Medians: the time of peers varies by more than their energy."""
-    records = json.loads(PEERS.read_text())
-    settings = sorted({(r["data"], r["centered"], r["epsilon"]) for r in records})
-    for name, centered, epsilon in settings:
+    settings = {}
+    for record in earlier(PEERS):
+        setting = record["data"], record["centered"], record["epsilon"]
+        settings.setdefault(setting, {}).setdefault(record["peer"], []).append(record)
+    for (name, centered, epsilon), peers in sorted(settings.items()):
         found = {"data": name, "centered": centered, "epsilon": epsilon}
-        ours = [("adaptive", DELTA), ("gaussian", DELTA)]
-        if not centered:
-            ours.append(("bingham", 0))
-        for mechanism, delta in ours:
-            row = cell(
-                name,
-                args.seeds,
-                mechanism=mechanism,
-                centered=centered,
-                relation="replace_one",
-                epsilon=epsilon,
-                delta=delta,
-            )
-            found[mechanism] = {key: row[key] for key in ("captured", "std", "seeds", "cpu_s")}
-        setting = (name, centered, epsilon)
-        for peer in sorted({r["peer"] for r in records}):
-            fits = [
-                r
-                for r in records
-                if (r["data"], r["centered"], r["epsilon"]) == setting and r["peer"] == peer
-            ]
-            found[peer] = peer_entry(fits)
-        yield found
+        mechanisms = BEST if centered else BEST + BINGHAM[1:]
+        for row in cells(
+            task(name), args.seeds, centered, mechanisms, [epsilon], relation="replace_one"
+        ):
+            kept = ("captured", "captured_std", "seeds", "cpu_s")
+            found[row["mechanism"]] = {key: row[key] for key in kept}
+        yield found | {peer: peer_entry(fits) for peer, fits in sorted(peers.items())}
 
 
 def peer_entry(fits):
@@ -332,118 +213,20 @@ def peer_entry(fits):
     stopped = sorted(r["limit_s"] for r in fits if not r["finished"])
     entry = {"fits": len(fits), "stopped_at_cpu_s": stopped}
     if done:
-        entry |= statistics([r["captured"] for r in done])
+        entry |= spread("captured", [r["captured"] for r in done])
         entry["cpu_s"] = round(float(np.median([r["cpu_s"] for r in done])), 4)
     return entry
 
 
-def peer_line(row):
-    start = f"{row['data']:<8} {centring(row):<9} epsilon {row['epsilon']:<3}"
-    named = {key: value for key, value in row.items() if isinstance(value, dict)}
-    return start + "".join(f" | {name} {peer_text(entry)}" for name, entry in named.items())
-
-
-def peer_text(entry):
-    texts = []
-    if "captured" in entry:
-        texts.append(f"{entry['captured']:.3f} in {entry['cpu_s']:.3g} s")
-    if stopped := entry.get("stopped_at_cpu_s"):
-        limits = ", ".join(f"{limit:g}" for limit in stopped)
-        texts.append(f"{len(stopped)} of {entry['fits']} stopped at {limits} s")
-    return ", ".join(texts) or "not run"
-
-
-# Pictures --------------------------------------------------------------------------------------
-
-
-def pictures(folder, results):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("digits", "cancer", "mnist"):
-        section = "mnist" if name == "mnist" else "mechanisms"
-        rows = [
-            row
-            for row in results.get(section, [])
-            if row["data"] == name and row["relation"] == "zero_out" and not row["centered"]
-        ]
-        labels = [f"{row['mechanism']}, delta {row['delta']:g}" for row in rows]
-        picture(folder / f"epsilon_{name}.png", rows, labels, "epsilon", f"{name}, not centred")
-    for by, title in (("n", "MNIST, 784 pixels"), ("d", "MNIST, 60,000 rows, pooled")):
-        rows = [row for row in results.get("sizes", []) if row["by"] == by]
-        labels = [f"{row['mechanism']}, epsilon {row['epsilon']:g}" for row in rows]
-        picture(folder / f"size_{by}.png", rows, labels, by, title)
-
-
-def picture(path, rows, labels, x, title):
-    """Captured energy against column `x`, bands of a standard deviation."""
-    if not rows:
-        return
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for label in dict.fromkeys(labels):
-        some = [row for row, its in zip(rows, labels, strict=True) if its == label]
-        at = [row[x] for row in some]
-        mean = np.array([row["captured"] for row in some])
-        std = np.array([row["std"] or 0.0 for row in some])
-        axes.plot(at, mean, marker="o", label=label)
-        axes.fill_between(at, mean - std, np.minimum(mean + std, 1), alpha=0.2)
-    axes.set(xscale="log", xlabel=x, ylabel="captured energy", title=title, ylim=(None, 1.01))
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    print(path)
-
-
-# The report ------------------------------------------------------------------------------------
-
-
-def centring(row):
-    return "centred" if row["centered"] else "uncentred"
-
-
-def line(row):
-    text = (
-        "{data:<6} n {n:<5} d {d:<3} {mechanism:<8} delta {delta:<5g} {cent:<9} {relation:<11}"
-        " epsilon {epsilon:<3} {captured:.4f} ± {std} ({seeds} seeds)"
-    ).format(cent=centring(row), **row)
-    return text + (f" floor {row['floor']}: {row['verdict']}" if "verdict" in row else "")
-
-
 SECTIONS = {
-    "mechanisms": (mechanism_rows, line),
-    "mnist": (mnist_rows, line),
-    "public": (public_rows, public_line),
-    "sizes": (size_rows, line),
-    "peers": (peer_rows, peer_line),
+    "mechanisms": mechanism_rows,
+    "mnist": mnist_rows,
+    "public": public_rows,
+    "sizes": size_rows,
+    "peers": peer_rows,
 }
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("sections", nargs="*", metavar="section", help="all, if none is named")
-    parser.add_argument("--seeds", type=int, default=10, help="at most 3 of them on MNIST")
-    parser.add_argument("--plot", type=Path, metavar="DIR")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.sections = args.sections or list(SECTIONS)
-    if unknown := set(args.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    warnings.simplefilter("ignore", PrivacyWarning)  # epsilon 0.1 is mostly noise
-    results = {}
-    for name in args.sections:
-        rows, its_line = SECTIONS[name]
-        results[name] = printed(rows(args), its_line)
-    if args.plot is not None:
-        pictures(args.plot, results)
-    missed = [row for rows in results.values() for row in rows if row.get("verdict") == "miss"]
-    print(f"{len(missed)} of the required figures missed")
-    del args.plot
-    save(args, results, "scipy", "dp-accounting")
-
-
 if __name__ == "__main__":
-    main()
+    # Epsilon 0.1 is mostly noise.
+    run(__doc__, SECTIONS, {"seeds": 10}, ignored=(PrivacyWarning,))

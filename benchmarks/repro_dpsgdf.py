@@ -7,13 +7,10 @@ the mean by a grid search that was not charged; nothing is chosen here. Raw pixe
 usage: python benchmarks/repro_dpsgdf.py [--seeds 3] [--out benchmarks/results/dpsgdf.json]
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import _data
-import _report
-import numpy as np
+from _run import run, spread
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier
 
@@ -27,7 +24,7 @@ PAPER = {
 }
 
 
-def rows(seeds):
+def rows(args):
     for name in ("mnist", "fashion"):
         X, y, X_test, y_test = _data.load(name)
         for Classifier in (DPSGDFClassifier, DPSGDClassifier):
@@ -35,29 +32,19 @@ def rows(seeds):
                 start = time.perf_counter()
                 models = [
                     Classifier(epsilon=epsilon, delta=1e-5, random_state=seed).fit(X, y)
-                    for seed in range(seeds)
+                    for seed in args.seeds
                 ]
-                seconds = (time.perf_counter() - start) / seeds
-                scores = [model.score(X_test, y_test) for model in models]
+                seconds = (time.perf_counter() - start) / len(models)
                 yield {
                     "data": name,
                     "model": Classifier.__name__,
                     "epsilon": epsilon,
-                    "accuracy": round(float(np.mean(scores)), 4),
-                    "std": round(float(np.std(scores)), 4),
+                    **spread("accuracy", [model.score(X_test, y_test) for model in models]),
                     "paper": PAPER.get((name, Classifier.__name__, epsilon)),
                     "n_iter": models[0].n_iter_,
                     "seconds": round(seconds, 1),
                 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    _report.save(args, _report.printed(rows(args.seeds)))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, rows, {"seeds": 3})

@@ -1,7 +1,5 @@
 """What public rows buy private linear classifiers: MNIST, by epsilon, origin and number of rows.
 
-usage: python benchmarks/repro_gep.py [--seeds 5] [--sizes 2000 8000 59000] [--out FILE]
-
 A full factorial over epsilon, where public rows come from and how many there are, at 2,000
 private rows; then one setting at 8,000 and at 60,000. Methods, all with their defaults:
 
@@ -18,25 +16,23 @@ Public rows of another origin have labels of another meaning: there "warm start"
 the check finds out, and the last two are left out. Seeds draw rows and noise; the test set is
 that of MNIST. "b-gep" and "gep" run for three seeds, with 2,000 public rows for two and at one
 origin only, as they take long. Cells that are in the output file already are not run again.
+
+usage: python benchmarks/repro_gep.py [--seeds 5] [--sizes 2000 8000 59000] [--out FILE]
 """
 
-import argparse
-import json
 import time
-import warnings
 from functools import cache
-from pathlib import Path
 
 import _data
-import _report
 import numpy as np
+from _run import earlier, run, spread
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier, GradientDirections
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 ORIGINS = {"mnist": "mnist", "kmnist": "kmnist8k", "fashion": "fashion"}
@@ -80,7 +76,7 @@ def accuracy(method, epsilon, seed, X, y, P, labels, X_test, y_test):
         Model = DPSGDClassifier if method == "dpsgd" else DPSGDFClassifier
         model, public = Model(**options), {}
     elif method in ("b-gep", "gep"):
-        model.set_params(directions="gradients", residual=method == "gep")
+        model.set_params(directions=GradientDirections(residual=method == "gep"))
     elif method == "public pca":
         pca = PCA(min(60, len(P)), random_state=0).fit(P)
         model, public = make_pipeline(FrozenEstimator(pca), DPSGDClassifier(**options)), {}
@@ -119,32 +115,22 @@ def measured(cell, seeds):
         seeds = seeds[:3]
     start = time.perf_counter()
     values = [accuracy(method, epsilon, seed, *rows(origin, n, m, seed)) for seed in seeds]
+    seconds = (time.perf_counter() - start) / len(values)
     names = ("n", "origin", "public_rows", "epsilon", "method")
-    return dict(zip(names, cell, strict=True)) | {
-        "accuracy": round(float(np.mean(values)), 4),
-        "std": round(float(np.std(values)), 4),
-        "seeds": len(values),
-        "seconds": round((time.perf_counter() - start) / len(values), 2),
-    }
+    row = dict(zip(names, cell, strict=True))
+    return row | spread("accuracy", values) | {"seconds": round(seconds, 2)}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sizes", type=int, nargs="*", default=(2000, 8000, 59_000))
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")  # small data sets and epsilons are the point
-    known = []
-    if args.out is not None and args.out.exists():
-        known = json.loads(args.out.read_text())["results"]
+def all_rows(args):
+    """What the output file has, then what it lacks."""
+    known = earlier(args.out)
+    yield from known
     there = {(r["n"], r["origin"], r["public_rows"], r["epsilon"], r["method"]) for r in known}
     for cell in cells(args.sizes):
         if cell not in there:
-            known.append(measured(cell, range(args.seeds)))
-            print(_report.one_line(known[-1]), flush=True)
-            _report.save(args, known, "scipy")
+            yield measured(cell, args.seeds)
 
 
 if __name__ == "__main__":
-    main()
+    # Small data sets and epsilons are the point.
+    run(__doc__, all_rows, {"seeds": 5, "sizes": [2000, 8000, 59_000]}, ignored=(Warning,))

@@ -4,7 +4,7 @@ Yu, Zhang, Chen, Liu (2021), Table 1, train 60,000 rows in 3,000 to 12,000 steps
 10,000 rows in 50 Poisson batches of about 500, a network of 11,274 weights (two convolutions,
 one linear layer, tanh) and 200 public images with random labels. Sections:
 
-- ``defaults``: every method with the defaults of GEPClassifier; batches and steps are set.
+- ``defaults``: every method with the defaults of DPModuleClassifier; batches and steps are set.
 - ``paper``: the settings of the paper for every method: learning rate 0.1, momentum 0.9, clip
   norm 10 and 2 for residuals, equal shares, the last iterate.
 - ``fine-tuning``: the network is first trained, without privacy, to tell the 20 classes of two
@@ -28,19 +28,17 @@ usage: python benchmarks/repro_gep_deep.py [section ...] [--seeds 3 | --seed 7] 
        [--out benchmarks/results/gep_deep.json]
 """
 
-import argparse
 import time
-import warnings
 from functools import cache
-from pathlib import Path
 
 import _data
-import _report
 import numpy as np
 import torch
+from _inside import fitted_with
+from _run import run, spread
 from torch import nn
 
-from dpsubspace import GEPClassifier, PrivacyWarning, PublicDataWarning
+from dpsubspace import DPModuleClassifier, GradientDirections, PrivacyWarning, PublicDataWarning
 
 N, N_QUICK, STEPS, BATCH, N_PUBLIC = 10_000, 1_000, 50, 500, 200
 
@@ -59,14 +57,10 @@ METHODS = {
     "GEP mnist": {"public": "mnist"},
 }
 
-PAPER_SETTINGS = {
-    "learning_rate": 0.1,
-    "momentum": 0.9,
-    "clip_norm": 10.0,
-    "residual_norm": 2.0,
-    "embedding_share": 0.5,
-    "average": False,
-}
+# Of a descent, of directions, and of steps.
+PAPER_SETTINGS = {"learning_rate": 0.1, "clip_norm": 10.0, "inside": {"average": False}}
+PAPER_SETTINGS |= {"residual_norm": 2.0, "embedding_share": 0.5}
+OF_DIRECTIONS = ("residual", "residual_norm", "embedding_share")
 
 
 # Data and networks -----------------------------------------------------------------------------
@@ -135,14 +129,16 @@ def to_tune(seed, quick, trained):
 # One fit ---------------------------------------------------------------------------------------
 
 
-def fitted(args, seed, epsilon, *, public=None, module=None, search=False, **options):
+def fitted(args, seed, epsilon, *, public=None, module=None, search=False, inside=None, **options):
     """Accuracy, seconds of processor time with those of scoring, and fitted model."""
     X, y, X_test, y_test = split(args.quick, search)
-    rows = None if public is None else (public_rows(public),)
-    model = GEPClassifier(
+    rows = {} if public is None else {"X_public": (public_rows(public),)}
+    settings = {name: options.pop(name) for name in OF_DIRECTIONS if name in options}
+    model = DPModuleClassifier(
+        network(seed) if module is None else module,
         epsilon=epsilon,
         delta=1e-5,
-        module=network(seed) if module is None else module,
+        directions=GradientDirections(**settings),
         input_shape=(1, 28, 28),
         classes=range(10),
         n_iter=3 if args.quick else STEPS,
@@ -151,7 +147,7 @@ def fitted(args, seed, epsilon, *, public=None, module=None, search=False, **opt
         **options,
     )
     start = time.process_time()
-    model.fit(X, y, X_public=rows)
+    fitted_with(model, X, y, public=rows, **(inside or {}))
     return model.score(X_test, y_test), time.process_time() - start, model
 
 
@@ -163,12 +159,10 @@ def repeated(args, section, method, epsilon, modules=lambda seed: None, **option
         "section": section,
         "method": method,
         "epsilon": epsilon,
-        "accuracy": round(float(np.mean(scores)), 4),
-        "std": round(float(np.std(scores, ddof=1)), 4) if len(scores) > 1 else None,
+        **spread("accuracy", scores),
         "paper": PAPER.get(method, {}).get(epsilon),
         "learning_rate": float(f"{runs[0][2].learning_rate_:.3g}"),
         "cpu_s_per_step": round(float(np.median(seconds)) / runs[0][2].n_iter_, 3),
-        "seeds": len(scores),
     }
 
 
@@ -226,29 +220,8 @@ SECTIONS = {
 }
 
 
-def main():
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument(
-        "sections", nargs="*", metavar="section", help="all but search, if none is named"
-    )
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
-    parser.add_argument("--seed", type=int, help="this seed only")
-    parser.add_argument("--quick", action="store_true", help="1,000 rows, 3 steps: does it run?")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.sections = args.sections or [name for name in SECTIONS if name != "search"]
-    if unknown := set(args.sections) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    args.seeds = [args.seed] if args.seed is not None else list(range(args.seeds))
-    warnings.simplefilter("ignore", PrivacyWarning)  # epsilon 0.1 is mostly noise
-    warnings.simplefilter("ignore", PublicDataWarning)  # without public rows it is DP-SGD
-    torch.set_num_threads(1)
-    results = {}
-    for name in args.sections:
-        results[name] = _report.printed(SECTIONS[name](args))
-        _report.save(args, results, "torch", "dp-accounting")  # what there is, in case it ends
-
-
 if __name__ == "__main__":
-    main()
+    # Epsilon 0.1 is mostly noise, and without public rows it is DP-SGD.
+    ignored = (PrivacyWarning, PublicDataWarning)
+    options = {"seeds": 3, "quick": False}
+    run(__doc__, SECTIONS, options, ignored=ignored, left_out=("search",))

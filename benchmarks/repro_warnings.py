@@ -15,15 +15,12 @@ a warning is right where scaling to ranges raises AUC by 0.02 or more.
 usage: python benchmarks/repro_warnings.py [--seeds 3] [--out benchmarks/results/warnings.json]
 """
 
-import argparse
 import math
 import warnings
-from pathlib import Path
 
 import _data
-import _report
 import numpy as np
-from repro_defaults import pooled
+from _run import run
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
@@ -47,23 +44,16 @@ CLASSES |= {"power_plant": 452.0, "protein": 5.0}
 NUMBERS = ("diabetes", "wine_quality", "power_plant", "kin8nm", "bike", "protein", "california")
 POOLED = ("chest_mixed", "mednist", "cifar10", "kmnist8k", "notmnist8k", "fashion10k")
 
-# Tables that are held out: file, columns and target (of several), and which are public ranges
-# of the target. Ranges of the columns are those of the file, as if they were published.
-HELD_OUT = {
-    "elevators": ("uci_regression", "elevators_x", "elevators_y"),
-    "pol": ("uci_regression", "pol_x", "pol_y"),
-    "kegg": ("uci_regression", "keggundirected_x", "keggundirected_y"),
-    "school": ("school", "x", "y"),
-    "parkinson": ("parkinsons_telemonitoring", "x", "total_updrs"),
-}
+# Tables that are held out. Ranges of columns and target are those of the file, as if they were
+# published.
+HELD_OUT = ("elevators", "pol", "kegg", "school", "parkinson")
 
 
 def table(name):
     """Raw columns and target, at most 15,000 rows."""
-    file, columns, target = HELD_OUT[name]
-    X, y = _data._needed(file, (columns, target))
+    X, y = _data.raw(name)
     kept = np.random.default_rng(1).permutation(len(X))[:15_000]
-    return X[kept].astype(float), y[kept].astype(float)
+    return X[kept], y[kept].astype(float)
 
 
 def noise_tasks():
@@ -71,7 +61,7 @@ def noise_tasks():
     for name, threshold in CLASSES.items():
         X, y, X_test, y_test = _data.load(name)
         if name in POOLED:
-            X, X_test = pooled(X), pooled(X_test)
+            X, X_test = _data.halved(X), _data.halved(X_test)
         if threshold is not None:
             y, y_test, name = y > threshold, y_test > threshold, f"{name}>{threshold:g}"
         yield name, "chosen on", (X, y, X_test, y_test), None
@@ -79,8 +69,8 @@ def noise_tasks():
         yield name, "chosen on", _data.load(name), _data.DATA_SETS[name].target_bounds
     for name in HELD_OUT:
         X, y = table(name)
-        X = _data._to_unit_ball(X, *_ranges(X))
-        parts = _data._split(X, y, len(X) // 5)
+        X = _data.to_unit_ball(X, *_ranges(X))
+        parts = _data.split(X, y, len(X) // 5)
         yield name, "held out", parts, (float(y.min()), float(y.max()))
         middle = float(np.median(y))
         classes = [part > middle if i % 2 else part for i, part in enumerate(parts)]
@@ -116,17 +106,17 @@ def old_rule(model, n_samples, n_features, n_outputs):
     return 10 * multiplier * math.sqrt((n_features + 1) * n_outputs) / n_samples > 1
 
 
-def noise_cells(seeds):
+def noise_cells(args):
     for name, group, (X, y, X_test, y_test), bounds in noise_tasks():
         X_test, y_test = X_test[:MOST_TEST_ROWS], y_test[:MOST_TEST_ROWS]
         most = min(len(X), N_SAMPLES[-1])
         for n in [n for n in N_SAMPLES if n < 0.8 * most] + [most]:
-            yield from _cells_of(name, group, (X, y, X_test, y_test), bounds, n, seeds)
+            yield from _cells_of(name, group, (X, y, X_test, y_test), bounds, n, args.seeds)
 
 
 def _cells_of(name, group, parts, bounds, n, seeds):
     X, y, X_test, y_test = parts
-    draws = [np.random.default_rng(seed).permutation(len(X))[:n] for seed in range(seeds)]
+    draws = [np.random.default_rng(seed).permutation(len(X))[:n] for seed in seeds]
     draws = [rows for rows in draws if bounds or len(np.unique(y[rows])) == len(np.unique(y))]
     gains = [_gains(X[rows], y[rows], X_test, y_test, bounds) for rows in draws]
     draws = [(s, *pair) for s, pair in enumerate(zip(draws, gains, strict=True)) if pair[1]]
@@ -178,22 +168,18 @@ def _gains(X, y, X_test, y_test, bounds):
     ]
 
 
-def unit_cells(seeds):
+def unit_cells(args):
     tables = {name: table(name) for name in HELD_OUT}
-    for name in ("protein", "power_plant", "kin8nm", "bike"):
-        X, y = _data._needed("uci_regression", (f"{name}_x", f"{name}_y"))
-        tables[name] = X[:15_000].astype(float), y[:15_000]
-    tables["california"] = _data._needed("california_housing", ("x", "y"))
-    tables["wine_quality"] = _data._needed("wine_quality", ("x", "y"))
-    numbers, y = _data._needed("adult", ("train_num", "train_y"))
-    tables["adult"] = numbers[:15_000], y[:15_000]
+    for name in ("protein", "power_plant", "kin8nm", "bike", "adult"):
+        tables[name] = tuple(part[:15_000] for part in _data.raw(name))
+    for name in ("california", "wine_quality"):
+        tables[name] = _data.raw(name)
     for name in ("breast_cancer", "wine", "iris", "digits"):
         tables[name] = getattr(datasets, f"load_{name}")(return_X_y=True)
     tables["diabetes"] = datasets.load_diabetes(return_X_y=True, scaled=False)
     for name, (X, y) in tables.items():
-        X, y = np.nan_to_num(np.asarray(X, float)), np.asarray(y)
         y = y > np.median(y) if len(np.unique(y)) > 10 else y
-        X, y, X_test, y_test = _data._split(X, y, len(X) // 4)
+        X, y, X_test, y_test = _data.split(X, y, len(X) // 4)
         low, high = _ranges(X)
         standard = StandardScaler().fit(X)
         maps = {
@@ -203,7 +189,7 @@ def unit_cells(seeds):
         }
         for n in dict.fromkeys((min(len(X), 500), len(X))):
             for epsilon in EPSILONS[1:]:
-                yield from _units(name, maps, (X[:n], y[:n], X_test, y_test), epsilon, seeds)
+                yield from _units(name, maps, (X[:n], y[:n], X_test, y_test), epsilon, args.seeds)
 
 
 def _units(name, maps, parts, epsilon, seeds):
@@ -211,7 +197,7 @@ def _units(name, maps, parts, epsilon, seeds):
     rows = []
     for kind, to_rows in maps.items():
         found = []
-        for seed in range(seeds):
+        for seed in seeds:
             model = DPSGDFClassifier(epsilon=epsilon, delta=1e-5, random_state=seed)
             warned = any("different units" in text for text in told(model, to_rows(X), y))
             found.append((auc(model, to_rows(X_test), y_test), warned))
@@ -223,42 +209,38 @@ def _units(name, maps, parts, epsilon, seeds):
         yield row
 
 
-def summary(cells, rule, poor):
-    """How often the rule is right, in both directions."""
-    table = np.zeros((2, 2), int)
-    for cell in cells:
-        table[int(cell[rule]), int(poor(cell))] += 1
-    (fine, missed), (alarm, right) = table
-    told, silent = right / max(1, right + alarm), fine / max(1, fine + missed)
-    return (
-        f"warned {right + alarm}, right {told:.3f}; silent {fine + missed}, right {silent:.3f};"
-        f" of the poor ones warned {right / max(1, right + missed):.3f}"
-    )
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    cells = _report.printed(noise_cells(args.seeds))
-    units = _report.printed(unit_cells(args.seeds))
-    lines = {}
+def summary_rows(args):
+    """How often the rules are right, in both directions; "clear" leaves out what is nearly poor."""
+    cells, units = args.results.get("noise", []), args.results.get("units", [])
     for group in ("chosen on", "held out"):
         for kind in ("Classifier", "Regressor"):
             some = [c for c in cells if c["sets"] == group and c["model"].endswith(kind)]
             clear = [c for c in some if not 0.35 < c["kept"] < 0.65]
             for rule in ("warned", "old"):
                 for label, chosen in (("all", some), ("clear", clear)):
-                    text = summary(chosen, rule, lambda cell: cell["kept"] < 0.5)
-                    lines[f"noise, {group}, {kind}, {rule}, {label}"] = text
+                    of = f"noise, {group}, {kind}, {rule}, {label}"
+                    yield {"of": of} | rightly(chosen, rule, lambda cell: cell["kept"] < 0.5)
     for kind in ("raw", "ranges", "standard"):
         some = [cell for cell in units if cell["scale"] == kind]
-        lines[f"units, {kind}"] = summary(some, "warned", lambda cell: cell["gain"] >= 0.02)
-    for label, text in lines.items():
-        print(f"{label}: {text}")
-    _report.save(args, {"noise": cells, "units": units, "summary": lines})
+        yield {"of": f"units, {kind}"} | rightly(some, "warned", lambda cell: cell["gain"] >= 0.02)
+
+
+def rightly(cells, rule, poor):
+    table = np.zeros((2, 2), int)
+    for cell in cells:
+        table[int(cell[rule]), int(poor(cell))] += 1
+    (fine, missed), (alarm, right) = table.tolist()
+    return {
+        "warned": right + alarm,
+        "warned_rightly": round(right / max(1, right + alarm), 3),
+        "silent": fine + missed,
+        "silent_rightly": round(fine / max(1, fine + missed), 3),
+        "poor_ones_warned": round(right / max(1, right + missed), 3),
+    }
+
+
+SECTIONS = {"noise": noise_cells, "units": unit_cells, "summary": summary_rows}
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, SECTIONS, {"seeds": 3})

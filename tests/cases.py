@@ -5,17 +5,21 @@ its `settings` is a fit that releases something that the others do not.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from helpers import public_rows
+import pytest
+from helpers import public_rows, with_plan
 from scipy import sparse
 
 import dpsubspace
 from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators import functions
+
+# Options that are no parameters, but of the plan of a fit.
+_OF_PLANS = ("descent", "chunk", "centre", "bounds")
 
 LARGEST = np.finfo(np.float64).max
 OUTSIDE = np.array([0.0, 0.0, 0.0, 0.0, 3.0])  # orthogonal to all public rows of `public_rows`
@@ -31,7 +35,8 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)  # of all settings
     n: int = 40  # rows
     task: str = "rows"  # "classes" or "numbers" where there are targets
-    public: bool = False  # whether public rows can be given
+    public: bool = False  # whether public rows are given, but for settings that say otherwise
+    module: bool = False  # whether a torch module is trained
     sparse: bool = True
     gaussian: bool = True  # whether all that is released is Gaussian
 
@@ -43,34 +48,45 @@ class Case:
         """Whether this is a function, and not an estimator."""
         return not isinstance(self.build, type)
 
-    def model(self, setting="plain", relation="zero_out", **options):
-        """Estimator of a setting."""
-        given = {} if setting is None else self.settings[setting]
-        given = {n: v for n, v in given.items() if n not in ("descent", "labelled")}
-        options = {"random_state": 0, **self.options, **given, **options}
+    def fit(self, X, y, setting="plain", relation="zero_out", present=None, **options):
+        """Fit of a setting, or what a function returns; `present` says which records are null.
+
+        Beside parameters, settings and `options` have what :func:`helpers.with_plan` takes
+        ("descent", and for linear models "chunk", "centre" and "bounds"), and whether public rows
+        are given ("public") with labels ("labelled").
+        """
+        options = {"random_state": 0, **self.options, **self.settings[setting], **options}
+        if self.is_function:
+            target = Target(options.pop("epsilon"), options.pop("delta", "auto"), relation)
+            return self.build(X, target, options.pop("random_state"), present=present, **options)
+        changes = {name: options.pop(name) for name in _OF_PLANS if name in options}
+        public = {"public": self.public, "labelled": False}
+        public = {name: options.pop(name, value) for name, value in public.items()}
         if self.task == "classes":
             options.setdefault("classes", [0, 1, 2, 3])
-        return self.build(neighboring_relation=relation, **options)
-
-    def fit(self, X, y, setting="plain", relation="zero_out", present=None, **options):
-        """Fit of a setting, or what a function returns; `present` says which records are null."""
-        if self.is_function:
-            options = {**self.options, **self.settings[setting], **options}
-            target = Target(options.pop("epsilon"), options.pop("delta", "auto"), relation)
-            return self.build(X, target, options.pop("random_state", 0), present=present, **options)
-        options = {**self.settings[setting], **options}
-        descent, labelled = options.pop("descent", {}), options.pop("labelled", False)
-        model = self.model(None, relation, **options)
+        if self.module:
+            options["module"] = small_module(X.shape[1], 4 if self.task == "classes" else 1)
+        model = self.build(neighboring_relation=relation, **options)
         if self.task == "rows":
             return model._fit(X, present=present)
-        plan = model._plan()
-        plan = replace(plan, descent=replace(plan.descent, **descent))
-        if not self.public:
-            return model._fit(X, y, present, plan=plan)
-        labelled = labelled or model.init == "public" or model.mirror
-        rows, labels = public_rows(X.shape[1])
-        public = {"X_public": rows, "y_public": labels if labelled else None}
-        return model._fit(X, y, present, plan=plan, **public)
+        if public["public"]:
+            rows, labels = public_rows(X.shape[1])
+            labelled = public["labelled"] or model.mirror or getattr(model, "init", "") == "public"
+            public = {"X_public": rows, "y_public": labels if labelled else None}
+        else:
+            public = {}
+        return with_plan(model, **changes)(X, y, present, **public)
+
+
+def small_module(width, n_outputs):
+    """Torch module of two layers, the same at each call; the test is skipped without torch."""
+    torch = pytest.importorskip("torch")
+    nn, rng = torch.nn, np.random.default_rng(0)
+    module = nn.Sequential(nn.Linear(width, 4), nn.Tanh(), nn.Linear(4, n_outputs))
+    with torch.no_grad():
+        for part in module.parameters():
+            part.copy_(torch.as_tensor(rng.normal(size=part.shape) / 2))
+    return module
 
 
 def privacy_of(fitted):
@@ -114,6 +130,16 @@ DIRECTIONS = {
     "mirror": gradients(labels="public") | {"mirror": True, "init": "public"},
     "exact": gradients(power_iterations=None),
     "many": gradients(60, residual_norm=3.0) | {"clip_norm": 0.01},
+}
+MODULES = {
+    "plain": {"public": False},
+    "batches": {"public": False, "batch_size": 10, "epsilon": None, "noise_multiplier": 5.0},
+    "public rows": {},
+    "labels": {"labelled": True},
+    "no residual": gradients(50, residual=False) | {"n_iter": 5},
+    "layers": gradients(groups="layers"),
+    "public labels": gradients(labels="public", power_iterations=None) | {"labelled": True},
+    "mirror": {"mirror": True, "batch_size": 10, "epsilon": None, "noise_multiplier": 5.0},
 }
 BOUGHT = {"data_norm": None, "bounds": None}
 GIVEN = {"data_norm": 3.0, "bounds": None}
@@ -172,6 +198,26 @@ CASES = [
         ITERATIONS | {"n_iter": 2},
         task="numbers",
         public=True,
+    ),
+    Case(
+        "DPModuleClassifier",
+        dpsubspace.DPModuleClassifier,
+        MODULES | {"hinge": {"loss": "hinge"}},
+        ITERATIONS | {"n_iter": 2},
+        task="classes",
+        public=True,
+        module=True,
+        sparse=False,
+    ),
+    Case(
+        "DPModuleRegressor",
+        dpsubspace.DPModuleRegressor,
+        MODULES | {"public range": {"target_bounds": (-1, 3)}},
+        ITERATIONS | {"n_iter": 2},
+        task="numbers",
+        public=True,
+        module=True,
+        sparse=False,
     ),
     Case(
         "BoundedScaler",

@@ -25,7 +25,7 @@ from dpsubspace import (
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
 from dpsubspace._accounting.events import non_private
-from dpsubspace._array import to_numpy
+from dpsubspace._array import as_like, to_numpy
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
 from dpsubspace._release.mechanisms import DisjointTotal, release
@@ -40,15 +40,6 @@ AdaptiveClassifier = partial(DPSGDFClassifier, preprocessing="adaptive")
 VERSIONS = [*CLASSIFIERS, AdaptiveClassifier]
 GEP = [GEPClassifier, GEPRegressor]
 PLAIN = RowMap(norm=None)
-
-# Every module through which a fit releases something: found, so that none is forgotten.
-RELEASING = [
-    module
-    for name, module in sorted(sys.modules.items())
-    if name.startswith("dpsubspace.")
-    and name != release.__module__
-    and getattr(module, "release", None) is release
-]
 
 
 def pairwise(*factors, apart=()):
@@ -185,13 +176,13 @@ def releases(monkeypatch, outputs=None):
         if outputs is None:
             out = release(total, noise_multiplier, noise, **options)
         else:
-            out = outputs[len(seen)][1]
-        seen.append((total, out, noise_multiplier))
+            out = as_like(outputs[len(seen)][1], total.value)
+        value = np.asarray(to_numpy(total.value))
+        seen.append((replace(total, value=value), to_numpy(out), noise_multiplier))
         return out
 
     with monkeypatch.context() as patch:
-        for module in RELEASING:
-            patch.setattr(module, "release", recording)
+        replaced(patch, release, recording)
         yield seen
 
 
@@ -247,7 +238,18 @@ def left_behind(fit):
     state = dict(vars(result)) if hasattr(result, "__dict__") else tuple(result)
     if isinstance(state, dict):
         state.pop("_callback_fit_ctx", None)  # of scikit-learn, with the time; `fit` deletes it
+        state = {name: _without_addresses(value) for name, value in state.items()}
     return joblib.hash(state), [str(warning.message) for warning in caught]
+
+
+def _without_addresses(value):
+    """A torch module as what it holds: as a pickle it has addresses in it."""
+    if not hasattr(value, "state_dict"):
+        return value
+    held = {name: tensor.numpy().copy() for name, tensor in value.state_dict().items()}
+    grads = [None if p.grad is None else p.grad.numpy().copy() for p in value.parameters()]
+    attributes = [[*vars(part)] for part in value.modules()]
+    return repr(value), held, grads, attributes
 
 
 class ScaledNoise:

@@ -20,7 +20,7 @@ from dpsubspace._compat import CallbackSupportMixin, nameless
 from dpsubspace._estimators.advice import tell_of_noise, tell_of_units, warn_of_noise
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.bounds import MappedRows
-from dpsubspace._estimators.fitting import checked_descent, fitted
+from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, Loss
 from dpsubspace._rows.data import Data
@@ -233,7 +233,7 @@ class LinearClassifier(PrivateClassifier):
             public.append(f"bound on row norms ({self.row_norm:g})")
         public += labels.assumed[1:]
         public += [] if data.public is None else [data.public.statement]
-        found, budget = fitted(self, plan, data, tuple(public), partial(self._advise, plan))
+        found, budget = fit_privately(self, plan, data, tuple(public), partial(self._advise, plan))
         self._store(found, labels)
         tell_of_units(self, found, budget)
         if plan.decides_weights(data.sizes(1)):

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, device, namespace
-from dpsubspace._checks import check_auto, check_bool, check_choice, check_integer
+from dpsubspace._checks import check_auto, check_bool, check_choice, check_integer, shown
 from dpsubspace._gradients.groups import parameter_groups
 from dpsubspace._public.anchors import anchor_subspace, group_sizes
 from dpsubspace._public.start import Targets
@@ -209,13 +209,14 @@ class Anchors:
 def anchors_of(directions: Any, *, module: Any = None) -> Anchors:
     """Checked settings, for a linear model or a `module`; ValueError where one is out of range."""
     if not isinstance(directions, GradientDirections):
+        names = "'auto'" if module is not None else "'auto', 'features'"
         raise ValueError(
-            "`directions` must be a GradientDirections, or a name that the docstring lists, got"
-            f" {directions!r}."
+            f"`directions` must be {names} or an instance such as"
+            f" GradientDirections(n_components=20), got {shown(directions)}."
         )
     given = {field.name: getattr(directions, field.name) for field in fields(directions)}
     if given["n_components"] != "auto":
-        check_components("n_components", given["n_components"])
+        check_components("n_components of GradientDirections", given["n_components"])
     check_bool("residual", given["residual"])
     check_auto("residual_norm", given["residual_norm"], low=1e-10, high=1e50)
     check_auto("embedding_share", given["embedding_share"], low=0, high=1)

@@ -17,7 +17,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._solvers.descent import STEPS, Descent
 
-__all__ = ["Plan", "checked_descent", "fitted"]
+__all__ = ["Plan", "checked_descent", "fit_privately"]
 
 
 class Plan(Protocol):
@@ -50,7 +50,7 @@ class Plan(Protocol):
         ...
 
 
-def fitted(
+def fit_privately(
     estimator: Any,
     plan: Plan,
     data: Data,

@@ -69,7 +69,7 @@ class Guide:
         for option, needed in needing.items():
             if needed and (public is None or public.targets is None):
                 raise ValueError(
-                    f"{option} needs the labels of public rows: pass `y_public`, or change it."
+                    f"{option} needs the labels of public rows: pass `y_public`, or leave it out."
                 )
         if public is not None:
             warn_of_few(estimator, public, (self.anchors or self).n_components)

@@ -33,7 +33,7 @@ from dpsubspace._solvers.problem import Problem, linear_problem
 from dpsubspace._solvers.steps import FlatStep
 from dpsubspace.exceptions import warn
 
-__all__ = ["Fitted", "LinearFit", "budget_of", "solved", "with_steps"]
+__all__ = ["Fitted", "LinearFit", "budget_of", "with_steps"]
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
 MOST_ITERATIONS = 5_000
@@ -196,26 +196,16 @@ class LinearFit:
                 return (*minimised(problem, plan, problem.directions, after_step), None)
             if self.descent.learning_rate == "auto":
                 plan = replace(plan, learning_rate=problem.source.stable_step(plan.alpha))
-        return solved(plan, step, problem, releases, after_step), plan.n_iter, plan.learning_rate
-
-
-def solved(
-    plan: TrainingPlan,
-    step: Step,
-    problem: Problem,
-    releases: Releases,
-    after_step: Callable[[], bool],
-) -> Array:
-    """Weights by descent."""
-    return train(
-        plan,
-        step,
-        problem.source,
-        problem.start,
-        problem.penalised,
-        releases,
-        after_step=after_step,
-    )
+        weights = train(
+            plan,
+            step,
+            problem.source,
+            problem.start,
+            problem.penalised,
+            releases,
+            after_step=after_step,
+        )
+        return weights, plan.n_iter, plan.learning_rate
 
 
 def minimised(

@@ -25,7 +25,7 @@ from dpsubspace._estimators.advice import (
 )
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.bounds import ScaledRows
-from dpsubspace._estimators.fitting import checked_descent, fitted
+from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._rows.data import Data
@@ -166,7 +166,7 @@ class LinearRegressor(PrivateRegressor):
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         advise = partial(self._advise, plan)
-        found, budget = fitted(self, plan, data, values.assumed, advise)
+        found, budget = fit_privately(self, plan, data, values.assumed, advise)
         self._store(found, values)
         tell_of_units(self, found, budget)
         if plan.decides_weights(data.sizes(1)):

@@ -23,9 +23,9 @@ from dpsubspace._estimators.base import checked_target
 from dpsubspace._estimators.bounds import Bounded, Bounds, MappedRows, ScaledRows
 from dpsubspace._estimators.classifier import Labels, PrivateClassifier
 from dpsubspace._estimators.directions import Anchors, GradientDirections, anchors_of
-from dpsubspace._estimators.fitting import checked_descent, fitted
+from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.guide import mirrored, warn_of_few
-from dpsubspace._estimators.linear_fit import budget_of, solved, with_steps
+from dpsubspace._estimators.linear_fit import budget_of, with_steps
 from dpsubspace._estimators.regressor import PrivateRegressor, Values
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
@@ -34,7 +34,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap
-from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step
+from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step, train
 from dpsubspace._solvers.problem import Problem
 from dpsubspace._solvers.steps import FlatStep
 
@@ -113,7 +113,9 @@ class ModuleFit:
     def prepared(self, data: Data, where: Any, budget: Budget) -> Ready:
         """Gradients of private and public rows, which refuse what a module may not do."""
         if sparse.issparse(data.X):
-            raise ValueError("a `module` takes dense rows: pass X.toarray(), or a smaller X.")
+            raise ValueError(
+                "a `module` takes no sparse rows, but dense rows: pass X.toarray(), or a smaller X."
+            )
         self.descent.plan(
             budget, self.scale(data.sizes(self.loss.n_outputs(data.n_targets))), data.X.shape[0]
         )
@@ -156,7 +158,15 @@ class ModuleFit:
         if self.mirror:
             step = mirrored(step, problem, budget)
         plan = self.descent.plan(budget, scale, data.X.shape[0], step.noise_size)
-        weights = solved(plan, step, problem, releases, after_step)
+        weights = train(
+            plan,
+            step,
+            problem.source,
+            problem.start,
+            problem.penalised,
+            releases,
+            after_step=after_step,
+        )
         return FittedModule(
             module=problem.source.loaded(weights),
             bounded=bounded,
@@ -457,7 +467,7 @@ class DPModuleClassifier(PrivateClassifier):
         _check_public(self, plan, data)
         public = labels.assumed
         public += () if data.public is None else (data.public.statement,)
-        found, _ = fitted(self, plan, data, public, partial(_advise, self, plan))
+        found, _ = fit_privately(self, plan, data, public, partial(_advise, self, plan))
         self._store(found, labels)
         return self
 
@@ -742,7 +752,7 @@ class DPModuleRegressor(PrivateRegressor):
         plan = self._plan() if plan is None else plan
         data, values = self._valued(X, y, X_public, y_public, present)
         _check_public(self, plan, data)
-        found, _ = fitted(self, plan, data, values.assumed, partial(_advise, self, plan))
+        found, _ = fit_privately(self, plan, data, values.assumed, partial(_advise, self, plan))
         self._store(found, values)
         tell_of_bounds(self, {"data_norm": True, **self.bounds_found_})
         return self
@@ -805,7 +815,7 @@ def _check_public(estimator: Any, plan: ModuleFit, data: Data) -> None:
     }.items():
         if needed and not labelled:
             raise ValueError(
-                f"{option} needs the labels of public rows: pass `y_public`, or change it."
+                f"{option} needs the labels of public rows: pass `y_public`, or leave it out."
             )
     if data.public is not None and plan.anchors is not None:
         warn_of_few(estimator, data.public, plan.anchors.n_components)

@@ -140,7 +140,7 @@ def _row_by_row(
             return mapped_batch(module, rows, device, watch)
         except Exception as error:
             raise ValueError(
-                f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {error}"
+                f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {str(error).rstrip('.')}."
                 " If it takes rows of another shape, set `input_shape`."
             ) from error
 

@@ -1,8 +1,9 @@
 """All that leaves the private records of one fit: each release has a name that is charged.
 
 What runs is what was charged because :class:`Releases` refuses anything else: a name that the
-budget does not have, one release more than it counts, and a kind or a batch that it does not
-describe.
+budget does not have, one release more than it counts, a kind that it does not describe, and a
+sampled release without a batch of its own. That a sum is over its batch is up to the one loop that
+draws any (:func:`~dpsubspace._solvers.descent.train`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Releases:
         self._noise = noise
         self._streams: dict[str, NoiseSource] = {}
         self._made: Counter[str] = Counter()
+        self._drawn: set[str] = set()  # names of which a batch waits for its release
 
     def __contains__(self, name: str) -> bool:
         """Whether the budget has a release of this name."""
@@ -69,9 +71,18 @@ class Releases:
         return self.budget.scales[name] / math.sqrt(share) * unit
 
     def batch(self, name: str, n: int) -> np.ndarray | None:
-        """Poisson batch of `n` records for the next release of `name`; None for all of them."""
+        """Poisson batch of `n` records for the next release of `name`; None for all of them.
+
+        A batch that is drawn is the one to be released: choosing among several, or releasing
+        another sum, would not be what is charged.
+        """
         rate = self.budget.parts[name].rate
-        return self._stream("batches").poisson_sample(n, rate) if rate < 1 else None
+        if rate == 1:
+            return None
+        if name in self._drawn:
+            raise RuntimeError(f"the batch of {name!r} that was drawn before is not released yet.")
+        self._drawn.add(name)
+        return self._stream("batches").poisson_sample(n, rate)
 
     def gaussian(self, name: str, total: BoundedSum, *, stream: str | None = None) -> Array:
         """Release a sum with Gaussian noise."""
@@ -131,6 +142,9 @@ class Releases:
             raise RuntimeError(f"the release {name!r} was charged as {part.kind}, not as {kind}.")
         if self._made[name] >= part.count:
             raise RuntimeError(f"the budget has {part.count} releases called {name!r}, not more.")
+        if part.rate < 1 and name not in self._drawn:
+            raise RuntimeError(f"the release {name!r} was charged on a batch: draw one first.")
+        self._drawn.discard(name)
         self._made[name] += 1
         return part, self.budget.scales[name]
 

@@ -42,6 +42,12 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
         except (TypeError, ValueError) as error:  # public rows: the message may quote them
             hint = " Labels go in `y_public`." if several and np.ndim(dense) == 1 else ""
             raise ValueError(f"`{name}`: {error}{hint}") from error
+        if _same_memory(sets[-1], X):
+            raise ValueError(
+                f"`{name}` is a part of `X` itself: nothing protects public rows, and a model may"
+                " show them. Pass rows that are really public, or leave it out. A copy of rows that"
+                " happen to be the same is taken."
+            )
     if not sets:
         raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
     if (len(sets) if several else len(sets[0])) == X.shape[0]:
@@ -52,6 +58,16 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
             about="sliced",
         )
     return tuple(sets)
+
+
+def _same_memory(rows: Any, X: Any) -> bool:
+    """Whether two arrays hold some numbers in common; False where that is hard to say."""
+    if not (isinstance(rows, np.ndarray) and isinstance(X, np.ndarray)):
+        return False
+    try:
+        return np.shares_memory(rows, X, max_work=10_000)
+    except np.exceptions.TooHardError:
+        return False
 
 
 def check_public_labels(

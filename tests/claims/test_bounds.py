@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import CASES, FORMS, GAUSSIAN, OUTSIDE, RECORDS, privacy_of
+from cases import CASES, FORMS, GAUSSIAN, OUTSIDE, RECORDS, gradients, privacy_of
 from helpers import (
     CLASSIFIERS,
     ESTIMATORS,
@@ -17,13 +17,14 @@ from helpers import (
 )
 from scipy import sparse
 
+from dpsubspace._estimators.bounds import MappedRows
+from dpsubspace._rows.maps import RowMap
+
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
 KINDS = {"dense": np.asarray, "sparse": sparse.csr_array}
 NAMED = {case.name: case for case in CASES}
-FEATURES = {"directions": "features", "n_components": 2}
-GRADIENTS = {"directions": "gradients", "n_components": 4}
 
 
 def replay(monkeypatch, case, here, there, present, **options):
@@ -80,9 +81,9 @@ def test_every_release_of_a_fit_moves_within_its_bound(
 BLOCKS = [
     *((name, "plain") for name in ("DPSGDClassifier", "DPSGDFClassifier", "DPSGDRegressor")),
     ("DPSGDFClassifier, adaptive", "plain"),
-    ("GEPClassifier", "features, residual"),
+    ("GEPClassifier", "features"),
     ("GEPClassifier", "gradients"),
-    ("GEPRegressor", "joint"),
+    ("GEPRegressor", "gradients"),
 ]
 
 
@@ -98,7 +99,7 @@ def test_bounds_hold_over_several_blocks(monkeypatch, fit, relation, form, batch
         X += 100.0  # the radius is a hundredth of the rows: in float32 that takes float64
     here, there, present = neighbours(X, y, relation, "opposite")
     here, there = ((FORMS[form](rows), y) for rows, y in (here, there))
-    options = {"setting": setting, "relation": relation, "microbatch_size": 256}
+    options = {"setting": setting, "relation": relation, "chunk": 256}
     options["batch_size"] = batch_size
     replayed = replay(monkeypatch, NAMED[name], here, there, present, **options)
     assert_within_bounds(*replayed, relation)
@@ -132,7 +133,7 @@ def test_a_far_row_moves_the_second_mean_by_the_radius(monkeypatch, as_rows):
 def test_a_huge_bound_on_rows_does_not_overflow_the_mean(monkeypatch):
     """Where the noise of the mean is out of the range of float32, a null record must not show."""
     X, y = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32), np.arange(300) % 3
-    options = {"row_norm": "clip", "data_norm": 9e49, "epsilon": 1.0}
+    options = {"row_norm": 9e49, "epsilon": 1.0}
     here, there = without(monkeypatch, "DPSGDFClassifier, adaptive", X, y, **options)
     assert all(np.isfinite(total.value).all() for total, _, _ in here)
     assert_within_bounds(here, there, "zero_out")
@@ -163,10 +164,10 @@ def test_sparse_entries_that_add_up_to_infinity_are_refused():
 
 
 def test_long_rows_cannot_overflow_the_mean(monkeypatch):
-    """Where "clip" leaves rows of 1e38 alone, their float32 sum would be inf."""
+    """Where a large bound leaves rows of 1e38 alone, their float32 sum would be inf."""
     X, y = np.full((200, 3), 1e24, np.float32), np.arange(200) % 3
     X[:3] = 1.2e38
-    options = {"row_norm": "clip", "data_norm": 1e49}
+    options = {"row_norm": 1e49}
     here, there = without(monkeypatch, "DPSGDFClassifier", X, y, **options)
     assert np.isfinite(here[0][0].value).all()
     assert_within_bounds(here, there, "zero_out")
@@ -184,22 +185,23 @@ def test_short_rows_with_large_residuals_cannot_overflow(monkeypatch, rng):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("options", [{}, {"clipping": "joint"}, {"residual": False}], ids=str)
-def test_rows_that_overflow_count_as_nothing(monkeypatch, options, dtype):
+@pytest.mark.parametrize("residual", [True, False])
+def test_rows_that_overflow_count_as_nothing(monkeypatch, residual, dtype):
     """Without a row map gradients themselves may leave the range of numbers."""
     X, y = blobs(n=40)
     X = X.astype(dtype)
     X[0] = np.finfo(dtype).max
-    options = {"row_norm": None, "center": False, **GRADIENTS, **options}
-    replayed = without(monkeypatch, "GEPClassifier", X, y, n_iter=3, **options)
+    options = {"centre": None, "bounds": MappedRows(RowMap(norm=None)), "n_iter": 3}
+    options |= gradients(residual=residual)
+    replayed = without(monkeypatch, "GEPClassifier", X, y, **options)
     assert all(np.isfinite(total.value).all() for total, *_ in (*replayed[0], *replayed[1]))
     assert_within_bounds(*replayed, "zero_out")
 
 
 def test_the_neighbour_test_would_notice_a_bound_on_parts_that_is_too_small(monkeypatch):
     """One row along the public directions and one off them: both bounds are tight."""
-    options = {"center": False, "fit_intercept": False, "clip_norm": 0.1, "residual_norm": 0.1}
-    options |= FEATURES | {"residual": True, "n_iter": 2}
+    options = {"fit_intercept": False, "clip_norm": 0.1, "n_iter": 2, "centre": None}
+    options |= gradients(60, residual_norm=0.1)  # as many as public gradients span
     X, y = blobs(n=40)
     tight = []
     for row in (np.linalg.svd(public_rows(5)[0])[2][0], OUTSIDE):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from cases import GAUSSIAN
-from helpers import RELATIONS, blobs, pairs_first, releases
+from helpers import RELATIONS, blobs, pairs_first, releases, with_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -73,9 +73,9 @@ def mean_of_a_classifier(present):
 
 def coefficient_after_one_step(present):
     y = np.arange(N) % 2
-    options = {"learning_rate": 1.0, "momentum": 0.0, "average": False, "alpha": 0.0}
-    model = DPSGDClassifier(n_iter=1, clip_norm=1.0, delta=1e-5, **options)
-    model._fit(indicator(1), y, present)
+    options = {"learning_rate": 1.0, "alpha": 0.0, "delta": 1e-5}
+    model = DPSGDClassifier(n_iter=1, clip_norm=1.0, **options)
+    with_plan(model, {"momentum": 0.0, "average": False})(indicator(1), y, present)
     return model.coef_, model.privacy_.event.noise_multiplier
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import GAUSSIAN, privacy_of
+from cases import GAUSSIAN, gradients, privacy_of
 from helpers import (
     ESTIMATORS,
     RELATIONS,
@@ -97,21 +97,18 @@ def test_noise_of_every_case_is_that_of_its_event(monkeypatch, case, setting, re
         assert p_value(np.concatenate(parts)) < 1e-4
 
 
-GRADIENTS = {"directions": "gradients", "n_components": 30}
-FEATURES = {"directions": "features", "n_components": 30}
 VARIANTS = [
-    (2, GRADIENTS | {"n_iter": 25}),
-    (1, GRADIENTS | {"clipping": "joint"}),
-    (1, GRADIENTS | {"residual": False, "n_iter": 25}),
-    (2, FEATURES | {"residual": True, "embedding_share": 0.3}),
-    (1, FEATURES),
+    (2, gradients(30) | {"n_iter": 25}),
+    (2, gradients(30, embedding_share=0.3) | {"n_iter": 25}),
+    (1, gradients(30, residual=False) | {"n_iter": 25}),
+    (1, {"n_components": 30}),
 ]
 
 
 def noise_of_parts(monkeypatch, relation, factor, **options):
     """Noise of the mean and of each sum of a step, over all steps, in units of what is charged."""
     X, y = blobs(n=150, d=30)
-    options = {"epsilon": None, "noise_multiplier": 3.0, "n_iter": 12, **options}
+    options = {"epsilon": 8.0, "n_iter": 12, **options}
     model = InformedClassifier(neighboring_relation=relation, random_state=0, **options)
     with monkeypatch.context() as patch, releases(patch) as seen:
         scale_noise(patch, factor)
@@ -141,7 +138,7 @@ def noise_of_parts(monkeypatch, relation, factor, **options):
 def test_noise_of_each_part_of_a_gradient_is_that_of_its_event(
     monkeypatch, n_sums, options, relation, batch
 ):
-    """Embeddings, residuals and the two in one sum, of which none may have less than its share."""
+    """Embeddings and residuals, of which neither may have less than its share."""
     options = options | batch
     mean, *parts = noise_of_parts(monkeypatch, relation, 1, **options)
     assert len(parts) == n_sums

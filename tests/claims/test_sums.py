@@ -247,8 +247,7 @@ def test_a_radius_holds_half_of_the_rows_and_noise_makes_it_larger(relation, rng
 
 
 STEPS = [
-    {"clipping": "separate"},
-    {"clipping": "joint"},
+    {},
     {"residual": False},
     {"clip_norm": 1e-3},
     {"residual_norm": 40.0},

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, INFORMED, blobs
+from helpers import ESTIMATORS, INFORMED, blobs, with_plan
 from scipy import sparse
 
-from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier
+from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier, GradientDirections
 from dpsubspace._statistics.spectra import MECHANISMS
 
 torch = pytest.importorskip("torch")
@@ -17,24 +17,25 @@ DEVICES = [
         "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     ),
 ]
-SETTINGS = [{}, {"batch_size": 200}, {"microbatch_size": 128}, {"epsilon": float("inf")}]
+SETTINGS = [{}, {"batch_size": 200}, {"chunk": 128}, {"epsilon": float("inf")}]
 CASES = [(Estimator, options) for Estimator in ESTIMATORS for options in SETTINGS]
 CASES += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for options in SETTINGS]
 
+PAPER = GradientDirections(n_components=6, residual=False, power_iterations=None)
 WAYS = [
     {"n_components": 3},
-    {"n_components": 3, "residual": True, "clipping": "joint", "batch_size": 200},
-    {"directions": "gradients", "microbatch_size": 128},
-    {"directions": "gradients", "n_components": 6, "groups": "outputs", "power_iterations": None},
+    {"n_components": 3, "batch_size": 200},
+    {"directions": GradientDirections(), "chunk": 128},
+    {"directions": PAPER},
     {"init": "zero", "mirror": True, "n_iter": 10},
-    {"residual": True, "n_components": 2, "epsilon": float("inf"), "n_iter": 30},
+    {"n_components": 2, "epsilon": float("inf"), "n_iter": 30},
 ]
 CASES += [(Estimator, options) for Estimator in INFORMED for options in WAYS]
 
 
-def fitted(Estimator, X, y, device, **options):
+def fitted(Estimator, X, y, device, chunk=None, **options):
     options = {"epsilon": 5.0, "n_iter": 30, "random_state": 0, **options}
-    return Estimator(device=device, **options).fit(X, y)
+    return with_plan(Estimator(device=device, **options), chunk=chunk)(X, y)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # at 30 iterations

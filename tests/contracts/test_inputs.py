@@ -6,16 +6,20 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs
+from cases import small_module
+from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, public_rows
 from scipy import sparse
 
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPModuleClassifier,
+    DPModuleRegressor,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
+    GradientDirections,
     PrivacyWarning,
 )
 from dpsubspace._checks import shown
@@ -26,33 +30,115 @@ SECRET = "seven-four-one"  # a private value that must never turn up in a messag
 BAD_PARAMETERS = {
     "epsilon": [0, -1.0, 1e-9, 1e300, math.nan, "1", True],
     "fit_intercept": ["yes", 1],
-    "average": ["no"],
     "delta": [0, 1, 1.5, -0.1, 1e-300, "small", math.nan],
     "neighboring_relation": ["add_remove", None, 3],
     "loss": ["squared_error", None],
     "alpha": [-1e-3, 1e300, math.inf, None],
     "n_iter": [0, -5, 2.5, 10**12, "many", True],
     "learning_rate": [0, -1.0, 1e300, math.inf, None],
-    "momentum": [1.0, -0.1, None],
     "clip_norm": [0, -1.0, 1e300, math.inf],
-    "intercept_scaling": [0, -1.0, math.inf],
-    "row_norm": ["l1", 2],
-    "data_norm": [1.0],
+    "row_norm": ["l1", "clip", 0, -2.0, 1e300, math.inf, math.nan, True],
     "random_state": [-1, "seed"],
-    "noise_multiplier": [1.0],
     "class_weight": ["balanced", {9: 1.0}, {0: 0.0}, {0: -1.0}, {0: math.inf}],
     "classes": [[0], []],
 }
-CASES = [(name, value) for name, values in BAD_PARAMETERS.items() for value in values]
+OF_EXPERTS = {"noise_multiplier": [1.0]}  # beside an epsilon
+OF_PUBLIC_ROWS = {
+    "n_components": [-1, 2.5, "many", None],
+    "directions": ["gradients", None, 3, GradientDirections],
+    "init": ["random", None],
+    "mirror": ["yes", None],
+}
+OF_DIRECTIONS = {
+    "n_components": [-1, 2.5, "many", None],
+    "residual": ["auto", None, 1],
+    "residual_norm": [0, -1.0, math.inf, None],
+    "embedding_share": [0, 1, -0.5, None],
+    "labels": ["fixed", None],
+    "power_iterations": [0, 1.5, "auto"],
+    "groups": ["outputs", 2],
+}
+CASES = [
+    (Classifier, name, value)
+    for Classifiers, parameters in (
+        ([*CLASSIFIERS, GEPClassifier], BAD_PARAMETERS),
+        (CLASSIFIERS, OF_EXPERTS),
+        ([GEPClassifier], OF_PUBLIC_ROWS),
+    )
+    for Classifier in Classifiers
+    for name, values in parameters.items()
+    for value in values
+]
+DIRECTIONS = [(name, value) for name, values in OF_DIRECTIONS.items() for value in values]
 
 
-@pytest.mark.parametrize(("name", "value"), CASES, ids=str)
-@pytest.mark.parametrize("Classifier", CLASSIFIERS)
+@pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
+@pytest.mark.parametrize(("Classifier", "name", "value"), CASES, ids=str)
 def test_parameters_out_of_range(Classifier, name, value):
     X, y = blobs()
     model = Classifier(**{name: value})
     with pytest.raises(ValueError, match=name):
         model.fit(X, y)
+    assert not hasattr(model, "privacy_")
+
+
+@pytest.mark.parametrize(("name", "value"), DIRECTIONS, ids=str)
+@pytest.mark.parametrize("Estimator", GEP)
+def test_directions_out_of_range(Estimator, name, value):
+    """With or without public rows: parameters are checked before the data."""
+    model = Estimator(directions=GradientDirections(**{name: value}))
+    with pytest.raises(ValueError, match=f"{name}`"):
+        model.fit(*blobs())
+    with pytest.raises(ValueError, match=f"{name}`"):
+        model.privacy_event(100)
+    assert not hasattr(model, "privacy_")
+
+
+@pytest.mark.parametrize("Estimator", GEP)
+def test_directions_are_counted_in_one_place(Estimator):
+    model = Estimator(n_components=3, directions=GradientDirections())
+    with pytest.raises(ValueError, match=r"`n_components`=3 counts directions of features\. Set"):
+        model.fit(*blobs())
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"module": None}, r"`module` must be a torch\.nn\.Module .* got NoneType"),
+        ({"module": dict}, r"an instance, not its class\), got dict"),
+        ({"module": "Linear"}, "got str"),
+        ({"directions": "features"}, "`directions` must be a GradientDirections"),
+        ({"directions": GradientDirections(groups="outputs")}, "groups"),
+        ({"directions": GradientDirections(labels="fixed")}, "labels"),
+        ({"mirror": None}, "mirror"),
+        ({"microbatch_size": 0}, "microbatch_size"),
+        ({"noise_multiplier": 2.0}, "noise_multiplier"),
+        ({"epsilon": math.inf}, "give `learning_rate`"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"n_iter": 0}, "n_iter"),
+        ({"loss": "absolute"}, "loss"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("Estimator", [DPModuleClassifier, DPModuleRegressor])
+def test_parameters_of_modules_out_of_range(Estimator, options, match):
+    X, y = blobs()
+    if "module" not in options:
+        options = {"module": small_module(5, 3), **options}
+    model = Estimator(**options)
+    with pytest.raises(ValueError, match=match):
+        model.fit(X, y)
+    assert not hasattr(model, "privacy_")
+
+
+@pytest.mark.parametrize(
+    "options", [{"mirror": True}, {"directions": GradientDirections(labels="public")}], ids=str
+)
+@pytest.mark.parametrize("Estimator", [DPModuleClassifier, DPModuleRegressor])
+def test_modules_that_need_labels_of_public_rows_say_so(Estimator, options):
+    model = Estimator(small_module(5, 3), **options)
+    with pytest.raises(ValueError, match=r"needs the labels of public rows: pass `y_public`"):
+        model.fit(*blobs(), X_public=(public_rows(5)[0],))
     assert not hasattr(model, "privacy_")
 
 
@@ -62,8 +148,7 @@ def test_parameters_out_of_range(Classifier, name, value):
         ({"epsilon": None}, "noise_multiplier"),
         ({"epsilon": None, "noise_multiplier": 0}, "noise_multiplier"),
         ({"epsilon": None, "noise_multiplier": 1e-160}, "noise_multiplier"),
-        ({"row_norm": "clip"}, "data_norm"),
-        ({"row_norm": "clip", "data_norm": -2.0}, "data_norm"),
+        ({"class_weight": {0: 2.0}, "loss": "hinge"}, "class_weight"),
     ],
 )
 def test_parameters_that_do_not_fit_together(options, match):
@@ -71,11 +156,8 @@ def test_parameters_that_do_not_fit_together(options, match):
         DPSGDClassifier(**options).fit(*blobs())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"row_norm": None}, {"mean_share": 0}, {"mean_share": 1.0}, {"preprocessing": "theory"}],
-)
-def test_the_mean_needs_a_bound_and_a_share(options):
+@pytest.mark.parametrize("options", [{"row_norm": None}, {"preprocessing": "theory"}])
+def test_the_mean_needs_a_bound(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         DPSGDFClassifier(**options).fit(*blobs())
 
@@ -266,8 +348,8 @@ KINDS = [
 MAPS = [
     {},
     {"fit_intercept": False},
-    {"row_norm": "clip", "data_norm": 3.0},
-    {"row_norm": "clip", "data_norm": 3.0, "fit_intercept": False},
+    {"row_norm": 3.0},
+    {"row_norm": 3.0, "fit_intercept": False},
     {"row_norm": None},
 ]
 MAPPED = [
@@ -291,7 +373,7 @@ def test_extreme_rows_give_a_finite_model(Classifier, kind, options):
 
 def test_one_huge_row_does_no_harm():
     X, y = blobs(n=400)
-    for options in ({}, {"row_norm": "clip", "data_norm": 5.0}):
+    for options in ({}, {"row_norm": 5.0}):
         model = DPSGDClassifier(epsilon=5.0, random_state=0, **options)
         clean = model.fit(X, y).score(X, y)
         assert model.fit(extreme(X, "one huge row"), y).score(X, y) > clean - 0.02

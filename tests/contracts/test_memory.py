@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs
+from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs, with_plan
 from scipy import sparse
 
 
@@ -26,8 +26,8 @@ def test_a_read_only_memory_map_is_read_and_not_copied(Estimator, tmp_path):
     X = np.load(tmp_path / "rows.npy", mmap_mode="r")
     y = np.arange(n) % 2
     options = {"epsilon": 5.0, "n_iter": 3, "random_state": 0}
-    mapped = Estimator(microbatch_size=1024, **options)
-    held = peak(lambda: mapped.fit(X, y))
+    mapped = Estimator(**options)
+    held = peak(lambda: with_plan(mapped, chunk=1024)(X, y))
     # Labels, norms, factors, and what is needed for a few rows at once.
     assert held < X.nbytes
     in_memory = Estimator(**options).fit(np.array(X), y)
