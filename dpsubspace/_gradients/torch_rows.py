@@ -139,8 +139,9 @@ def _row_by_row(
         try:
             return mapped_batch(module, rows, device, watch)
         except Exception as error:
+            reason = str(error).rstrip(".")
             raise ValueError(
-                f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {str(error).rstrip('.')}."
+                f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {reason}."
                 " If it takes rows of another shape, set `input_shape`."
             ) from error
 

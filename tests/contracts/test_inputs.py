@@ -24,6 +24,7 @@ from dpsubspace import (
 )
 from dpsubspace._checks import shown
 
+MODULES = [DPModuleClassifier, DPModuleRegressor]
 SECRET = "seven-four-one"  # a private value that must never turn up in a message
 
 
@@ -87,9 +88,9 @@ def test_parameters_out_of_range(Classifier, name, value):
 def test_directions_out_of_range(Estimator, name, value):
     """With or without public rows: parameters are checked before the data."""
     model = Estimator(directions=GradientDirections(**{name: value}))
-    with pytest.raises(ValueError, match=f"{name}`"):
+    with pytest.raises(ValueError, match=f"`{name}"):
         model.fit(*blobs())
-    with pytest.raises(ValueError, match=f"{name}`"):
+    with pytest.raises(ValueError, match=f"`{name}"):
         model.privacy_event(100)
     assert not hasattr(model, "privacy_")
 
@@ -120,7 +121,7 @@ def test_directions_are_counted_in_one_place(Estimator):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("Estimator", [DPModuleClassifier, DPModuleRegressor])
+@pytest.mark.parametrize("Estimator", MODULES)
 def test_parameters_of_modules_out_of_range(Estimator, options, match):
     X, y = blobs()
     if "module" not in options:
@@ -134,7 +135,7 @@ def test_parameters_of_modules_out_of_range(Estimator, options, match):
 @pytest.mark.parametrize(
     "options", [{"mirror": True}, {"directions": GradientDirections(labels="public")}], ids=str
 )
-@pytest.mark.parametrize("Estimator", [DPModuleClassifier, DPModuleRegressor])
+@pytest.mark.parametrize("Estimator", MODULES)
 def test_modules_that_need_labels_of_public_rows_say_so(Estimator, options):
     model = Estimator(small_module(5, 3), **options)
     with pytest.raises(ValueError, match=r"needs the labels of public rows: pass `y_public`"):
@@ -429,7 +430,7 @@ def test_extreme_settings_give_a_finite_model(Classifier, epsilon, options):
 # Words of messages --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP, BoundedScaler, DPPCA])
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP, *MODULES, BoundedScaler, DPPCA])
 def test_errors_of_python_name_no_class_that_users_do_not_know(Estimator):
     X, y = blobs()
     name = Estimator.__name__

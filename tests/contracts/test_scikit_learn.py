@@ -48,6 +48,7 @@ from dpsubspace import (
 from dpsubspace._rows.public import PublicRows
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
+MODULES = [DPModuleClassifier, DPModuleRegressor]
 uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
 quiet = pytest.mark.filterwarnings("ignore:the (noise of|released mean):dpsubspace.PrivacyWarning")
 
@@ -196,7 +197,7 @@ def test_read_only_rows_are_left_alone():
 
 @pytest.mark.skipif(not NEW, reason="scikit-learn has callbacks from 1.9")
 @uninformed
-@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier, DPModuleClassifier])
 def test_callbacks_see_every_step_and_no_data(Classifier):
     class Spy:
         def __init__(self):
@@ -217,7 +218,8 @@ def test_callbacks_see_every_step_and_no_data(Classifier):
 
     X, y = blobs(n=400)
     spy = Spy()
-    Classifier(epsilon=5.0, n_iter=7).set_callbacks(spy).fit(X, y)
+    options = {"module": small_module(5, 3)} if Classifier is DPModuleClassifier else {}
+    Classifier(epsilon=5.0, n_iter=7, **options).set_callbacks(spy).fit(X, y)
     assert spy.begins == 8  # the fit and its steps
     assert all(value is None for value in spy.seen)
 
@@ -259,10 +261,12 @@ def test_fits_run_without_callback_support(monkeypatch):
 
 
 @uninformed
-@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier])
+@pytest.mark.parametrize("Classifier", [*CLASSIFIERS, GEPClassifier, DPModuleClassifier])
 def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
     """Parameters that are set after the budget is fixed do not reach the releases."""
     options = {"epsilon": 5.0, "n_iter": 7, "neighboring_relation": "replace_one"}
+    if Classifier is DPModuleClassifier:
+        options["module"] = small_module(5, 3)
     X, y = blobs(n=400)
 
     def fitted():
@@ -280,7 +284,7 @@ def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
     model, seen = fitted()
     assert model.privacy_ == honest.privacy_
     np.testing.assert_equal(seen, expected)
-    np.testing.assert_array_equal(model.coef_, honest.coef_)
+    np.testing.assert_array_equal(model.predict_proba(X), honest.predict_proba(X))
 
 
 # Public rows through scikit-learn ----------------------------------------------------------
@@ -453,10 +457,10 @@ def test_nothing_of_the_guarantee_is_taken_for_html():
     assert "<script>" not in below and "&lt;script&gt;" in below
 
 
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP])
+@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP, *MODULES])
 def test_errors_of_python_name_no_class_that_users_do_not_know(Estimator):
     X, y = blobs(n=30)
     for call in (lambda: Estimator(eps=1), lambda: Estimator().fit(X, y, groups=y)):
         with pytest.raises(TypeError) as caught:
             call()
-        assert "Linear" not in str(caught.value) and "Gradient" not in str(caught.value)
+        assert "Linear" not in str(caught.value) and "Private" not in str(caught.value)
