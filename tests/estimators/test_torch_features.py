@@ -422,7 +422,7 @@ def test_images_must_come_flat_and_of_one_size():
 def test_without_a_gpu_auto_is_the_cpu_and_cuda_an_error():
     model = TorchFeatures(nn.Linear(16, 3), device="auto").fit(ROWS)
     assert model.transform(ROWS).shape == (23, 3)
-    with pytest.raises(ValueError, match="`device`='cuda' is not there: torch sees 0.*'cpu'"):
+    with pytest.raises(ValueError, match=r"`device`='cuda' is not there: torch sees 0.*'cpu'"):
         TorchFeatures(nn.Linear(16, 3), device="cuda").fit(ROWS)
     with pytest.raises(
         ValueError, match="`device`='cuda' is not there"
