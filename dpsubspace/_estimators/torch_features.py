@@ -45,7 +45,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     batch_size : int, default=256
         Most rows that go through the module together. It bounds memory and does not
         change the result, up to rounding.
-    device : {"cpu", "cuda", "auto"} or str, default="cpu"
+    device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
         come out are NumPy arrays in all cases.

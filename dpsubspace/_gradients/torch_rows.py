@@ -135,7 +135,7 @@ def _row_by_row(
     """Number of features; ValueError unless those of a row depend on that row alone."""
 
     def mapped(rows: np.ndarray, module: torch.nn.Module) -> np.ndarray:
-        """As `_mapped`, for rows that an error may speak of."""
+        """As :func:`mapped_batch`, for rows that an error may speak of."""
         try:
             return mapped_batch(module, rows, device, watch)
         except Exception as error:

@@ -220,6 +220,7 @@ def test_public_rows_are_mapped_and_shifted_as_private_ones(
         np.testing.assert_allclose(sums[1], expected[1], atol=tolerance)
 
 
+@noisy
 def test_the_mean_of_public_rows_costs_nothing(monkeypatch):
     X, y = blobs(n=400)
     for Estimator, row_map in (
@@ -495,10 +496,10 @@ BAD_LABELS = [
 ]
 LABELLED = {"X_public": P, "y_public": Q}
 BAD_OPTIONS = [
-    ({"directions": "rows"}, "`directions` must be a GradientDirections, or a name .*'rows'"),
-    ({"directions": GradientDirections}, "`directions` must be a GradientDirections"),
+    ({"directions": "rows"}, "`directions` must be 'auto', 'features' or an instance .*got 'rows'"),
+    ({"directions": GradientDirections}, r"an instance such as GradientDirections\("),
     (GRADIENTS | {"n_components": 3}, "`n_components`=3 counts directions of features.*where they"),
-    (gradients(n_components=-1), "`n_components` must be an integer of at least 0, got -1"),
+    (gradients(n_components=-1), "`n_components of GradientDirections` must be an .*got -1"),
     ({"n_components": -1}, "`n_components` must be an integer of at least 0, got -1"),
     ({"n_components": 2.5}, "`n_components` must be an integer"),
     ({"n_components": "all"}, "`n_components` must be an integer"),

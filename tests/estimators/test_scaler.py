@@ -60,7 +60,7 @@ def test_no_transformed_row_is_longer_than_data_norm(row_norm, feature_range, dt
     X = table()[:, [0, 1, 2, 4]].astype(dtype)
     X[0], X[1] = np.finfo(dtype).max, np.finfo(dtype).min
     scaler = BoundedScaler("public", feature_range=feature_range, row_norm=row_norm)
-    rows = scaler.fit(X[:9], X_public=X[2:50]).transform(X)
+    rows = scaler.fit(X[:9], X_public=X[2:50].copy()).transform(X)
     assert rows.dtype == dtype and np.isfinite(rows).all()
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)
     assert norms.max() <= scaler.data_norm_ * (1 + (1e-6 if row_norm is None else 0))
@@ -163,7 +163,7 @@ def test_public_rows_cost_nothing_and_private_rows_are_not_looked_at(bounds, mon
 def test_rare_values_of_public_rows_are_not_taken_for_a_constant():
     public = np.zeros((1000, 1))
     public[0] = 3.0
-    assert BoundedScaler().fit(public[:7], X_public=(public,)).data_max_ == 3.0
+    assert BoundedScaler().fit(public[:7].copy(), X_public=(public,)).data_max_ == 3.0
 
 
 def test_public_rows_that_may_have_been_sliced():

@@ -170,13 +170,13 @@ def test_clones_and_pickles():
 
 
 def test_fit_takes_nothing_from_the_rows_but_their_width(monkeypatch):
-    seen, mapped = [], torch_rows._mapped
+    seen, mapped = [], torch_rows.mapped_batch
 
     def spy(module, rows, *options):
         seen.append(rows.copy())
         return mapped(module, rows, *options)
 
-    monkeypatch.setattr(torch_rows, "_mapped", spy)
+    monkeypatch.setattr(torch_rows, "mapped_batch", spy)
     for rows in (ROWS, -1e6 * ROWS[:3]):
         TorchFeatures(nn.Linear(16, 2)).fit(rows)
     first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
@@ -386,8 +386,11 @@ def test_modules_that_change_between_calls_are_refused(module):
         ({"input_shape": [4, 4]}, r"`input_shape` must be None or a tuple of int, got \[4, 4\]"),
         ({"input_shape": (4, -1)}, r"`input_shape\[...\]` must be an integer of at least 1"),
         ({"input_shape": (3, 3)}, r"`input_shape`=\(3, 3\) holds 9 numbers, but rows have 16"),
-        ({"device": "gpu"}, "`device` must be 'auto' or one that this machine has.*got 'gpu'"),
-        ({"device": "cuda:99"}, "got 'cuda:99'"),
+        (
+            {"device": "gpu"},
+            "`device` must be 'cpu', 'cuda', 'cuda:<index>', 'auto' or .*got 'gpu'",
+        ),
+        ({"device": "cuda:99"}, "`device`='cuda:99' is not there: .*'cpu' or 'auto'"),
         ({"device": None}, "got None"),
         ({"module": nn.Linear(5, 2)}, r"cannot map 5 random rows of shape \(16,\).*`input_shape`"),
         ({"module": nn.LSTM(16, 2)}, "one real tensor, got tuple"),
@@ -419,9 +422,11 @@ def test_images_must_come_flat_and_of_one_size():
 def test_without_a_gpu_auto_is_the_cpu_and_cuda_an_error():
     model = TorchFeatures(nn.Linear(16, 3), device="auto").fit(ROWS)
     assert model.transform(ROWS).shape == (23, 3)
-    with pytest.raises(ValueError, match=r"this machine has, \['cpu'\], got 'cuda'"):
+    with pytest.raises(ValueError, match=r"`device`='cuda' is not there: torch sees 0.*'cpu'"):
         TorchFeatures(nn.Linear(16, 3), device="cuda").fit(ROWS)
-    with pytest.raises(ValueError, match="got 'cuda'"):  # fitted on another machine
+    with pytest.raises(
+        ValueError, match="`device`='cuda' is not there"
+    ):  # fitted on another machine
         model.set_params(device="cuda").transform(ROWS)
 
 

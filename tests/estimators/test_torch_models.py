@@ -183,11 +183,11 @@ class Mixing(nn.Module):
 
 
 BAD = [
-    ({"directions": "features"}, "`directions` must be a GradientDirections.*'features'"),
-    ({"directions": GradientDirections}, "`directions` must be a GradientDirections"),
+    ({"directions": "features"}, "`directions` must be 'auto' or an instance.*'features'"),
+    ({"directions": GradientDirections}, r"an instance such as GradientDirections\("),
     ({"directions": GradientDirections(groups="outputs")}, "`groups` must be"),
     ({"directions": GradientDirections(groups=[["0"]])}, "`groups` must name every"),
-    ({"directions": GradientDirections(n_components=-1)}, "`n_components` must be.*'auto'"),
+    ({"directions": GradientDirections(n_components=-1)}, "`n_components of Grad.*'auto'"),
     ({"microbatch_size": 0}, "`microbatch_size` must be an integer of at least 1"),
     ({"mirror": 1}, "`mirror` must be True or False"),
     ({"module": None}, "`module` must be a torch.nn.Module .*, got NoneType"),
