@@ -66,8 +66,7 @@ def _same_memory(rows: Any, X: Any) -> bool:
         return False
     work: Any = 10_000  # stubs of NumPy know of two values only
     try:
-        # Its types know of no limit on work but none and all.
-        return np.shares_memory(rows, X, max_work=10_000)  # pyright: ignore[reportArgumentType]
+        return np.shares_memory(rows, X, max_work=work)
     except np.exceptions.TooHardError:
         return False
 

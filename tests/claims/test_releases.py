@@ -1,6 +1,8 @@
 """What a budget is split into, and that nothing leaves but what it counts."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -13,8 +15,15 @@ from dp_accounting import (
     PoissonSampledDpEvent,
     SelfComposedDpEvent,
 )
-from helpers import RELATIONS
+from helpers import RELATIONS, blobs
 
+from dpsubspace import (
+    DPSGDClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    PrivacyError,
+    PrivacyLedger,
+)
 from dpsubspace._accounting.bounded_range import BoundedRangeDpEvent
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.cost import epsilon_of
@@ -91,7 +100,7 @@ def test_one_release_more_than_counted_is_refused(gaussian, pure, draws):
             lambda name=name: gaussian.gaussian(name, TOTAL, stream="another"),
             lambda name=name: gaussian.jointly(name, [TOTAL], [1.0]),
         ):
-            with pytest.raises(RuntimeError, match=f"has {count} releases called '{name}'"):
+            with pytest.raises(RuntimeError, match=f"has {count} releases '{name}'"):
                 call()
         assert len(draws) == made > 0
     pure.laplace("spectrum", L1_TOTAL)
@@ -259,7 +268,88 @@ def test_batches_are_of_the_rate_that_is_charged():
     parts = {"mean": Part(0.2), "steps": Part(0.8, 50, rate=0.1)}
     releases = Releases(Budget.split(Target(1.0, 1e-5), parts), SeededNoise(0))
     assert releases.batch("mean", 100_000) is None
-    one, other = releases.batch("steps", 100_000), releases.batch("steps", 100_000)
+    one = releases.batch("steps", 100_000)
+    with pytest.raises(RuntimeError, match="drawn before is not released yet"):
+        releases.batch("steps", 100_000)  # a choice among batches would cost more
+    releases.gaussian("steps", TOTAL)
+    with pytest.raises(RuntimeError, match="charged on a batch: draw one first"):
+        releases.gaussian("steps", TOTAL)
+    other = releases.batch("steps", 100_000)
     for batch in (one, other):
         assert len(batch) == pytest.approx(10_000, rel=0.05)
     assert len(np.intersect1d(one, other)) == pytest.approx(1000, rel=0.2)
+
+
+def test_a_part_that_no_event_describes_is_refused():
+    for options in ({"share": 0.0}, {"share": 1.0, "count": 0}, {"share": 1.0, "rate": 1.5}):
+        with pytest.raises(ValueError, match="must have a share above 0"):
+            Part(**options)
+    for options in ({"kind": "uniform"}, {"kind": "laplace", "rate": 0.5}):
+        with pytest.raises(ValueError, match="must be 'gaussian'"):
+            Part(1.0, **options)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_several_laplace_releases_cost_as_many(relation):
+    budget = Budget.split(Target(1.5, 0.0, relation), {"sums": Part(1.0, 3, kind="laplace")})
+    assert budget.scales["sums"] == pytest.approx(0.5, rel=1e-3)
+    assert epsilon_of(budget.event, 0.0, relation) == pytest.approx(1.5, rel=1e-3)
+    releases = Releases(budget, SeededNoise(0))
+    for _ in range(3):
+        releases.laplace("sums", L1_TOTAL)
+    with pytest.raises(RuntimeError, match="has 3 releases 'sums'"):
+        releases.laplace("sums", L1_TOTAL)
+
+
+def test_threads_get_no_release_more_than_counted():
+    budget = Budget.split(Target(1.0, 1e-5), {"sums": Part(1.0, 3)})
+    releases, made = Releases(budget, SeededNoise(0)), []
+
+    def ask(_):
+        with suppress(RuntimeError):
+            made.append(releases.gaussian("sums", TOTAL))
+
+    with ThreadPoolExecutor(8) as workers:
+        list(workers.map(ask, range(64)))
+    assert len(made) == 3
+
+
+class Fickle(float):
+    """A number that is another one once it has been asked for a while."""
+
+    def __ne__(self, other):
+        return False  # "I am infinite": asks for no privacy
+
+    __hash__ = float.__hash__
+
+
+def test_a_number_that_changes_its_mind_is_taken_by_its_value():
+    X, y = blobs()
+    fickle = DPSGDClassifier(epsilon=Fickle(0.5), random_state=0).fit(X, y)
+    plain = DPSGDClassifier(epsilon=0.5, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(fickle.coef_, plain.coef_)
+    assert fickle.privacy_.epsilon == plain.privacy_.epsilon == 0.5
+
+
+def test_bounds_that_change_after_the_plan_are_those_of_the_plan():
+    low, high = np.array([-5.0]), np.array([5.0])
+    plan = DPSGDRegressor(target_bounds=(low, high), data_norm=1.0)._plan()
+    low[:], high[:] = 0, 0
+    assert [float(end[0]) for end in plan.bounds.target_bounds] == [-5, 5]
+
+
+def test_a_ledger_refuses_methods_that_are_not_those_of_the_class():
+    X, y = blobs()
+    model, ledger = DPSGDClassifier(), PrivacyLedger(epsilon=2.0, delta=1e-5)
+    model.fit = lambda X, y: model
+    with pytest.raises(PrivacyError, match="has another 'fit' than its class"):
+        ledger.fit(model, X, y)
+    assert ledger.epsilon() == 0
+
+
+def test_private_rows_are_no_public_ones():
+    X, y = blobs()
+    for public in (X, X[:50], X[::2]):
+        with pytest.raises(ValueError, match=r"`X_public\[0\]` is a part of `X` itself"):
+            GEPClassifier().fit(X, y, X_public=(public,))
+    GEPClassifier(epsilon=5.0).fit(X[60:], y[60:], X_public=(X[:60],))  # another part of one array

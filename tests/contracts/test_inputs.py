@@ -108,7 +108,7 @@ def test_directions_are_counted_in_one_place(Estimator):
         ({"module": None}, r"`module` must be a torch\.nn\.Module .* got NoneType"),
         ({"module": dict}, r"an instance, not its class\), got dict"),
         ({"module": "Linear"}, "got str"),
-        ({"directions": "features"}, "`directions` must be a GradientDirections"),
+        ({"directions": "features"}, "`directions` must be 'auto' or an instance"),
         ({"directions": GradientDirections(groups="outputs")}, "groups"),
         ({"directions": GradientDirections(labels="fixed")}, "labels"),
         ({"mirror": None}, "mirror"),
@@ -465,7 +465,7 @@ def test_messages_have_no_types_of_numpy_in_them():
         "has the label 7,": lambda: DPSGDClassifier(class_weight={np.uint8(7): 1.0}).fit(X, y),
         r"got \(1.0, 0.0\)": lambda: DPSGDRegressor(target_bounds=(*np.eye(2)[0],)).fit(X, y),
         r"\[6, 7\]: the classes are \[0, 1\]": lambda: GEPClassifier().fit(
-            X, y, X_public=(X,), y_public=(y + np.uint8(6),)
+            X, y, X_public=(X.copy(),), y_public=(y + np.uint8(6),)
         ),
     }
     for match, fit in fits.items():

@@ -508,9 +508,15 @@ BAD_OPTIONS = [
     (gradients(residual_norm=0.0), r"`residual_norm` must be a number in .*got 0\.0.*'auto'"),
     (gradients(residual_norm=math.inf), "`residual_norm` must be a number in .*inf"),
     (gradients(residual_norm=None), "`residual_norm` must be a number"),
-    (gradients(embedding_share=0.0), r"`embedding_share` must be a number in \(0, 1\).*'auto'"),
-    (gradients(embedding_share=1.0), r"`embedding_share` must be a number in \(0, 1\)"),
-    (gradients(embedding_share=math.nan), r"`embedding_share` must be a number in \(0, 1\)"),
+    (
+        gradients(embedding_share=0.0),
+        r"`embedding_share` must be a number in \[0.001, 0.999\].*'auto'",
+    ),
+    (gradients(embedding_share=1.0), r"`embedding_share` must be a number in \[0.001, 0.999\]"),
+    (
+        gradients(embedding_share=math.nan),
+        r"`embedding_share` must be a number in \[0.001, 0.999\]",
+    ),
     (gradients(labels="true"), "`labels` must be one of .*'true'"),
     (gradients(power_iterations=0), "`power_iterations` must be an integer of at least 1, got 0"),
     (gradients(power_iterations="auto"), "`power_iterations` must be an integer"),
