@@ -59,10 +59,10 @@ class Target:
         self._check(pure, multipliers)
         multiplier = self.noise_multiplier
         plain = Target(
-            epsilon=None if self.epsilon is None else float(self.epsilon),
-            delta="auto" if self.delta == "auto" else float(self.delta),
-            neighboring_relation=str.__str__(self.neighboring_relation),
-            noise_multiplier=None if multiplier is None else float(multiplier),
+            None if self.epsilon is None else float(self.epsilon),
+            "auto" if isinstance(self.delta, str) else float(self.delta),
+            str.__str__(self.neighboring_relation),
+            None if multiplier is None else float(multiplier),
         )
         plain._check(pure, multipliers)  # a number of a strange class may be another by now
         return plain

@@ -24,7 +24,7 @@ from dpsubspace._solvers.descent import STEPS, Step
 from dpsubspace._solvers.problem import Problem
 from dpsubspace._solvers.steps import FlatStep, GEPStep
 
-__all__ = ["Anchors", "GradientDirections", "anchors_of"]
+__all__ = ["Anchors", "GradientDirections", "check_components", "linear_anchors", "module_anchors"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -216,10 +216,28 @@ class Anchors:
         return groups, [math.prod(shape[:-1]) * len(index[group]) for group in groups]
 
 
-def anchors_of(directions: Any, *, module: Any = None) -> Anchors:
-    """Checked settings, for a linear model or a `module`; ValueError where one is out of range."""
+def linear_anchors(directions: Any) -> Anchors:
+    """Checked settings for a linear model; ValueError where one is out of range."""
+    given = _checked(directions, "'auto', 'features'")
+    if given["groups"] is not None:
+        raise ValueError(
+            "`groups` of GradientDirections are groups of the parameters of a torch module, and"
+            f" a linear model has one: leave it None, got {given['groups']!r}."
+        )
+    return Anchors(**given, share=_auto.EMBEDDING_SHARE, ratio=_auto.RESIDUAL_RATIO)
+
+
+def module_anchors(directions: Any, module: Any) -> Anchors:
+    """Checked settings for a torch module; ValueError where one is out of range."""
+    given = _checked(directions, "'auto'")
+    parameter_groups(module, given["groups"])  # raises what it has to
+    given["groups"] = copy.deepcopy(given["groups"])  # lists of the user may change later
+    return Anchors(**given, share=_auto.MODULE_SHARE, ratio=_auto.MODULE_RATIO)
+
+
+def _checked(directions: Any, names: str) -> dict[str, Any]:
+    """Parameters that do for any model; `names` are what else could have been given."""
     if not isinstance(directions, GradientDirections):
-        names = "'auto'" if module is not None else "'auto', 'features'"
         raise ValueError(
             f"`directions` must be {names} or an instance such as"
             f" GradientDirections(n_components=20), got {shown(directions)}."
@@ -235,16 +253,7 @@ def anchors_of(directions: Any, *, module: Any = None) -> Anchors:
     check_choice("labels", given["labels"], ("redrawn", "public"))
     if given["power_iterations"] is not None:
         check_integer("power_iterations", given["power_iterations"], low=1)
-    if module is None:
-        if given["groups"] is not None:
-            raise ValueError(
-                "`groups` of GradientDirections are groups of the parameters of a torch module, and"
-                f" a linear model has one: leave it None, got {given['groups']!r}."
-            )
-        return Anchors(**given, share=_auto.EMBEDDING_SHARE, ratio=_auto.RESIDUAL_RATIO)
-    parameter_groups(module, given["groups"])  # raises what it has to
-    given["groups"] = copy.deepcopy(given["groups"])  # lists of the user may change later
-    return Anchors(**given, share=_auto.MODULE_SHARE, ratio=_auto.MODULE_RATIO)
+    return given
 
 
 def check_components(name: str, value: Any) -> int:

@@ -20,7 +20,7 @@ from dpsubspace._checks import check_bool, check_choice
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.centre import OneMean
 from dpsubspace._estimators.classifier import Labels, LinearClassifier, refuse_unbounded
-from dpsubspace._estimators.directions import anchors_of, check_components
+from dpsubspace._estimators.directions import check_components, linear_anchors
 from dpsubspace._estimators.guide import Guide
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._estimators.regressor import LinearRegressor, Values
@@ -544,7 +544,7 @@ def _guide(estimator: GEPClassifier | GEPRegressor, targets: Targets) -> Guide:
     if n_components != "auto":
         n_components = check_components("n_components", n_components)
     if not (isinstance(directions, str) and directions in ("auto", "features")):
-        anchors = anchors_of(directions)
+        anchors = linear_anchors(directions)
         if n_components != "auto":
             raise ValueError(
                 f"`n_components`={n_components} counts directions of features. Set the number of"

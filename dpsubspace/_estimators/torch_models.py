@@ -22,7 +22,7 @@ from dpsubspace._estimators.advice import tell_of_bounds, warn_of_bounds, warn_o
 from dpsubspace._estimators.base import checked_target
 from dpsubspace._estimators.bounds import Bounded, Bounds, MappedRows, ScaledRows
 from dpsubspace._estimators.classifier import Labels, PrivateClassifier
-from dpsubspace._estimators.directions import Anchors, GradientDirections, anchors_of
+from dpsubspace._estimators.directions import Anchors, GradientDirections, module_anchors
 from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.guide import mirrored, warn_of_few
 from dpsubspace._estimators.linear_fit import budget_of, with_steps
@@ -806,7 +806,7 @@ def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> Modu
         n_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
         input_shape=estimator.input_shape,
         microbatch_size=estimator.microbatch_size,
-        anchors=anchors_of(directions, module=module),
+        anchors=module_anchors(directions, module),
         mirror=check_bool("mirror", estimator.mirror),
     )
 
