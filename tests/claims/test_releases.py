@@ -91,7 +91,7 @@ def test_one_release_more_than_counted_is_refused(gaussian, pure, draws):
             lambda name=name: gaussian.gaussian(name, TOTAL, stream="another"),
             lambda name=name: gaussian.jointly(name, [TOTAL], [1.0]),
         ):
-            with pytest.raises(RuntimeError, match=f"has {count} releases called '{name}'"):
+            with pytest.raises(RuntimeError, match=f"has {count} releases '{name}'"):
                 call()
         assert len(draws) == made > 0
     pure.laplace("spectrum", L1_TOTAL)
@@ -259,7 +259,22 @@ def test_batches_are_of_the_rate_that_is_charged():
     parts = {"mean": Part(0.2), "steps": Part(0.8, 50, rate=0.1)}
     releases = Releases(Budget.split(Target(1.0, 1e-5), parts), SeededNoise(0))
     assert releases.batch("mean", 100_000) is None
-    one, other = releases.batch("steps", 100_000), releases.batch("steps", 100_000)
+    one = releases.batch("steps", 100_000)
+    releases.gaussian("steps", TOTAL)
+    other = releases.batch("steps", 100_000)
     for batch in (one, other):
         assert len(batch) == pytest.approx(10_000, rel=0.05)
     assert len(np.intersect1d(one, other)) == pytest.approx(1000, rel=0.2)
+
+
+def test_a_batch_is_released_once_and_only_batches_are_where_they_were_charged():
+    """Choosing among batches, or summing over all records, is not what was charged."""
+    budget = Budget.split(Target(1.0, 1e-5), {"steps": Part(1.0, 50, rate=0.1)})
+    releases = Releases(budget, SeededNoise(0))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="'steps' was charged on a batch: draw one first"):
+            releases.gaussian("steps", TOTAL)
+        releases.batch("steps", 100)
+        with pytest.raises(RuntimeError, match="batch of 'steps' drawn before is not released"):
+            releases.batch("steps", 100)
+        releases.gaussian("steps", TOTAL)
