@@ -157,9 +157,8 @@ def some_releases(
 ):
     """Releases of one name and a given noise; exact ones where the multiplier is 0."""
     target = Target(None if multiplier else math.inf, 1e-5, relation)
-    budget = Budget(
-        target, {name: Part(1.0, count, rate)}, {name: multiplier}, non_private(), bool(multiplier)
-    )
+    parts, scales = {name: Part(1.0, count, rate)}, {name: multiplier}
+    budget = Budget(target, parts, scales, non_private(), target.private)
     return Releases(budget, _OneStream(seed), present)
 
 

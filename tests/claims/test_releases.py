@@ -20,7 +20,6 @@ from helpers import RELATIONS, blobs
 from dpsubspace import (
     DPSGDClassifier,
     DPSGDRegressor,
-    GEPClassifier,
     PrivacyError,
     PrivacyLedger,
 )
@@ -345,11 +344,3 @@ def test_a_ledger_refuses_methods_that_are_not_those_of_the_class():
     with pytest.raises(PrivacyError, match="has another 'fit' than its class"):
         ledger.fit(model, X, y)
     assert ledger.epsilon() == 0
-
-
-def test_private_rows_are_no_public_ones():
-    X, y = blobs()
-    for public in (X, X[:50], X[::2]):
-        with pytest.raises(ValueError, match=r"`X_public\[0\]` is a part of `X` itself"):
-            GEPClassifier().fit(X, y, X_public=(public,))
-    GEPClassifier(epsilon=5.0).fit(X[60:], y[60:], X_public=(X[:60],))  # another part of one array

@@ -108,7 +108,7 @@ def test_directions_are_counted_in_one_place(Estimator):
         ({"module": None}, r"`module` must be a torch\.nn\.Module .* got NoneType"),
         ({"module": dict}, r"an instance, not its class\), got dict"),
         ({"module": "Linear"}, "got str"),
-        ({"directions": "features"}, "`directions` must be 'auto' or an instance"),
+        ({"directions": "features"}, "`directions` must be .* GradientDirections"),
         ({"directions": GradientDirections(groups="outputs")}, "groups"),
         ({"directions": GradientDirections(labels="fixed")}, "labels"),
         ({"mirror": None}, "mirror"),
@@ -427,6 +427,17 @@ def test_extreme_settings_give_a_finite_model(Classifier, epsilon, options):
     assert np.isfinite(model.coef_).all() and np.isfinite(model.predict_proba(X)).all()
 
 
+@pytest.mark.parametrize("rows", [lambda X: X, lambda X: X[10:20], lambda X: X[::2]], ids="abc")
+@pytest.mark.parametrize("Estimator", GEP)
+def test_private_rows_are_not_taken_for_public_ones(Estimator, rows):
+    X, y = blobs(n=400)
+    model = Estimator(epsilon=9.0)
+    with pytest.raises(ValueError, match=r"`X_public\[0\]` is a part of `X` itself"):
+        model.fit(X, y, X_public=(rows(X),))
+    assert not hasattr(model, "privacy_")
+    model.fit(X, y, X_public=(rows(X).copy(),))  # the same numbers, from elsewhere
+
+
 # Words of messages --------------------------------------------------------------------------
 
 
@@ -465,7 +476,7 @@ def test_messages_have_no_types_of_numpy_in_them():
         "has the label 7,": lambda: DPSGDClassifier(class_weight={np.uint8(7): 1.0}).fit(X, y),
         r"got \(1.0, 0.0\)": lambda: DPSGDRegressor(target_bounds=(*np.eye(2)[0],)).fit(X, y),
         r"\[6, 7\]: the classes are \[0, 1\]": lambda: GEPClassifier().fit(
-            X, y, X_public=(X.copy(),), y_public=(y + np.uint8(6),)
+            X, y, X_public=(X + 0,), y_public=(y + np.uint8(6),)
         ),
     }
     for match, fit in fits.items():
