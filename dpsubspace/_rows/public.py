@@ -64,6 +64,7 @@ def _same_memory(rows: Any, X: Any) -> bool:
     """Whether two arrays hold some numbers in common; False where that is hard to say."""
     if not (isinstance(rows, np.ndarray) and isinstance(X, np.ndarray)):
         return False
+    work: Any = 10_000  # stubs of NumPy know of two values only
     try:
         return np.shares_memory(rows, X, max_work=work)
     except np.exceptions.TooHardError:
