@@ -83,7 +83,7 @@ def gep(job, X, y):
         fitted_with(model, X, y, public={"X_public": (public,)}, **noise)
 
     rows = np.eye(4, dtype=np.float32)
-    fit(rows, [0, 1, 0, 1], rows, 1, 1)  # what is imported on first use
+    fit(rows, [0, 1, 0, 1], rows + 1, 1, 1)  # what is imported on first use
     of_job = (job[name] for name in ("n_iter", "n_components", "batch_size"))
     return lambda: fit(X, y, public, *of_job)
 
