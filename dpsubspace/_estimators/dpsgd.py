@@ -1,11 +1,12 @@
 """Private linear models by DP-SGD, without per-example gradients.
 
-Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.fitting.fit_privately`
-and in it :class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit.
-Rows are shortened in ``_rows/maps.py``. The gradient of one row is shortened in
-``_gradients/clipping.py`` (``clipped_sum``). Noise is added in ``_release/mechanisms.py``. The
-event is made by ``Budget.split`` in ``_accounting/budget.py``, and ``_release/releases.py`` takes
-the noise from the same budget.
+Where to check the privacy claim: ``fit`` runs
+:func:`~dpsubspace._estimators.fitting.fit_privately` and in it
+:class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit. Rows are
+shortened in ``_rows/maps.py``, and about a mean by ``Features.clipped``. The gradient of one row
+is shortened in ``_gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``). Noise is added
+in ``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
+and ``_release/releases.py`` takes the noise from the same budget.
 """
 
 from __future__ import annotations

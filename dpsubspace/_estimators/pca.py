@@ -2,9 +2,9 @@
 
 Where to check the privacy claim: ``_Plan.bounded`` releases what comes before the subspace, and
 shortens rows by ``_rows/maps.py`` and ``Features.clipped``; the mechanisms of
-``_statistics/spectra.py`` release the rest. Noise is added in ``_release/mechanisms.py``. The event
-is made by ``Budget.split`` in ``_accounting/budget.py``, and ``_release/releases.py`` takes the
-noise from the same budget.
+``_statistics/spectra.py`` release the rest, with the bounds of ``_statistics/moments.py``. Noise
+is added in ``_release/mechanisms.py``. The event is made by ``Budget.split`` in
+``_accounting/budget.py``, and ``_release/releases.py`` takes the noise from the same budget.
 """
 
 from __future__ import annotations
