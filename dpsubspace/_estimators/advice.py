@@ -86,7 +86,7 @@ def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
             PrivacyWarning,
             about=("target_bounds", name, estimator.epsilon),
         )
-    if not found["data_norm"]:
+    if not found.get("data_norm", True):  # rows of a module need no bound
         warn(
             "the noise of the counts has hidden how long the rows are, and 1 was taken: longer"
             " rows are shrunk to that, and the model may be no better than a constant. Give"

@@ -30,7 +30,7 @@ from dpsubspace._solvers.steps import FlatStep, GEPStep, MirrorStep
 from dpsubspace._statistics.counts import noisy_shares
 from dpsubspace.exceptions import PublicDataWarning, warn
 
-__all__ = ["Guide", "mirrored", "warn_of_few"]
+__all__ = ["Guide", "check_labelled", "mirrored", "warn_of_few"]
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,7 @@ class Guide:
                 self.anchors and self.anchors.needs_labels
             ),
         }
-        for option, needed in needing.items():
-            if needed and (public is None or public.targets is None):
-                raise ValueError(
-                    f"{option} needs the labels of public rows: pass `y_public`, or leave it out."
-                )
+        check_labelled(needing, public)
         if public is not None:
             warn_of_few(estimator, public, (self.anchors or self).n_components)
             return
@@ -242,6 +238,15 @@ def mirrored(step: Step, problem: Problem, budget: Budget) -> Step:
         batch_size=part.rate * problem.source.n_samples,
         n_iter=part.count,
     )
+
+
+def check_labelled(needing: Mapping[str, bool], public: PublicRows | None) -> None:
+    """ValueError where an option that is set needs labels of public rows, and there are none."""
+    for option, needed in needing.items():
+        if needed and (public is None or public.targets is None):
+            raise ValueError(
+                f"{option} needs the labels of public rows: pass `y_public`, or leave it out."
+            )
 
 
 def warn_of_few(estimator: Any, public: PublicRows, n_components: int | str) -> None:

@@ -24,7 +24,7 @@ from dpsubspace._estimators.bounds import Bounded, Bounds, MappedRows, ScaledRow
 from dpsubspace._estimators.classifier import Labels, PrivateClassifier
 from dpsubspace._estimators.directions import Anchors, GradientDirections, module_anchors
 from dpsubspace._estimators.fitting import checked_descent, fit_privately
-from dpsubspace._estimators.guide import mirrored, warn_of_few
+from dpsubspace._estimators.guide import check_labelled, mirrored, warn_of_few
 from dpsubspace._estimators.linear_fit import budget_of, with_steps
 from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
 from dpsubspace._gradients.losses import Loss
@@ -34,9 +34,8 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap
-from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step, train
+from dpsubspace._solvers.descent import STEPS, Descent, Scale, train
 from dpsubspace._solvers.problem import Problem
-from dpsubspace._solvers.steps import FlatStep
 
 __all__ = ["DPModuleClassifier", "DPModuleRegressor"]
 
@@ -61,12 +60,12 @@ class ModuleFit:
         What to train.
     n_params : int
         Numbers in it that are trained.
+    anchors : Anchors
+        Directions of public gradients to embed private ones on, where there are public rows.
     input_shape : tuple of int or None
         Shape of one row as the module sees it.
     microbatch_size : int or None
         Most rows to have in memory at once.
-    anchors : Anchors or None
-        Directions of public gradients to embed private ones on.
     mirror : bool
         Whether the gradient of labelled public rows is mixed in.
     """
@@ -78,9 +77,9 @@ class ModuleFit:
     descent: Descent
     module: Any
     n_params: int
+    anchors: Anchors
     input_shape: tuple[int, ...] | None = None
     microbatch_size: int | None = None
-    anchors: Anchors | None = None
     mirror: bool = False
 
     # Before the data are seen ---------------------------------------------------------------
@@ -117,7 +116,7 @@ class ModuleFit:
         self.descent.plan(
             budget, self.scale(data.sizes(self.loss.n_outputs(data.n_targets))), data.X.shape[0]
         )
-        if self.anchors is not None and data.public is not None:
+        if data.public is not None:
             self.anchors.check_noise(budget, data.X.shape[0])
         options: dict[str, Any] = {
             "n_targets": data.n_targets,
@@ -151,10 +150,7 @@ class ModuleFit:
         problem = self._problem(ready, bounded)
         scale = self.scale(data.sizes(problem.n_outputs))
         clip_norm = scale.clip_norm if budget.private else math.inf
-        step: Step = FlatStep(clip_norm=clip_norm)
-        if self.anchors is not None:
-            step = self.anchors.step(problem, clip_norm, self.targets, rng)
-        count = 0 if self.anchors is None else self.anchors.count(problem)
+        step = self.anchors.step(problem, clip_norm, self.targets, rng)
         if self.mirror:
             step = mirrored(step, problem, budget)
         plan = self.descent.plan(budget, scale, data.X.shape[0], step.noise_size)
@@ -173,7 +169,7 @@ class ModuleFit:
             n_iter=plan.n_iter,
             learning_rate=plan.learning_rate,
             clip_norm=clip_norm,
-            n_components=count or None,
+            n_components=self.anchors.count(problem) or None,
         )
 
     def _problem(self, ready: Ready, bounded: Bounded) -> Problem:
@@ -753,7 +749,7 @@ class DPModuleRegressor(PrivateRegressor):
         _check_public(self, plan, data)
         found, _ = fit_privately(self, plan, data, values.assumed, partial(_advise, self, plan))
         self._store(found, values)
-        tell_of_bounds(self, {"data_norm": True, **self.bounds_found_})
+        tell_of_bounds(self, self.bounds_found_)
         return self
 
     def _store(self, found: FittedModule, values: Values) -> None:
@@ -813,17 +809,11 @@ def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> Modu
 
 def _check_public(estimator: Any, plan: ModuleFit, data: Data) -> None:
     """Raise where labels of public rows are needed and missing."""
-    labelled = data.public is not None and data.public.targets is not None
-    asked = plan.anchors is not None and plan.anchors.needs_labels and data.public is not None
-    for option, needed in {
-        "mirror=True": plan.mirror,
-        "labels='public' of GradientDirections": asked,
-    }.items():
-        if needed and not labelled:
-            raise ValueError(
-                f"{option} needs the labels of public rows: pass `y_public`, or leave it out."
-            )
-    if data.public is not None and plan.anchors is not None:
+    # Without public rows there are no directions, and so no labels to take them at.
+    asked = data.public is not None and plan.anchors.needs_labels
+    needing = {"mirror=True": plan.mirror, "labels='public' of GradientDirections": asked}
+    check_labelled(needing, data.public)
+    if data.public is not None:
         warn_of_few(estimator, data.public, plan.anchors.n_components)
 
 

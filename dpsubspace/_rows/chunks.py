@@ -42,9 +42,7 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
     products of a chunk are too small to share: threads of BLAS would mostly wait for each other,
     on a busy machine for long. Only a few results are kept at a time.
     """
-    on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
-    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    threads = min(max(pools, default=1), len(records.chunks())) if on_cpu else 1
+    threads = _threads(records)
     if threads == 1:
         yield lambda function, batch=None: map(function, records.chunks(batch))
         return
@@ -60,3 +58,13 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
                 yield from workers.map(quiet, chunks[some])
 
         yield each
+
+
+def _threads(records: Chunked) -> int:
+    """Chunks to work on at once."""
+    on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
+    n_chunks = len(records.chunks())
+    if n_chunks == 1 or not on_cpu:  # asking BLAS takes longer than a small chunk
+        return 1
+    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return min(max(pools, default=1), n_chunks)
