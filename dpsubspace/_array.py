@@ -38,18 +38,23 @@ __all__ = [
     "Array",
     "Total",
     "as_like",
-    "by_columns",
+    "at_least",
+    "at_most",
     "check_device",
     "chunk_rows",
     "column_sums",
+    "columns_of_product",
     "eps_of",
+    "even_slices",
     "gram",
     "namespace",
     "on_device",
     "plain_arithmetic",
     "record_index",
+    "rounded_up",
     "row_norms",
     "row_product",
+    "row_squares",
     "slices",
     "sum_slack",
     "to_numpy",
@@ -62,9 +67,14 @@ EPS = float(np.finfo(np.float64).eps)
 # on it.
 BLOCK = 128
 
-# Rows in a chunk: few enough for the processor's cache and for small temporaries, many
-# enough for matrix products at full speed. A GPU wants more.
-_CHUNK, _CHUNK_GPU = 1 << 12, 1 << 16
+# Rows in a chunk: so many that they and what is computed of them take this many bytes. That is
+# small enough for the processor's cache and for memory, and large enough that calls of functions
+# count for little beside what they do. Products need some rows to run at full speed, and
+# bounds on rounding grow with the most; a GPU always wants those.
+_CHUNK_BYTES, _FEWEST_ROWS, _MOST_ROWS, _SPARSE_ROWS = 1 << 23, 1 << 12, 1 << 16, 1 << 14
+
+# Columns below which BLAS is fast with transposed rows.
+_SHORT = 32
 
 # Temporaries in float64 of a chunk have at most this many entries (4 MiB).
 CHUNK_ENTRIES = 1 << 19
@@ -73,9 +83,12 @@ CHUNK_ENTRIES = 1 << 19
 # Namespaces and devices ---------------------------------------------------------------------
 
 
+_NUMPY = array_namespace(np.empty(0))
+
+
 def namespace(x: Array) -> Any:
     """Array API namespace of `x`."""
-    return array_namespace(x)
+    return _NUMPY if isinstance(x, np.ndarray) else array_namespace(x)
 
 
 def as_like(values: Any, like: Array) -> Array:
@@ -93,6 +106,34 @@ def to_numpy(x: Array) -> np.ndarray:
 def eps_of(x: Array) -> float:
     """Machine epsilon of the dtype of `x`."""
     return float(np.finfo(x.dtype).eps if sparse.issparse(x) else namespace(x).finfo(x.dtype).eps)
+
+
+def rounded_up(x: Array, dtype: Any) -> Array:
+    """`x`, not negative, in another dtype and not below what it was."""
+    xp = namespace(x)
+    if x.dtype == dtype:
+        return x
+    return xp.astype(x * (1 + float(xp.finfo(dtype).eps)), dtype)
+
+
+def at_least(x: Array, low: float) -> Array:
+    """The larger of each entry and `low`, NaN where it is NaN.
+
+    In one pass; `clip` of the array API for NumPy takes several, with a mask.
+    """
+    return np.maximum(x, low) if isinstance(x, np.ndarray) else x.clip(min=low)
+
+
+def at_most(x: Array, high: float) -> Array:
+    """The smaller of each entry and `high`, NaN where it is NaN."""
+    return np.minimum(x, high) if isinstance(x, np.ndarray) else x.clip(max=high)
+
+
+def row_squares(R: Array) -> Array:
+    """Squared norms of the rows of `R` in its dtype, added up in any order."""
+    if isinstance(R, np.ndarray):
+        return np.einsum("ji,ji->i", R.T, R.T)  # in one pass, where columns are contiguous
+    return (R * R).sum(axis=1)
 
 
 def record_index(y: Array) -> Array:
@@ -161,15 +202,40 @@ def on_device(x: Any, where: Any) -> Any:
 # Rows in chunks -----------------------------------------------------------------------------
 
 
-def chunk_rows(x: Array, microbatch_size: int | None = None) -> int:
-    """Rows to visit at once, a multiple of the block.
+def chunk_rows(x: Array, microbatch_size: int | None = None, *, beside: int = 0) -> int:
+    """Rows to visit at once, a multiple of the block, by public sizes alone.
 
-    `microbatch_size` is rounded up to one; None leaves the choice to the device.
+    Parameters
+    ----------
+    x : array of shape (n, d) or (n,)
+        Rows.
+    microbatch_size : int, optional
+        So many, rounded up to a multiple. None leaves the choice to the size of a row and to
+        the device.
+    beside : int, default=0
+        Numbers that are computed of each row, beside its own.
     """
-    if microbatch_size is None:
-        on_gpu = getattr(getattr(x, "device", None), "type", "cpu") != "cpu"
-        microbatch_size = _CHUNK_GPU if on_gpu else _CHUNK
-    return -(-min(microbatch_size, 1 << 16) // BLOCK) * BLOCK
+    if microbatch_size is not None:
+        return -(-min(microbatch_size, _MOST_ROWS) // BLOCK) * BLOCK
+    if getattr(getattr(x, "device", None), "type", "cpu") != "cpu":
+        return _MOST_ROWS
+    width = 1 if len(x.shape) == 1 else x.shape[1]
+    if sparse.issparse(x):  # sums are not by blocks, so that rounding grows with the chunk
+        return _SPARSE_ROWS
+    rows = _CHUNK_BYTES // (x.dtype.itemsize * (width + beside))
+    return max(_FEWEST_ROWS, min(rows, _MOST_ROWS)) // BLOCK * BLOCK
+
+
+def even_slices(n: int, step: int) -> list[slice]:
+    """Slices of at most `step` that cover `n` rows: one, or an even number of like size.
+
+    Two that work side by side are then done at once. `step` is a multiple of the block, and so
+    is every slice but the last.
+    """
+    if n <= step:
+        return slices(n, step)
+    pairs = -(-n // (2 * step))
+    return slices(n, -(-n // (2 * pairs * BLOCK)) * BLOCK)
 
 
 def slices(n: int, step: int) -> list[slice]:
@@ -227,15 +293,17 @@ def _sparse_row_norms(X: Any) -> np.ndarray:
     return unit * np.sqrt(squares) * (1 + X.shape[1] * EPS)
 
 
-def by_columns(x: Array) -> Array:
-    """Copy of `x` of shape (k, c) with its columns one after another in memory.
+def columns_of_product(X: Array, W: Array) -> Array:
+    """``X @ W`` of shape (k, c), with its columns one after another in memory.
 
     What follows a product with many rows reduces over its few columns, which is several
-    times faster that way.
+    times faster that way. For short rows the transposed product is faster than a copy.
     """
-    if isinstance(x, np.ndarray):
-        return np.ascontiguousarray(x.T).T
-    return x.T.contiguous().T
+    if not (isinstance(X, np.ndarray) or sparse.issparse(X)):
+        return (X @ W).T.contiguous().T
+    if isinstance(X, np.ndarray) and (X.shape[1] < _SHORT or W.shape[1] == 1):
+        return (W.T @ X.T).T
+    return np.ascontiguousarray((X @ W).T).T
 
 
 def row_product(X: Array, R: Array) -> Array:
@@ -274,9 +342,12 @@ def gram(X: Array, block: int, total: Array = None) -> Array:
 
 
 def column_sums(R: Array) -> Array:
-    """Sum of the rows of `R` in float64, for the rows of one chunk."""
-    xp = namespace(R)
-    return xp.sum(R, axis=0, dtype=xp.float64)
+    """Sum of the rows of `R` in float64, by blocks, for the rows of one chunk."""
+    xp, whole = namespace(R), R.shape[0] - R.shape[0] % BLOCK
+    # A block is every so manieth row: a pass over rows that lie side by side adds to all of them.
+    blocks = xp.reshape(R[:whole, :], (BLOCK, -1, R.shape[1])) if whole else R[:0, None, :]
+    total = xp.sum(xp.sum(blocks, axis=0, dtype=xp.float64), axis=0)
+    return total + xp.sum(R[whole:, :], axis=0, dtype=xp.float64)
 
 
 class Total:
@@ -304,7 +375,14 @@ class Total:
         return None if self._sum is None else self._sum + self._lost
 
 
-def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = BLOCK) -> float:
+def sum_slack(
+    n_rows: int,
+    eps: float,
+    chunk: int = _MOST_ROWS,
+    block: int = BLOCK,
+    *,
+    by_block: bool = False,
+) -> float:
     """How far rounding can move a sum between neighbours, relative to its largest term.
 
     Parameters
@@ -317,6 +395,8 @@ def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = BLOCK)
         Most rows of a chunk.
     block : int
         Most rows of a block.
+    by_block : bool, default=False
+        Whether a chunk adds up its blocks in float64, and not its rows.
 
     Notes
     -----
@@ -324,10 +404,11 @@ def sum_slack(n_rows: int, eps: float, chunk: int = 1 << 16, block: int = BLOCK)
     u = eps / 2, is off by at most ``k u / (1 - k u)`` times the sum of the norms, so by about
     ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one,
     and in that all blocks but one. The block is off by that much in each; adding up the
-    blocks (or rows) of the chunk in float64 by at most ``chunk^2 u' C``; adding up the
-    chunks with compensation by at most ``2 u'`` of a sum of norm ``n C`` and second-order
-    terms (Higham, 2002, section 4.3).
+    m blocks (or rows) of the chunk in float64, whose norms add up to at most ``chunk C``, by at
+    most ``m u' chunk C``; adding up the chunks with compensation by at most ``2 u'`` of a sum of
+    norm ``n C`` and second-order terms (Higham, 2002, section 4.3).
     """
     block, chunk = min(n_rows, block) + 1, min(n_rows, chunk) + 1
+    added = chunk / block + 2 if by_block else chunk  # the last block may be a part of one
     # A percent on top covers the denominators 1 - k u and the products' own rounding.
-    return 1.01 * (block**2 * eps + chunk**2 * EPS + 4 * n_rows * EPS)
+    return 1.01 * (block**2 * eps + added * chunk * EPS + 4 * n_rows * EPS)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, namespace
+from dpsubspace._array import EPS, Array, at_least, namespace
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 
 __all__ = ["GradientSource", "PerExampleGradients", "clipped_sum", "shrink_factors"]
@@ -24,7 +24,10 @@ class PerExampleGradients(Protocol):
         ...
 
     def norms(self) -> Array:
-        """Euclidean norm of each gradient, float64 and never rounded down, (k,).
+        """Euclidean norm of each gradient, never rounded down, (k,).
+
+        In the dtype in which gradients are added up, above which it may be by a few units of
+        rounding of that dtype.
 
         Inf for a gradient that must not count: a null record's, or one out of range.
         """
@@ -119,16 +122,13 @@ def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     zero                         zero
     ===========================  =====================================
     """
-    norms = grads.norms()
-    xp = namespace(norms)
-    factor = shrink_factors(norms, clip_norm)
-    factor = xp.where(xp.isfinite(norms), factor, xp.zeros_like(factor))
-    return vector_sum(grads.weighted_sum(factor), clip_norm, grads.slack())
+    weights = shrink_factors(grads.norms(), clip_norm)
+    return vector_sum(grads.weighted_sum(weights), clip_norm, grads.slack())
 
 
 def shrink_factors(norms: Array, bound: float) -> Array:
-    """Factors that bring vectors of given norms to `bound` where they are longer."""
+    """Factors that bring vectors of given norms to `bound` where they are longer, 0 at inf."""
     xp = namespace(norms)
-    if bound == float("inf"):
-        return xp.ones_like(norms)
-    return bound / xp.clip(norms, min=bound)
+    if bound > 1e-3 * float(xp.finfo(norms.dtype).max):  # longer than any that counts
+        return xp.astype(xp.isfinite(norms), norms.dtype)
+    return bound / at_least(norms, bound)

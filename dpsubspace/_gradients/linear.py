@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, eps_of, namespace
+from dpsubspace._array import EPS, Array, eps_of, namespace, rounded_up, row_squares
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import FeatureBlock, Features
@@ -34,7 +34,7 @@ class OuterGradients:
     features : FeatureBlock
         Features of the records.
     feature_norms : array of shape (k,)
-        Their norms in float64, inf for null records. They do not change between steps.
+        Their norms, inf for null records. They do not change between steps.
     residuals : array of shape (k, c)
         Derivatives of the loss by the scores.
     rounding : float
@@ -64,16 +64,16 @@ class OuterGradients:
         can weigh it down without denormal numbers (1e25 in float32, 1e286 in float64), the
         norm is reported as inf.
         """
-        xp = namespace(self.residuals)
+        xp, r_norms = namespace(self.residuals), _rounded_up_norms(self.residuals)
+        norms, scale = self.feature_norms * r_norms, self.features.scale
         info = xp.finfo(self.residuals.dtype)
-        eps, smallest = float(info.eps), float(info.smallest_normal)
-        r, c = self.residuals, self.residuals.shape[1]
-        # Squares below the smallest number may have vanished.
-        r_norms = xp.astype(xp.sqrt(xp.sum(r * r, axis=1) + c * smallest), xp.float64)
-        norms = self.feature_norms * (r_norms * (1 + (8 + c) * eps))
-        largest = 1e-6 * eps / smallest
-        scaled = r_norms * xp.astype(self.features.scale, xp.float64)
-        fits = (self.feature_norms <= largest) & (norms <= largest) & (scaled <= largest)
+        most = 1e-6 * float(info.eps) / float(info.smallest_normal)
+        # Nearly always all of them fit, which their largest tells in fewer passes; NaN never does.
+        if norms.shape[0] and float(xp.max(norms)) <= most >= float(
+            xp.max(r_norms) * xp.max(scale)
+        ):
+            return norms
+        fits = (self.feature_norms <= most) & (norms <= most) & (r_norms * scale <= most)
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
@@ -117,6 +117,17 @@ class OuterGradients:
         return xp.reshape(features[:, :, None] * residuals[:, None, :], (k, width * c))
 
 
+def _rounded_up_norms(R: Array) -> Array:
+    """Norms of rows in their dtype, never too small, also after a few more products."""
+    xp, c = namespace(R), R.shape[1]
+    info = xp.finfo(R.dtype)
+    if c == 1:
+        norms = xp.abs(R[:, 0])
+    else:  # squares below the smallest number may have vanished
+        norms = xp.sqrt(row_squares(R) + c * float(info.smallest_normal))
+    return norms * (1 + (8 + c) * float(info.eps))
+
+
 class LinearSource:
     """Gradients of ``loss(y, features @ params)``.
 
@@ -133,6 +144,8 @@ class LinearSource:
     public : array of shape (m, width), optional
         Features of public rows, in float64: gradients know their inner products with those of
         the rows, which are kept where they take no more than 1 GiB.
+    n_outputs : int, optional
+        Columns of scores, which chunks leave room for; None for a few.
     """
 
     def __init__(
@@ -142,16 +155,18 @@ class LinearSource:
         y: Array,
         present: Array | None = None,
         public: Array | None = None,
+        n_outputs: int | None = None,
     ):
         self.loss = loss
-        self.features = features
-        self.y = y
-        self._norms = features.norms()
-        self._set_public(public)
-        self._slack, self._batch_slack = features.slack, features.batch_slack
+        self.n_outputs = n_outputs
+        self._rows = features
+        self.y = self._prepared(y)
+        norms = features.norms()
         if present is not None:
-            xp = namespace(self._norms)
-            self._norms = xp.where(present, self._norms, xp.full_like(self._norms, xp.inf))
+            xp = namespace(norms)
+            norms = xp.where(present, norms, xp.full_like(norms, xp.inf))
+        self._norms = rounded_up(norms, features.sum_dtype)
+        self._set_public(public)
 
     @property
     def n_samples(self) -> int:
@@ -170,7 +185,10 @@ class LinearSource:
         return 1 / (curvature * float((self.features.norms() ** 2).mean()) + alpha)
 
     def _set_public(self, public: Array | None) -> None:
-        features = self.features
+        # Scores, residuals and two copies of them; products with public rows in float64.
+        beside = 4 * (self.n_outputs or 1) + (0 if public is None else 4 * public.shape[0])
+        self.features = features = self._rows.with_room(beside)
+        self._slack, self._batch_slack = features.slack, features.batch_slack
         self._public, self._products = public, None
         if public is not None and 8 * features.n_samples * public.shape[0] <= _CACHE:
             self._products = features.inner(slice(0, features.n_samples), public)
@@ -184,8 +202,14 @@ class LinearSource:
     def relabelled(self, y: Array) -> LinearSource:
         """The same rows with other targets; what is known of rows is shared."""
         other = copy.copy(self)
-        other.y = y
+        other.y = self._prepared(y)
         return other
+
+    def _prepared(self, y: Array) -> Array:
+        """Targets; where scores have one column, classes as numbers in the dtype of sums."""
+        if self.n_outputs != 1 or y is None:
+            return y
+        return namespace(y).astype(y, self._rows.sum_dtype, copy=False)
 
     def with_loss(self, loss: Loss) -> LinearSource:
         """The same records under another loss."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpsubspace._array import Array, namespace, record_index
+import numpy as np
+
+from dpsubspace._array import Array, at_least, at_most, namespace, record_index
 from dpsubspace._auto import many_classes
 
 __all__ = ["CLASSIFIER_LOSSES", "REGRESSOR_LOSSES", "Hinge", "Huber", "LogLoss", "Loss", "Squared"]
@@ -89,7 +91,7 @@ class LogLoss:
         xp = namespace(scores)
         if scores.shape[1] == 1:
             margin = _binary_margin(xp, y, scores)
-            return xp.log1p(xp.exp(-xp.abs(margin))) + xp.clip(-margin, min=0.0)
+            return xp.log1p(xp.exp(-xp.abs(margin))) + at_least(-margin, 0.0)
         top = xp.max(scores, axis=1)
         log_total = top + xp.log(xp.sum(xp.exp(scores - top[:, None]), axis=1))
         return log_total - _of_class(scores, y)
@@ -98,7 +100,11 @@ class LogLoss:
         """Probabilities less onehot(y)."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
-            return _sigmoid(xp, scores) - xp.astype(y, scores.dtype)[:, None]
+            # p - y = tanh(z / 2) / 2 - (y - 1/2): few passes, and never too large.
+            residual = xp.tanh(0.5 * scores)
+            residual *= 0.5
+            residual -= xp.astype(y, scores.dtype, copy=False)[:, None] - 0.5
+            return residual
         return _less_onehot(_softmax(xp, scores), y)
 
     def predict(self, scores: Array) -> Array:
@@ -138,7 +144,7 @@ class Hinge:
 
     def value(self, y: Array, scores: Array) -> Array:
         """max(0, 1 - margin)."""
-        return namespace(scores).clip(1 - self._margin_and_rival(y, scores)[0], min=0.0)
+        return at_least(1 - self._margin_and_rival(y, scores)[0], 0.0)
 
     def residual(self, y: Array, scores: Array) -> Array:
         """Within the margin, the best rival's onehot less that of y; else 0."""
@@ -146,7 +152,7 @@ class Hinge:
         margin, rival = self._margin_and_rival(y, scores)
         inside = xp.astype(margin < 1, scores.dtype)[:, None]
         if scores.shape[1] == 1:
-            return inside * (1 - 2 * xp.astype(y, scores.dtype))[:, None]
+            return inside * (1 - 2 * xp.astype(y, scores.dtype, copy=False))[:, None]
         out = xp.zeros_like(scores)
         out[record_index(y), rival] = 1
         return inside * _less_onehot(out, y)
@@ -197,7 +203,7 @@ class SoftHinge(Hinge):
         """Scores with the margin off that of the right class, over the temperature."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
-            left = scores - (2 * xp.astype(y, scores.dtype) - 1)[:, None]
+            left = scores - (2 * xp.astype(y, scores.dtype, copy=False) - 1)[:, None]
         else:
             left = _less_onehot(xp.asarray(scores, copy=True), y)
         return left / self.temperature
@@ -275,12 +281,12 @@ class Huber:
         """e^2 / 2 up to the threshold h, h (|e| - h / 2) beyond."""
         xp = namespace(scores)
         error = xp.abs(scores - y)
-        small = xp.clip(error, max=self.threshold)
+        small = at_most(error, self.threshold)
         return xp.sum(small * (error - small / 2), axis=1)
 
     def residual(self, y: Array, scores: Array) -> Array:
         """Scores less targets, no larger than the threshold."""
-        return namespace(scores).clip(scores - y, -self.threshold, self.threshold)
+        return at_least(at_most(scores - y, self.threshold), -self.threshold)
 
     def predict(self, scores: Array) -> Array:
         """Return the scores themselves."""
@@ -303,7 +309,12 @@ def _of_class(scores: Array, y: Array) -> Array:
 
 def _less_onehot(out: Array, y: Array) -> Array:
     """`out`, changed in place, less 1 in the column of each record's class."""
-    out[record_index(y), y] -= 1
+    if isinstance(out, np.ndarray) and out.flags.f_contiguous:  # by one index, twice as fast
+        places = y * np.intp(len(out))
+        places += np.arange(len(out))
+        out.T.reshape(-1)[places] -= 1
+    else:
+        out[record_index(y), y] -= 1
     return out
 
 
@@ -320,7 +331,7 @@ def _sigmoid(xp, z: Array) -> Array:
 def _softmax(xp, z: Array) -> Array:
     """Rows of exp(z) over their sums, without overflow; always a new array."""
     out = xp.exp(z - xp.max(z, axis=1)[:, None])
-    out /= xp.sum(out, axis=1)[:, None]
+    out *= (1 / xp.sum(out, axis=1))[:, None]
     return out
 
 

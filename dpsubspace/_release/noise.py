@@ -23,6 +23,7 @@ __all__ = [
     "as_noise",
     "lattice_laplace",
     "lattice_normals",
+    "poisson_indices",
 ]
 
 # Cells of the noise whose probability is found first, in one scale of it. Of the places of a
@@ -98,7 +99,7 @@ class SecureNoise:
 
         What is in a batch must stay as unknown as the noise, so it comes from the same bits.
         """
-        return np.flatnonzero((_system_bits((n,)) >> np.uint64(11)) * 2.0**-53 < rate)
+        return poisson_indices(_system_bits, n, rate)
 
     def child(self, name: str) -> SecureNoise:
         """Return itself: draws of a stateless source are independent already."""
@@ -146,7 +147,7 @@ class SeededNoise:
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
         """Sorted indices of a batch that each of `n` records enters with probability `rate`."""
-        return np.flatnonzero(self._rng.random(n) < rate)
+        return poisson_indices(self._bits, n, rate)
 
     def child(self, name: str) -> SeededNoise:
         """Independent stream called `name`, once.
@@ -202,6 +203,21 @@ def _system_bits(shape: tuple[int, ...]) -> np.ndarray:
 def _as_uniform(bits: np.ndarray) -> np.ndarray:
     """Uniforms from 64 bits each: odd multiples of 2^-53, symmetric about 1/2."""
     return ((bits >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
+
+
+def poisson_indices(bits: _Bits, n: int, rate: float) -> np.ndarray:
+    """Sorted indices that each of `n` enters by itself, with a probability of `rate`.
+
+    Rounded up to a multiple of 2^-53. A record enters if 53 random bits are a number below
+    ``rate * 2^53``. The first 8 of them tell so for all but one record in 256: only those draw
+    the others.
+    """
+    first, others = divmod(math.ceil(rate * 2**53), 2**45)
+    drawn = bits((-(-n // 8),)).view(np.uint8)[:n]
+    inside, unsure = drawn < first, np.flatnonzero(drawn == first)
+    if len(unsure):
+        inside[unsure] = bits(unsure.shape) >> np.uint64(64 - 45) < np.uint64(others)
+    return np.flatnonzero(inside)
 
 
 # For each 12 bits, 2 to the power of minus the zeros before the first one; 0 where there is none.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, slices
 
@@ -42,11 +43,17 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
     products of a chunk are too small to share: threads of BLAS would mostly wait for each other,
     on a busy machine for long. Only a few results are kept at a time.
     """
-    threads = _threads(records)
-    if threads == 1:
+    on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
+    if not on_cpu:
         yield lambda function, batch=None: map(function, records.chunks(batch))
         return
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as workers:
+    threads = min(_blas_threads(), len(records.chunks()))
+    with ExitStack() as stack:
+        stack.enter_context(_blas().limit(limits=1))
+        if threads == 1:
+            yield lambda function, batch=None: map(function, records.chunks(batch))
+            return
+        workers = stack.enter_context(ThreadPoolExecutor(threads))
 
         def each(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
             def quiet(rows: Any) -> Any:  # numpy's error state is that of a thread
@@ -60,11 +67,12 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
         yield each
 
 
-def _threads(records: Chunked) -> int:
-    """Chunks to work on at once."""
-    on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
-    n_chunks = len(records.chunks())
-    if n_chunks == 1 or not on_cpu:  # asking BLAS takes longer than a small chunk
-        return 1
-    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    return min(max(pools, default=1), n_chunks)
+@cache
+def _blas() -> Any:
+    """The BLAS that NumPy uses, looked for once: that takes longer than a small chunk."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _blas_threads() -> int:
+    """Threads that it would use now."""
+    return max((library["num_threads"] for library in _blas().info()), default=1)

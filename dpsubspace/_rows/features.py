@@ -11,6 +11,7 @@ centred.
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -21,11 +22,14 @@ from dpsubspace._array import (
     EPS,
     Array,
     as_like,
-    by_columns,
+    at_least,
+    at_most,
     chunk_rows,
     column_sums,
+    columns_of_product,
     device,
     eps_of,
+    even_slices,
     namespace,
     row_product,
     slices,
@@ -35,8 +39,9 @@ from dpsubspace._rows.maps import RowMap, Shift
 
 __all__ = ["FeatureBlock", "Features"]
 
-# Rows of a batch to gather at once: they should not leave the cache before they are used.
-_GATHERED = 1024
+# Bytes of the rows of a batch to gather at once, in float64, and how many rows they are at least:
+# they should not leave the cache before they are used.
+_GATHERED_BYTES, _FEWEST_GATHERED = 1 << 22, 1 << 10
 
 # Entries of a chunk of rows that is converted to float64 (64 MiB).
 _WIDE = 1 << 23
@@ -59,10 +64,13 @@ class Features:
         self.X = X
         self.row_map, self.bias, self.bound = row_map, row_map.bias, row_map.bound
         self.factors, self.lengths = row_map.factors(X)
+        self._microbatch_size = microbatch_size
         self.chunk = chunk_rows(X, microbatch_size)
+        self._whole = bool(namespace(self.factors).all(self.factors > 0))
         self.shift: Shift | None = None
         self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
         self.shrink: Array | None = None
+        self._casts: dict[Any, tuple[Array, Array | None]] = {}
         self._distances: Array | None = None
         self.dtype = X.dtype  # in which rows are used
         # Least norm of shifted features that is reported, over their length before the shift.
@@ -77,6 +85,7 @@ class Features:
         other = copy.copy(self)
         other.shift, other.shrink, other._distances = shift, None, None
         other.radius, other.zoom, other.only_formed = float("inf"), 1.0, False
+        other._casts = {}
         return other
 
     def clipped(self, radius: float, zoom: float = 1.0, *, formed: bool = False) -> Features:
@@ -98,7 +107,7 @@ class Features:
             grow without bound where a row nearly equals the mean (see :meth:`norms`).
         """
         other = copy.copy(self)
-        other.radius, other.zoom, other.shrink = float("inf"), 1.0, None
+        other.radius, other.zoom, other.shrink, other._casts = float("inf"), 1.0, None, {}
         share = radius / self.bound if self.bound < float("inf") else 1.0
         reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
         formed = formed and self.shift is not None
@@ -113,11 +122,16 @@ class Features:
             other.floor = min(other.floor, max(share / 4, 1e-6))
             # The parts of a term are up to 1 / floor times as long as it, and round like that.
             norms, longer = other.norms(), 1 / other.floor
-        xp = namespace(norms)
         # Where rounding is all that a shift would leave, nothing is left.
         margin = max(0.0, 1 - 16 * other._eps * longer)
         other.radius, other.zoom, other.only_formed = radius, zoom, formed
-        other.shrink = margin * zoom * radius / xp.clip(norms, min=radius)
+        other.shrink, other._casts = margin * zoom * radius / at_least(norms, radius), {}
+        return other
+
+    def with_room(self, beside: int) -> Features:
+        """The same records in chunks for so many numbers to be computed of each, or fewer."""
+        other = copy.copy(self)
+        other.chunk = min(self.chunk, chunk_rows(self.X, self._microbatch_size, beside=beside))
         return other
 
     def wide(self) -> Features:
@@ -149,9 +163,11 @@ class Features:
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
         if batch is None:
-            return slices(self.n_samples, self.chunk)
-        # An empty batch is one chunk without records. Gathered rows are copies, in float64.
-        step = self.chunk if sparse.issparse(self.X) else min(self.chunk, _GATHERED)
+            return even_slices(self.n_samples, self.chunk)
+        step = self.chunk
+        if not sparse.issparse(self.X):  # gathered rows are copies, in float64
+            step = min(step, max(_FEWEST_GATHERED, _GATHERED_BYTES // (8 * self.width)))
+        # An empty batch is one chunk without records.
         return [batch[part] for part in slices(len(batch), step) or [slice(0, 0)]]
 
     def at(self, rows: Array) -> FeatureBlock:
@@ -181,11 +197,26 @@ class Features:
         return products
 
     def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
-        X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
+        if isinstance(self.X, np.ndarray) and not isinstance(rows, slice):
+            X = self.X.take(rows, axis=0)  # several times faster than an index
+        else:
+            X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
         if X.dtype != dtype:
             X = X.astype(np.float64) if sparse.issparse(X) else namespace(X).astype(X, dtype)
-        shrink = None if self.shrink is None else self.shrink[rows]
-        return FeatureBlock(X, self.factors[rows], self.bias, self.shift, shrink)
+        factors, shrink = self._in(namespace(self.factors).float64 if sparse.issparse(X) else dtype)
+        shrink = None if shrink is None else shrink[rows]
+        return FeatureBlock(X, factors[rows], self.bias, self.shift, shrink, whole=self._whole)
+
+    def _in(self, dtype: Any) -> tuple[Array, Array | None]:
+        """Factors and shrinkage in a dtype, kept since every step asks for the same."""
+        if dtype not in self._casts:
+            xp = namespace(self.factors)
+            shrink = self.shrink
+            self._casts[dtype] = (
+                xp.astype(self.factors, dtype, copy=False),
+                None if shrink is None else xp.astype(shrink, dtype, copy=False),
+            )
+        return self._casts[dtype]
 
     def norms(self) -> Array:
         """Norms of the features in float64, (n,), too small by rounding of their entries at most.
@@ -200,7 +231,7 @@ class Features:
         norms = xp.maximum(self.distances(), self.floor * self.lengths)
         # Factors of a batch are not rounded to the dtype of the rows, those of a chunk are.
         norms = norms * (1 + 2 * self._eps / self.floor)
-        return xp.clip(norms, max=self.radius) * self.zoom
+        return at_most(norms, self.radius) * self.zoom
 
     def distances(self) -> Array:
         """Norms of the features before they are shrunk, however small, in float64, (n,)."""
@@ -217,6 +248,11 @@ class Features:
         return self._distances
 
     @property
+    def sum_dtype(self) -> Any:
+        """Dtype in which chunks of records are added up."""
+        return namespace(self.factors).float64 if sparse.issparse(self.X) else self.dtype
+
+    @property
     def _eps(self) -> float:
         """Machine epsilon of sums over records: those of sparse ones are in float64."""
         wide = sparse.issparse(self.X) or self.dtype != self.X.dtype
@@ -230,7 +266,12 @@ class Features:
         of which the first is up to ``1 / floor`` times as long as the term, and the
         second, added up in float64, longer by one term at most.
         """
-        return self._longer(sum_slack(self.n_samples, self._eps, self.chunk), self._eps)
+        return self._longer(self._sum_slack(self._eps), self._eps)
+
+    def _sum_slack(self, eps: float) -> float:
+        """Slack of a sum over records: entries of sparse rows are not added up by blocks."""
+        by_block = not sparse.issparse(self.X)
+        return sum_slack(self.n_samples, eps, self.chunk, by_block=by_block)
 
     @property
     def batch_slack(self) -> float:
@@ -240,7 +281,7 @@ class Features:
         chunks, of which the products may round otherwise: the sum of n terms may lose up
         to ``n u' (block + chunk / block)`` of one, and scores ``d u'`` of themselves.
         """
-        slack = sum_slack(self.n_samples, EPS, self.chunk)
+        slack = self._sum_slack(EPS)
         width = 0 if sparse.issparse(self.X) else self.X.shape[1]
         regrouped = BLOCK + self.chunk / BLOCK + width
         return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
@@ -251,7 +292,7 @@ class Features:
             return slack
         longer = 1 / self.floor
         own = 8 * eps * longer  # the two parts see the record's weight rounded differently
-        return longer * slack + (1 + longer) * sum_slack(self.n_samples, EPS, self.chunk) + own
+        return longer * slack + (1 + longer) * self._sum_slack(EPS) + own
 
 
 class FeatureBlock:
@@ -269,6 +310,8 @@ class FeatureBlock:
         What is subtracted and appended after it.
     shrink : array of shape (k,), optional
         Factors of the features after that, float64.
+    whole : bool, default=False
+        Whether no factor is 0, where that is known.
     """
 
     def __init__(
@@ -278,13 +321,16 @@ class FeatureBlock:
         bias: float | None,
         shift: Shift | None,
         shrink: Array | None = None,
+        *,
+        whole: bool = False,
     ):
         self.X = X
         self.bias = bias
         self.shift = shift
-        self.shrink = shrink
-        xp = namespace(factors)
-        self.scale = factors if sparse.issparse(X) else xp.astype(factors, X.dtype, copy=False)
+        self._whole = whole
+        dtype, xp = factors.dtype if sparse.issparse(X) else X.dtype, namespace(factors)
+        self.scale = xp.astype(factors, dtype, copy=False)
+        self.shrink = None if shrink is None else xp.astype(shrink, dtype, copy=False)
 
     @property
     def width(self) -> int:
@@ -298,22 +344,22 @@ class FeatureBlock:
         X = self.X.astype(np.float64) if sparse.issparse(self.X) else xp.astype(self.X, xp.float64)
         other = copy.copy(self)
         other.X, other.scale = X, xp.astype(self.scale, xp.float64)
+        if self.shrink is not None:
+            other.shrink = xp.astype(self.shrink, xp.float64)
         return other
 
     def scores(self, params: Array) -> Array:
         """Features times `params` of shape (width, c): (k, c)."""
         xp, d = namespace(self.scale), self.X.shape[1]
         weights = params[:d, :]
-        if sparse.issparse(self.X):
-            scores = self.X @ weights
-        else:
-            scores = by_columns(self.X @ as_like(weights, self.X))
+        if not sparse.issparse(self.X):
+            weights = as_like(weights, self.X)
+        scores = columns_of_product(self.X, weights)
         if self.bias is not None:
             scores += as_like(self.bias * params[d, :], scores)
         scores *= self.scale[:, None]
-        out = self.scale == 0  # rows out of range, whose products may be as well
-        if bool(xp.any(out)):
-            scores = xp.where(out[:, None], xp.zeros_like(scores), scores)
+        if not self._whole:  # rows out of range, whose products may be as well
+            scores = xp.where((self.scale == 0)[:, None], xp.zeros_like(scores), scores)
         if self.shift is not None:
             mean = as_like(self.shift.mean, params)
             offset = -(mean @ params[: mean.shape[0], :])
@@ -321,7 +367,7 @@ class FeatureBlock:
                 offset = offset + self.shift.constant * params[-1, :]
             scores += as_like(offset, scores)
         if self.shrink is not None:
-            scores *= as_like(self.shrink, scores)[:, None]
+            scores *= self.shrink[:, None]
         return scores
 
     def product(self, residuals: Array, weights: Array) -> Array:
@@ -334,9 +380,9 @@ class FeatureBlock:
         absent = weights == 0
         if bool(xp.any(absent)):
             residuals = xp.where(absent[:, None], xp.zeros_like(residuals), residuals)
+        weights = xp.astype(weights, residuals.dtype, copy=False)
         if self.shrink is not None:
             weights = weights * self.shrink
-        weights = xp.astype(weights, residuals.dtype)
         scaled = residuals * (weights * self.scale)[:, None]
         parts = [row_product(self.X, scaled)]
         if self.bias is not None:
@@ -367,7 +413,7 @@ class FeatureBlock:
                 constant = xp.full_like(rows[:, :1], self.shift.constant)
                 rows = xp.concat([rows, constant], axis=1)
         if self.shrink is not None:
-            rows *= as_like(self.shrink, rows)[:, None]
+            rows *= self.shrink[:, None]
         return rows
 
     def norms(self, lengths: Array) -> Array:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, eps_of, namespace, row_norms
+from dpsubspace._array import EPS, Array, at_least, eps_of, namespace, row_norms
 
 __all__ = ["ROW_NORMS", "RowMap", "Shift"]
 
@@ -70,9 +70,9 @@ class RowMap:
         if self.norm == "l2":
             factors = shrink / xp.where(joint > 0, joint, xp.ones_like(joint))
         elif self.norm == "clip":
-            factors = shrink * (self.data_norm or 0.0) / xp.clip(norms, min=self.data_norm)
+            factors = shrink * (self.data_norm or 0.0) / at_least(norms, self.data_norm or 0.0)
         elif self.norm == "ball":
-            factors = shrink / xp.clip(norms, min=self.data_norm)
+            factors = shrink / at_least(norms, self.data_norm or 0.0)
         else:
             factors = xp.ones_like(norms)
         limit = 1e30 if eps_of(X) > 1e-10 else 1e290

@@ -47,7 +47,7 @@ def linear_problem(
     penalised = np.zeros((features.width, 1))
     penalised[: features.X.shape[1]] = 1.0  # not the bias entries
     return Problem(
-        LinearSource(loss, features, targets, present),
+        LinearSource(loss, features, targets, present, n_outputs=n_outputs),
         as_like(np.zeros((features.width, n_outputs)), features.lengths),
         as_like(penalised, features.lengths),
         n_outputs,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dpsubspace._array import EPS, Array, namespace
+from dpsubspace._array import EPS, Array, at_least, namespace
 from dpsubspace._gradients.clipping import PerExampleGradients, clipped_sum, shrink_factors
 from dpsubspace._public.subspace import Embedded, Subspace
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
@@ -171,10 +171,11 @@ class _Parts:
     def of(cls, space: Subspace, grads: PerExampleGradients) -> _Parts:
         norms, embedded = grads.norms(), space.embed(grads)
         xp, squares = namespace(norms), embedded.squares()
+        norms = xp.astype(norms, xp.float64)
         counts = xp.isfinite(norms) & (norms < 1e140) & xp.isfinite(squares)
         norms, squares = (xp.where(counts, x, xp.zeros_like(x)) for x in (norms, squares))
         lengths = xp.sqrt(squares) * (1 + (space.n_components + 8) * EPS)
-        rests = xp.sqrt(xp.clip(norms**2 - squares, min=0.0) + space.margin * norms**2)
+        rests = xp.sqrt(at_least(norms**2 - squares, 0.0) + space.margin * norms**2)
         return cls(
             embedded,
             xp.maximum(lengths, _EMBEDDING_FLOOR * norms),

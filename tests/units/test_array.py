@@ -1,5 +1,6 @@
 """Devices, and chunks that run side by side."""
 
+import itertools
 import threading
 import warnings
 
@@ -7,7 +8,19 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dpsubspace._array import check_device, on_device, to_numpy
+from dpsubspace._array import (
+    BLOCK,
+    check_device,
+    chunk_rows,
+    column_sums,
+    columns_of_product,
+    even_slices,
+    on_device,
+    rounded_up,
+    row_product,
+    row_squares,
+    to_numpy,
+)
 from dpsubspace._rows.chunks import over_chunks
 
 
@@ -48,9 +61,11 @@ def test_chunks_run_in_order_on_threads_of_their_own_and_in_silence():
 
 
 def test_one_chunk_is_worked_on_where_it_is_asked_for():
-    with threadpool_limits(2, user_api="blas"), over_chunks(Records(1)) as each:
+    with threadpool_limits(2, user_api="blas"):
+        with over_chunks(Records(1)) as each:
+            assert blas_threads() == 1  # two would wait for each other longer than a chunk takes
+            assert list(each(lambda i: threading.get_ident())) == [threading.get_ident()]
         assert blas_threads() == 2
-        assert list(each(lambda i: threading.get_ident())) == [threading.get_ident()]
 
 
 def test_an_error_in_a_chunk_comes_out():
@@ -72,3 +87,55 @@ def test_the_cpu_is_numpy():
     assert check_device("cpu") is None
     X = np.arange(3.0)
     assert on_device(X, None) is X and to_numpy(X) is X
+
+
+@pytest.mark.parametrize("n", [1, 127, 4_096, 4_097, 100_000, 1_000_003])
+@pytest.mark.parametrize("step", [128, 4_096, 65_536])
+def test_chunks_are_even_and_cover_every_row_once(n, step):
+    chunks = even_slices(n, step)
+    assert chunks[0].start == 0 and chunks[-1].stop == n
+    assert all(a.stop == b.start for a, b in itertools.pairwise(chunks))
+    sizes = [chunk.stop - chunk.start for chunk in chunks]
+    assert max(sizes) <= step and all(size % BLOCK == 0 for size in sizes[:-1])
+    assert n > step or len(chunks) == 1
+    # Two threads have as much to do, up to what a last chunk of less than the others leaves.
+    pairs = -(-n // (2 * step))
+    assert len(chunks) <= 2 * pairs and (n <= step or len(chunks) >= 2)
+
+
+def test_chunks_take_so_many_bytes_and_neither_too_few_rows_nor_too_many():
+    def rows(d, dtype, beside=0):
+        return chunk_rows(np.empty((1, d), dtype), beside=beside)
+
+    assert rows(1, np.float32) == rows(20, np.float32) == 65_536
+    assert abs(rows(100, np.float32) - 2 * rows(100, np.float64)) <= 2 * BLOCK
+    assert rows(20, np.float32, beside=400) < rows(20, np.float32)
+    assert rows(784, np.float32) == rows(100_000, np.float64) == 4_096
+    assert chunk_rows(np.empty((1, 20)), 1_000) == 1_024
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (1, 1, 1), (129, 20, 1), (1_000, 5, 4), (900, 50, 3)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_and_sums_of_a_chunk(shape, order, dtype):
+    (k, d, c), rng = shape, np.random.default_rng(0)
+    X, W = rng.normal(size=(k, d)).astype(dtype), rng.normal(size=(d, c)).astype(dtype)
+    R = np.asarray(rng.normal(size=(k, c)).astype(dtype), order=order)
+    close = {"rtol": 1e-4 if dtype == np.float32 else 1e-12, "atol": 1e-4}
+    scores = columns_of_product(X, W)
+    assert scores.dtype == dtype and scores.T.flags.c_contiguous
+    np.testing.assert_allclose(scores, X @ W, **close)
+    found = row_product(X, R)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, X.T.astype(float) @ R, **close)
+    np.testing.assert_allclose(column_sums(R), R.sum(axis=0, dtype=float), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(row_squares(R), (R * R).sum(axis=1), rtol=1e-6)
+
+
+def test_numbers_are_rounded_up():
+    x = np.random.default_rng(0).random(10_000) * 10.0 ** np.arange(-20, 20).repeat(250)
+    single = rounded_up(x, np.float32)
+    assert single.dtype == np.float32 and (single.astype(float) >= x).all()
+    np.testing.assert_allclose(single, x, rtol=3e-7)
+    assert rounded_up(np.array([np.inf, 0.0]), np.float32).tolist() == [np.inf, 0.0]
+    assert rounded_up(x, np.float64) is x

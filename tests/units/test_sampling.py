@@ -1,5 +1,7 @@
 """Poisson batches: what they cost, against published figures and by brute force."""
 
+import math
+
 import dp_accounting as dpa
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from dpsubspace import PrivacyError, PrivacyLedger
 from dpsubspace._accounting.calibration import calibrate
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
-from dpsubspace._release.noise import SecureNoise, SeededNoise
+from dpsubspace._release.noise import SecureNoise, SeededNoise, poisson_indices
 
 TARGET = {"epsilon": 1.0, "delta": 1e-5}
 
@@ -114,6 +116,26 @@ def test_records_enter_batches_independently(noise):
     assert abs(correlation).max() < 0.3
     assert len(noise.poisson_sample(50, 1e-12)) == 0
     np.testing.assert_array_equal(noise.poisson_sample(50, 1 - 1e-15), np.arange(50))
+
+
+@pytest.mark.parametrize("rate", [0.25, 1 / 3, 2.0**-9, 1e-12, 1 - 2.0**-53])
+def test_a_record_enters_where_53_bits_are_below_the_rate(rate):
+    """All 53 bits of each record, drawn in two parts, near the rate and anywhere."""
+    rng, threshold, n = np.random.default_rng(0), math.ceil(rate * 2**53), 20_000
+    numbers = rng.integers(0, 2**53, n)
+    numbers[: n // 2] = np.clip(threshold + rng.integers(-3, 4, n // 2), 0, 2**53 - 1)
+    first, others = numbers >> 45, numbers & (2**45 - 1)
+    asked = []
+
+    def bits(shape):
+        asked.append(shape)
+        if len(asked) == 1:
+            return first.astype(np.uint8).view(np.uint64)
+        return others[first == threshold >> 45].astype(np.uint64) << np.uint64(19)
+
+    found = poisson_indices(bits, n, rate)
+    np.testing.assert_array_equal(found, np.flatnonzero(numbers < threshold))
+    assert asked[0] == (n // 8,)
 
 
 def test_ledger_counts_sampled_fits_beside_others():
