@@ -69,9 +69,8 @@ class OuterGradients:
         info = xp.finfo(self.residuals.dtype)
         most = 1e-6 * float(info.eps) / float(info.smallest_normal)
         # Nearly always all of them fit, which their largest tells in fewer passes; NaN never does.
-        if norms.shape[0] and float(xp.max(norms)) <= most >= float(
-            xp.max(r_norms) * xp.max(scale)
-        ):
+        short = norms.shape[0] > 0 and float(xp.max(norms)) <= most
+        if short and float(xp.max(r_norms) * xp.max(scale)) <= most:
             return norms
         fits = (self.feature_norms <= most) & (norms <= most) & (r_norms * scale <= most)
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
@@ -121,11 +120,11 @@ def _rounded_up_norms(R: Array) -> Array:
     """Norms of rows in their dtype, never too small, also after a few more products."""
     xp, c = namespace(R), R.shape[1]
     info = xp.finfo(R.dtype)
+    more = 1 + (8 + c) * float(info.eps)
     if c == 1:
-        norms = xp.abs(R[:, 0])
-    else:  # squares below the smallest number may have vanished
-        norms = xp.sqrt(row_squares(R) + c * float(info.smallest_normal))
-    return norms * (1 + (8 + c) * float(info.eps))
+        return xp.abs(R[:, 0]) * more
+    # Squares below the smallest number may have vanished.
+    return xp.sqrt(row_squares(R) + c * float(info.smallest_normal)) * more
 
 
 class LinearSource:
