@@ -3,19 +3,21 @@
 step    a private step against its two matrix products, as in bench_linear.py; those of a Poisson
         batch take rows that are gathered already
 fit     DPSGDClassifier() and DPSGDFClassifier() as they come against scikit-learn's
-        LogisticRegression() on the same rows, in turn; the labels are drawn from a logistic
-        model of normal columns whose scores have standard deviation 2, so that L-BFGS takes as
-        few iterations as it does on well scaled data
+        LogisticRegression() on the same rows, in turn; columns are normal and labels are drawn
+        from a logistic model whose scores have standard deviation 2: L-BFGS needs few iterations
 opacus  steps of all rows and of Poisson batches against Opacus with ghost clipping, a process
         each, with Opacus's own loader and on batches that are gathered by index
 
 usage: python benchmarks/bench_narrow.py [step fit opacus] [--threads 1 2] [--rows 10000 100000]
            [--columns 10 20] [--classes 2] [--dtypes float32] [--kinds dense] [--tables 200000x20]
-           [--opacus-python ENV/bin/python] [--out benchmarks/results/narrow.json]
+           [--limit 2] [--fit-limit 15] [--opacus-python ENV/bin/python]
+           [--out benchmarks/results/narrow.json]
 
-A row has the times, and the ratios of pairs, for each number of threads; `more_threads` is the
+Limits are the seconds after which no round of timings begins: of steps after at least three, of
+fits after one. A row has times and ratios for each number of threads, and `more_threads` is the
 time of ours with the last of them over that with the first. Opacus needs an environment of its
-own (see bench_linear.py), and scikit-learn in it.
+own (see bench_linear.py) with scikit-learn in it; it is compared on the first number of threads,
+since those of torch may wait for each other for long.
 
 Memory: python benchmarks/bench_linear.py memory --rows 1000000 --features 20
 """
@@ -34,11 +36,11 @@ from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
 RATIOS = ("ratio_median", "ratio_min", "ratio_max")
 
 
-def timed(args, calls, **how):
-    """Times (2, repeats) of each call, for each number of threads: of pairs in turn."""
+def timed(args, calls, limit, least):
+    """Times (2, repeats) of each call, for each number of threads: all in turn."""
     pools = ThreadpoolController()
     limited = [within(pools, number, call) for number in args.threads for call in calls]
-    times = np.moveaxis(in_turns(limited, args.repeats, args.limit, **how), 2, 0)
+    times = np.moveaxis(in_turns(limited, args.repeats, limit, least), 2, 0)
     return times.reshape(len(args.threads), len(calls), *times.shape[1:])
 
 
@@ -90,7 +92,8 @@ def step_row(args, rng, X, classes, kind):
     batch_size = n // BATCHES if kind == "Poisson" else None
     outputs = 1 if classes == 2 else classes
     calls = step_sides(rng, X, outputs, kind == "centred", batch_size, steps)
-    row = compared(args, *np.moveaxis(timed(args, calls), 1, 0), steps)
+    floors, ours = np.moveaxis(timed(args, calls, args.limit, 3), 1, 0)
+    row = compared(args, floors, ours, steps)
     if kind == "Poisson" or d < FROM_COLUMNS:
         return row
     most = max(row[f"threads_{threads}"]["ratio_median"] for threads in args.threads)
@@ -113,13 +116,15 @@ def fit_rows(args):
 def fits(args, X, y):
     plain, *models = LogisticRegression(), *(model() for model in MODELS)
     calls = [lambda model=model: model.fit(X, y) for model in (plain, *models)]
-    floors, *ours = np.moveaxis(timed(args, calls, least=0), 1, 0)
+    for model in (plain, *models):
+        model.fit(X[:1000], y[:1000])  # what is imported on first use
+    floors, *ours = np.moveaxis(timed(args, calls, args.fit_limit, 0), 1, 0)
     for model, times in zip(models, ours, strict=True):
         yield {
             "model": type(model).__name__,
             **compared(args, floors, times),
-            "steps": model.n_iter_,
-            "iterations": int(np.max(plain.n_iter_)),
+            "n_iter": model.n_iter_,
+            "n_iter_exact": int(np.max(plain.n_iter_)),
             "accuracy": round(model.score(X, y), 4),
             "accuracy_exact": round(plain.score(X, y), 4),
         }
@@ -141,7 +146,8 @@ LOADER = "opacus ghost"  # takes rows one by one, which batches of all of them w
 
 
 def opacus_rows(args):
-    for table, classes, threads in product(args.peer_tables, args.classes, args.threads):
+    threads = args.threads[0]
+    for table, classes in product(args.peer_tables, args.classes):
         n, d = map(int, table.split("x"))
         job = {"rows": n, "features": d, "classes": classes, "n_iter": args.steps}
         for batch_size in (n // BATCHES, None):
@@ -156,7 +162,8 @@ SECTIONS = {"step": step_rows, "fit": fit_rows, "opacus": opacus_rows}
 OPTIONS = {
     "threads": [1, 2],
     "repeats": 7,
-    "limit": 4.0,
+    "limit": 2.0,
+    "fit_limit": 15.0,
     "rows": [10_000, 100_000, 1_000_000],
     "columns": [10, 20, 50, 100, 784],
     "classes": [2, 10],
