@@ -218,19 +218,23 @@ def seconds(call):
     return time.perf_counter() - start, time.process_time() - cpu
 
 
-def in_turns(calls, repeats):
+def in_turns(calls, repeats, limit=np.inf, least=3):
     """Seconds of calls in turn, by the clock and of the processor: (2, repeats, calls).
 
     They come after a round that is not counted. What is compared is measured in one process and
-    in one round, since machines that do other work as well are faster now and slower then.
+    in one round, since machines that do other work as well are faster now and slower then. After
+    `limit` seconds no round begins once there are `least`. Where that is 0, a first round of more
+    than `limit` seconds is the only one, and counts.
     """
-    rounds = [[seconds(call) for call in calls] for _ in range(repeats + 1)]
-    return np.moveaxis(np.array(rounds[1:]), 2, 0)
+    rounds, end = [], time.perf_counter() + limit
+    while len(rounds) <= repeats and (len(rounds) <= least or time.perf_counter() < end):
+        rounds.append([seconds(call) for call in calls])
+    return np.moveaxis(np.array(rounds[1:] or rounds), 2, 0)
 
 
 def ms(times, steps=1):
-    """Median by the clock, in milliseconds of a step."""
-    return round(float(np.median(times[0])) * 1e3 / steps, 2)
+    """Median by the clock, in milliseconds of a step, to four digits."""
+    return float(f"{np.median(times[0]) * 1e3 / steps:.4g}")
 
 
 def ratios(over, under):
@@ -274,7 +278,7 @@ def _code(function):
 
 
 def resources(call):
-    """CPU seconds (user and system, all threads) and memory of `call`.
+    """Seconds of `call` by the clock and of the processor (of all threads), and memory.
 
     Memory is anonymous memory (RssAnon), so that neither libraries nor memory maps count; a thread
     samples it every 2 ms.
@@ -290,11 +294,12 @@ def resources(call):
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        _, cpu = seconds(call)
+        clock, cpu = seconds(call)
     finally:
         done.set()
         watcher.join()
-    return {"cpu_s": cpu, "start_mb": start, "peak_mb": max(peak, _anonymous_mb())}
+    times = {"clock_s": clock, "cpu_s": cpu}
+    return {**times, "start_mb": start, "peak_mb": max(peak, _anonymous_mb())}
 
 
 def _anonymous_mb():

@@ -68,25 +68,31 @@ def step_rows(args):
 def step_row(args, outputs=10, centred=False, density=None, batch_size=None):
     rng = np.random.default_rng(0)
     X = random_rows(rng, args.rows, args.features, density)
-    y = rng.integers(max(outputs, 2), size=args.rows)
-    private = private_step(rng, X, y, outputs, centred, batch_size)
-    # The products take rows that are gathered already.
-    some = X if batch_size is None else X[np.sort(rng.permutation(args.rows)[:batch_size])]
-    weights = rng.normal(size=(args.features, outputs)).astype(np.float32)
-    residual = rng.normal(size=(some.shape[0], outputs)).astype(np.float32)
-
-    def floor():
-        for _ in range(STEPS_AT_ONCE):
-            some @ weights
-            some.T @ residual
-
-    times = in_turns([floor, private], args.repeats)
-    floor, private = times[:, :, 0], times[:, :, 1]
+    times = in_turns(step_sides(rng, X, outputs, centred, batch_size), args.repeats)
+    floor, private = np.moveaxis(times, 2, 0)
     return {
         "floor_ms": ms(floor, STEPS_AT_ONCE),
         "private_ms": ms(private, STEPS_AT_ONCE),
         **ratios(private, floor),
     }
+
+
+def step_sides(rng, X, outputs, centred, batch_size, steps=STEPS_AT_ONCE):
+    """Calls that take the products of so many steps, and private steps."""
+    n, d = X.shape
+    y = rng.integers(max(outputs, 2), size=n)
+    private = private_step(rng, X, y, outputs, centred, batch_size, steps)
+    # The products take rows that are gathered already.
+    some = X if batch_size is None else X[np.sort(rng.permutation(n)[:batch_size])]
+    weights = rng.normal(size=(d, outputs)).astype(X.dtype)
+    residual = rng.normal(size=(some.shape[0], outputs)).astype(X.dtype)
+
+    def floor():
+        for _ in range(steps):
+            some @ weights
+            some.T @ residual
+
+    return floor, private
 
 
 def descent(n_iter, rate, multiplier, learning_rate, *problem):
@@ -98,13 +104,13 @@ def descent(n_iter, rate, multiplier, learning_rate, *problem):
     return lambda: train(plan, *problem, Releases(budget, SecureNoise()))
 
 
-def random_rows(rng, n, d, density):
+def random_rows(rng, n, d, density, dtype=np.float32):
     if density is None:
-        return rng.random((n, d), dtype=np.float32)
-    return sparse.random_array((n, d), density=density, format="csr", dtype=np.float32, rng=rng)
+        return rng.random((n, d), dtype=dtype)
+    return sparse.random_array((n, d), density=density, format="csr", dtype=dtype, rng=rng)
 
 
-def private_step(rng, X, y, outputs, centred, batch_size):
+def private_step(rng, X, y, outputs, centred, batch_size, steps=STEPS_AT_ONCE):
     """Steps of a fit, secure noise included; row norms are taken once a fit and are not."""
     features = Features(X, RowMap(norm="l2", bias=0.5))
     if centred:
@@ -113,7 +119,7 @@ def private_step(rng, X, y, outputs, centred, batch_size):
     start = rng.normal(size=(features.width, outputs))
     rate = 1.0 if batch_size is None else batch_size / len(y)
     step, penalised = FlatStep(clip_norm=0.5), np.ones((features.width, 1))
-    return descent(STEPS_AT_ONCE, rate, 40.0, 1.0, step, source, start, penalised)
+    return descent(steps, rate, 40.0, 1.0, step, source, start, penalised)
 
 
 # Whole fits, each in a fresh process ----------------------------------------------------------
@@ -159,39 +165,43 @@ PEERS = ("DPSGDClassifier", "torch.func", "opacus ghost", "opacus ghost, gathere
 
 
 def peer_rows(args):
-    """Medians of processes in turn; no side counts its epsilon while it is measured."""
     for batch_size, n_iter in ((args.rows // 15, 75), (None, 10)):
         job = {"rows": args.rows, "features": args.features, "n_iter": n_iter}
-        job |= {"batch_size": batch_size, "accounting": False}
-        methods = [m for m in PEERS if args.opacus_python or not m.startswith("opacus")]
-        runs = {method: [] for method in methods}
-        for _ in range(args.fits):
-            for method, found in runs.items():
-                python = args.opacus_python if method.startswith("opacus") else sys.executable
-                found.append(one_fit(python, args.threads, method=method, **job))
-        medians = {
-            method: {
-                key: float(np.median([run[key] for run in found]))
-                for key in ("cpu_s", "start_mb", "peak_mb")
-            }
-            for method, found in runs.items()
+        yield from peers(args, PEERS, args.threads, **job, batch_size=batch_size)
+
+
+def peers(args, methods, threads, **job):
+    """Medians of processes in turn; no side counts its epsilon while it is measured."""
+    runs = {m: [] for m in methods if args.opacus_python or not m.startswith("opacus")}
+    for _ in range(args.fits):
+        for method, found in runs.items():
+            python = args.opacus_python if method.startswith("opacus") else sys.executable
+            found.append(one_fit(python, threads, method=method, accounting=False, **job))
+    medians = {
+        method: {
+            key: float(np.median([run[key] for run in found]))
+            for key in ("clock_s", "cpu_s", "start_mb", "peak_mb")
         }
-        ours = medians["DPSGDClassifier"]
-        for method, median in medians.items():
-            more, more_ours = (m["peak_mb"] - m["start_mb"] for m in (median, ours))
-            yield {
-                "peer": method,
-                "batch": batch_size or "full",
-                "steps": n_iter,
-                "cpu_s": round(median["cpu_s"], 3),
-                "times_cpu": round(median["cpu_s"] / ours["cpu_s"], 2),
-                "peak_mb": round(median["peak_mb"], 1),
-                "times_peak": round(median["peak_mb"] / ours["peak_mb"], 2),
-                "above_start_mb": round(more, 1),
-                "times_above_start": round(more / more_ours, 2),
-                "runs": args.fits,
-                "version": runs[method][0]["version"],
-            }
+        for method, found in runs.items()
+    }
+    ours = medians["DPSGDClassifier"]
+    for method, median in medians.items():
+        more, more_ours = (m["peak_mb"] - m["start_mb"] for m in (median, ours))
+        yield {
+            "peer": method,
+            "batch": job["batch_size"] or "full",
+            "steps": job["n_iter"],
+            "clock_s": round(median["clock_s"], 3),
+            "times_clock": round(median["clock_s"] / ours["clock_s"], 2),
+            "cpu_s": round(median["cpu_s"], 3),
+            "times_cpu": round(median["cpu_s"] / ours["cpu_s"], 2),
+            "peak_mb": round(median["peak_mb"], 1),
+            "times_peak": round(median["peak_mb"] / ours["peak_mb"], 2),
+            "above_start_mb": round(more, 1),
+            "times_above_start": round(more / more_ours, 2) if more_ours else None,
+            "runs": args.fits,
+            "version": runs[method][0]["version"],
+        }
 
 
 # The noise ------------------------------------------------------------------------------------
