@@ -93,7 +93,8 @@ def noisy_radius(
 
 def _count(records: np.ndarray) -> BoundedSum:
     """Count the records that are True; one moves it by 1, replaced or null."""
-    return BoundedSum(np.array([float(records.sum())]), norm_bound=1.0, replace_bound=1.0)
+    count = np.array([float(np.count_nonzero(records))])
+    return BoundedSum(count, norm_bound=1.0, replace_bound=1.0)
 
 
 def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.ndarray:
