@@ -61,9 +61,10 @@ def recentred_mean(
     :func:`noisy_mean` again, which compose adaptively.
     """
     coarse = noisy_mean(features, norm_bound, releases, "coarse mean", public=public)
-    about = features.shifted(Shift(coarse, None))
+    # In float64 throughout: products are as good then as sums of rows that are formed.
+    about = features.wide().shifted(Shift(coarse, None))
     near = 2 * noisy_radius(about.distances(), norm_bound, releases, "coarse radius", **radius)
-    about = about.wide().clipped(near)  # in float64, products are as good as rows that are formed
+    about = about.clipped(near)
     # A mean that public rows know well is not moved by what may be noise.
     beyond = 0.0 if public is None else 2.0
     return coarse + noisy_mean(about, near, releases, beyond=beyond)
