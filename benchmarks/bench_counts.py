@@ -77,15 +77,14 @@ def bound_rows(args):
             "fit": lambda X=X: BoundedScaler("private", random_state=0).fit(X),
         }
         found = timed(calls, args)
-        yield (
-            row
-            | {f"{name}_ms": ms(times) for name, times in found.items()}
-            | {
-                "what": "cells",
-                **ratios(found["counts"], found["search"]),
+        for name, plain in (("counts", "search"), ("ranks", "sort"), ("fit", "sort")):
+            yield row | {
+                "what": name,
+                "beside": plain,
+                "beside_ms": ms(found[plain]),
+                "ms": ms(found[name]),
+                **ratios(found[name], found[plain]),
             }
-        )
-        yield row | {"what": "ranks", **ratios(found["ranks"], found["sort"])}
 
 
 def preprocessing_rows(args):
