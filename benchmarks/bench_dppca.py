@@ -3,13 +3,15 @@
 time    a whole fit of rows of norm 1 against X^T X (NumPy, in the dtype of the rows) and all
         eigenvectors of that in float64, in turn with every fit. Secure noise, checks of the
         rows and accounting are part of a fit, which finds 8 eigenvectors of the noisy moment
-parts   where the time of a fit of mechanism="gaussian" goes, from a profile
+parts   where the time of a fit goes, from a profile; with one thread
 memory  anonymous memory of fits in processes of their own, rows mapped from a file: 20,000 rows of
         20,000 columns by mechanism="power", with the energy that it captures (see
         repro_dppca.py), 60 % of all of it in 8 directions; and 60,000 rows of 784 columns
 
 usage: python benchmarks/bench_dppca.py [time parts memory] [--threads 1 2] [--scratch DIR]
-           [--out benchmarks/results/dppca_time.json]
+           [--rows 60000 --features 784] [--out benchmarks/results/dppca_time.json]
+
+Narrow tables: ``time --rows 1000000 --features 20``.
 
 Medians on a machine that does other work vary: compare ratios, and look at the load.
 """
@@ -76,20 +78,22 @@ PARTS = {  # functions of these names, which do not call each other
     "check_rows": "checks of the rows",
     "row_norms": "norms of the rows",
     "distances": "distances from a mean",
+    "bounded_row_sum": "means",
+    "noisy_radius": "counts of distances",
     "formed": "rows after their map",
-    "gram": "products of blocks",
+    "_gram": "products of blocks",
     "release": "noise",
     "_packed": "triangle",
-    "_symmetric": "triangle",
+    "symmetric": "triangle",
     "_spectrum": "eigenvectors",
 }
 
 
 def part_rows(args):
-    with threadpool_limits(limits=args.threads[0]):
+    with threadpool_limits(limits=1):  # a profile is that of one thread
         for dtype in ("float32", "float64"):
             X = unit_rows(args, dtype)
-            for mechanism, centered in FITS[:2]:
+            for mechanism, centered in FITS:
                 fit(X, mechanism, centered)
                 found = parts_of(lambda its=(X, mechanism, centered): fit(*its), PARTS)
                 yield {"mechanism": mechanism, "centered": centered, "dtype": dtype} | found

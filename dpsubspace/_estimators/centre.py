@@ -116,9 +116,9 @@ class AdaptiveCentre:
             mean = noisy_mean(features, bound, releases, "mean")
             return features.shifted(Shift(mean, constant))
         mean = recentred_mean(features, bound, releases)
-        distances = features.shifted(Shift(mean, None)).distances()
-        radius = min(bound, 2 * noisy_radius(distances, bound, releases, "radius"))
+        about = features.shifted(Shift(mean, None))
+        radius = min(bound, 2 * noisy_radius(about.distances(), bound, releases, "radius"))
         # Rows that fill the radius as others fill the bound: all else stays as it is.
         zoom = bound / radius
         shift = Shift(mean, None if constant is None else constant / zoom)
-        return features.shifted(shift).clipped(radius, zoom)
+        return about.shifted(shift).clipped(radius, zoom)

@@ -153,16 +153,17 @@ class _Plan:
                 mean = recentred_mean(features, radius, releases, public=_formed(shown), **_NEAR)
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
-                distances = features.shifted(Shift(mean, None)).distances()
+                features = features.shifted(Shift(mean, None))
+                distances = features.distances()
                 quartile = noisy_radius(distances, 2.0, releases, "radius", **_NEAR)
                 radius = quartile / math.sqrt(2)
                 far = noisy_radius(distances, 2.0, releases, "far", within=0.9, margin=0.0)
                 spread = noisy_spread(distances, 2 * far, releases)
             else:
                 mean = noisy_mean(features, radius, releases, public=_formed(shown))
-                radius = 1.0 if private else 2.0
-            shift = Shift(mean, None)
-            features = features.shifted(shift).clipped(radius, formed=mechanism.forms_rows)
+                features, radius = features.shifted(Shift(mean, None)), 1.0 if private else 2.0
+            shift = features.shift
+            features = features.clipped(radius, formed=mechanism.forms_rows)
             shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
         offset = None if shift is None or self.centered else shift.mean
         rows = Rows(features, radius, spread=spread, offset=offset, public=_formed(shown))

@@ -14,9 +14,8 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from dpsubspace._array import EPS, eps_of, to_numpy
+from dpsubspace._array import to_numpy
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -62,10 +61,10 @@ def recentred_mean(
     :func:`noisy_mean` again, which compose adaptively.
     """
     coarse = noisy_mean(features, norm_bound, releases, "coarse mean", public=public)
-    about = features.shifted(Shift(coarse, None))
+    # In float64 throughout: products are as good then as sums of rows that are formed.
+    about = features.wide().shifted(Shift(coarse, None))
     near = 2 * noisy_radius(about.distances(), norm_bound, releases, "coarse radius", **radius)
-    single = not sparse.issparse(features.X) and eps_of(features.X) > EPS
-    about = about.clipped(near, formed=single)  # in float64 products are as good, and sparse
+    about = about.clipped(near)
     # A mean that public rows know well is not moved by what may be noise.
     beyond = 0.0 if public is None else 2.0
     return coarse + noisy_mean(about, near, releases, beyond=beyond)

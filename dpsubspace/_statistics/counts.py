@@ -10,6 +10,7 @@ from scipy.special import ndtri
 from dpsubspace._array import EPS, Array, column_sums, namespace, sum_slack, to_numpy
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
+from dpsubspace._statistics.cells import cell_counts, places
 
 __all__ = [
     "RADIUS_COUNTS",
@@ -93,7 +94,8 @@ def noisy_radius(
 
 def _count(records: np.ndarray) -> BoundedSum:
     """Count the records that are True; one moves it by 1, replaced or null."""
-    return BoundedSum(np.array([float(records.sum())]), norm_bound=1.0, replace_bound=1.0)
+    count = np.array([float(np.count_nonzero(records))])
+    return BoundedSum(count, norm_bound=1.0, replace_bound=1.0)
 
 
 def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.ndarray:
@@ -185,11 +187,7 @@ def noisy_ranges(
     """
     edges, n_columns = _CELLS[per_octave], values.shape[1]
     shown = releases.present_numpy
-    weights = None if shown is None else shown.astype(float)
-    counts = np.empty((n_columns, len(edges) - 1))
-    for count, column in zip(counts, values.T, strict=True):
-        cells = np.clip(np.searchsorted(edges, column, side="right"), 1, len(count)) - 1
-        count[:] = np.bincount(cells, weights=weights, minlength=len(count))
+    counts = _counts(values if shown is None else values[shown], per_octave)
     total = BoundedSum(
         counts.ravel(), norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)
     )
@@ -206,6 +204,21 @@ def noisy_ranges(
         elif not found[i]:
             low[i], high[i], found[i] = start, end, clear
     return low, high, found
+
+
+def _counts(columns: np.ndarray, per_octave: int) -> np.ndarray:
+    """Count for each column the values in each cell, (c, n_cells)."""
+    edges, n_columns = _CELLS[per_octave], columns.shape[1]
+    n_cells = len(edges) - 1
+    offset = np.arange(n_columns, dtype=np.intp) * n_cells
+
+    def cells(part: np.ndarray) -> np.ndarray:
+        if per_octave == 1:
+            return places(part, 0, _OCTAVES, closed=True) + (offset + n_cells // 2)
+        found = np.searchsorted(edges, part, side="right")
+        return np.clip(found, 1, n_cells) - 1 + offset
+
+    return cell_counts(columns, cells, n_columns * n_cells).reshape(n_columns, -1).astype(float)
 
 
 def _stretch(cells: np.ndarray, scale: float, edges: np.ndarray) -> tuple[float, float, bool]:

@@ -12,7 +12,6 @@ from dpsubspace._array import (
     Array,
     Total,
     as_like,
-    chunk_rows,
     column_sums,
     namespace,
     slices,
@@ -25,6 +24,9 @@ from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 
 __all__ = ["bounded_row_sum", "noisy_mean", "noisy_spread"]
+
+# Lengths that are squared and added up at once.
+_SPREAD = 1 << 14
 
 
 def bounded_row_sum(
@@ -143,13 +145,12 @@ def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "
     Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
     moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
     """
-    xp = namespace(norms)
-    squares = xp.clip(norms, max=largest) ** 2
-    if releases.present is not None:
-        squares = xp.where(releases.present, squares, xp.zeros_like(squares))
-    total = Total()
-    for rows in slices(len(squares), chunk_rows(squares)):
-        total.add(xp.sum(squares[rows])[None])
-    bound = largest**2 * (1 + sum_slack(len(squares), EPS))
+    xp, total, n_samples = namespace(norms), Total(), norms.shape[0]
+    for rows in slices(n_samples, _SPREAD):
+        squares = xp.clip(norms[rows], max=largest) ** 2
+        if releases.present is not None:
+            squares = xp.where(releases.present[rows], squares, xp.zeros_like(squares))
+        total.add(xp.sum(squares)[None])
+    bound = largest**2 * (1 + sum_slack(n_samples, EPS, _SPREAD))
     squared = BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound)
-    return max(0.0, float(releases.gaussian(name, squared)[0])) / len(squares)
+    return max(0.0, float(releases.gaussian(name, squared)[0])) / n_samples

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dpsubspace._array import (
     EPS,
     Array,
     Total,
     as_like,
+    device,
     eps_of,
-    gram,
     namespace,
-    slices,
     sum_slack,
     to_numpy,
 )
@@ -32,6 +33,12 @@ __all__ = ["Rows", "released_moment"]
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
 _BLOCK = 256
+
+# Columns up to which the moments of many blocks are small, and those of several chunks (8 MiB).
+_NARROW, _SHARED = 64, 1024
+
+# Entries of rows to form at once in float32.
+_FORMED = 1 << 17
 
 # Rows of which the moments of blocks are added up in float64 before sums are compensated.
 _SPAN = 1 << 16
@@ -82,21 +89,71 @@ def second_moment(rows: Rows, present: Array | None) -> BoundedSum:
     Bounds: those of :func:`~dpsubspace._release.mechanisms.gram_sum`, of which the slack is that of
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
-    features, total, eps = rows.features, Total(), EPS
-    chunks, together = features.chunks(), max(1, _SPAN // features.chunk)
-    for some in slices(len(chunks), together):
-        part = None
-        for chunk in chunks[some]:
-            block = features.at(chunk).formed()
+    features, total, span = rows.features, Total(), None
+    eps, step = eps_of(features.at(slice(0, 1)).formed()), _piece(features)
+    together = max(1, _SPAN // features.chunk)
+
+    def of_chunk(chunk: slice) -> Array:
+        moment = None
+        for start in range(chunk.start, chunk.stop, step):
+            some = slice(start, min(start + step, chunk.stop))
+            block = features.at(some).formed()
             if present is not None:
                 xp = namespace(block)
-                shown = as_like(present[chunk], block)[:, None] > 0
+                shown = as_like(present[some], block)[:, None] > 0
                 block = xp.where(shown, block, xp.zeros_like(block))
-            eps = eps_of(block)
-            part = gram(block, _BLOCK, part)
-        total.add(part)
+            moment = _gram(block, moment)
+        return moment
+
+    with _each(features) as each:
+        for i, moment in enumerate(each(of_chunk), start=1):
+            span = moment if span is None else span + moment
+            if i % together == 0:
+                total.add(span)
+                span = None
+    if span is not None:
+        total.add(span)
     slack = sum_slack(features.n_samples, eps, together * features.chunk, _BLOCK)
     return gram_sum(to_numpy(total.value), rows.norm_bound, slack)
+
+
+def _each(features: Features) -> AbstractContextManager[Any]:
+    """As :func:`over_chunks`, but one chunk after another where moments of several are much.
+
+    Products of so many columns have work for all threads of BLAS.
+    """
+    if features.width <= _SHARED:
+        return over_chunks(features)
+    return nullcontext(lambda function: map(function, features.chunks()))
+
+
+def _piece(features: Features) -> int:
+    """Rows of a chunk to form at once, a multiple of the block: few stay in the cache.
+
+    Products in float64 are not taken by blocks, and are the faster the more rows they have.
+    """
+    on_cpu = isinstance(features.data, np.ndarray) or sparse.issparse(features.data)
+    if not on_cpu or features.dtype == np.float64:
+        return features.chunk
+    return max(1, _FORMED // (features.width * _BLOCK)) * _BLOCK
+
+
+def _gram(rows: Array, total: Array = None) -> Array:
+    """`rows`^T `rows` in float64, added to `total` in place: float32 in blocks of `_BLOCK` rows."""
+    xp, (k, p) = namespace(rows), rows.shape
+    if total is None:
+        total = xp.zeros((p, p), dtype=xp.float64, device=device(rows))
+    whole = 0
+    if rows.dtype != xp.float64 and p <= _NARROW:  # one call for all blocks
+        whole = k - k % _BLOCK
+        blocks = xp.reshape(rows[:whole, :], (-1, _BLOCK, p))
+        products = xp.matmul(xp.permute_dims(blocks, (0, 2, 1)), blocks)
+        total += xp.sum(products, axis=0, dtype=xp.float64)
+    step = k if rows.dtype == xp.float64 else _BLOCK
+    for start in range(whole, k, step):
+        part = rows[start : start + step, :]
+        total += part.T @ part
+    return total
 
 
 def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:

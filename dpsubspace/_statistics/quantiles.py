@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from dpsubspace._array import slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
+from dpsubspace._statistics.cells import TOGETHER, CountedRanks
 
 __all__ = ["SEARCH", "noisy_quantiles", "rank_noise"]
 
 # Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
 SEARCH = 20
+
+# Rows up to which columns are sorted and not counted, for each quantile.
+_FEW = 1 << 14
 
 # How many standard deviations of the noise a search keeps away from the first and the last
 # rank, while it chooses a magnitude and afterwards.
@@ -50,6 +56,12 @@ class _Doubles:
     """
 
     n_levels: int
+    octaves = 64
+
+    @property
+    def digits(self) -> int:
+        """Binary digits that part an octave: as many as a place has beside sign and octave."""
+        return self.n_levels - 8
 
     def edge(self, place: np.ndarray) -> np.ndarray:
         """Least value that belongs to a place or to a later one."""
@@ -63,9 +75,8 @@ class _Doubles:
 
     def _size(self, code: np.ndarray) -> np.ndarray:
         """Size of a value from its place after 0."""
-        digits = self.n_levels - 8
-        octave, part = np.divmod(np.maximum(code, 1) - 1, 2**digits)
-        return np.ldexp(1 + part / 2**digits, octave - 64)
+        octave, part = np.divmod(np.maximum(code, 1) - 1, 2**self.digits)
+        return np.ldexp(1 + part / 2**self.digits, octave - self.octaves)
 
 
 def rank_noise(
@@ -124,8 +135,6 @@ def noisy_quantiles(
     """
     n, n_columns = values.shape
     shown, budget = releases.present_numpy, releases.budget
-    kept = values if shown is None else values[shown]
-    ordered = np.sort(kept, axis=0).astype(np.float64)
     n_levels = budget.parts[name].count
     grid = _Doubles(n_levels)
     if bounds is not None:
@@ -134,36 +143,73 @@ def noisy_quantiles(
     levels = np.asarray(levels, dtype=np.float64)
     relation = budget.target.neighboring_relation
     spread = rank_noise(budget.scales[name], n_columns, len(levels), relation)
+    before = _before(values if shown is None else values[shown], grid, len(levels))
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)
     for stage in range(n_levels):
         margin = min(n / 2, spread * (_COARSE if 5 * stage < 2 * n_levels else _FINE))
         wanted = np.clip(levels * n, margin, n - margin)
         middle = place + 2 ** (n_levels - 1 - stage)
-        edges = [np.unique(row, return_inverse=True) for row in grid.edge(middle)]
-        ranks = [
-            np.searchsorted(column, edge, side="left")
-            for column, (edge, _) in zip(ordered.T, edges, strict=True)
-        ]
-        cells = [np.diff(rank, prepend=0, append=len(ordered)) for rank in ranks]
+        cells = _Cells(grid.edge(middle))
         total = BoundedSum(
-            np.concatenate(cells).astype(np.float64),
+            cells.counts(before(middle), n if shown is None else int(shown.sum())),
             norm_bound=math.sqrt(n_columns),
             replace_bound=math.sqrt(2 * n_columns),
         )
-        noisy = releases.gaussian(name, total)
-        ends = np.cumsum([len(cell) for cell in cells])[:-1]
-        for row, column, (_, search) in zip(place, np.split(noisy, ends), edges, strict=True):
-            below = _ranks(column, n)[search] < wanted
-            row[below] += 2 ** (n_levels - 1 - stage)
+        below = cells.ranks(releases.gaussian(name, total), n) < wanted
+        place += below * 2 ** (n_levels - 1 - stage)
     return grid.value(place).T
 
 
-def _ranks(cells: np.ndarray, n: int) -> np.ndarray:
-    """Ranks of the edges between noisy cells of equal noise, of `n` values in all.
+def _before(
+    columns: np.ndarray, grid: _Line | _Doubles, n_wanted: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Count for places (c, k) of a grid the values of each column that come before them."""
+    if isinstance(grid, _Line) or len(columns) <= _FEW * n_wanted:
+        ordered = np.sort(columns.T.astype(np.float64, order="C"), axis=1)
 
-    The sums from either side, weighted by their variances.
-    """
-    count = len(cells)
-    share = np.arange(1, count) / count
-    below, above = np.cumsum(cells)[:-1], np.cumsum(cells[::-1])[-2::-1]
-    return below * (1 - share) + (n - above) * share
+        def sorted_before(wanted: np.ndarray) -> np.ndarray:
+            edges = zip(ordered, grid.edge(wanted), strict=True)
+            return np.stack([column.searchsorted(edge) for column, edge in edges])
+
+        return sorted_before
+    # Few columns at a time, so that their counts stay in the cache.
+    groups = slices(columns.shape[1], TOGETHER)
+    counted = [CountedRanks(columns[:, some], grid.digits, grid.octaves) for some in groups]
+
+    def counted_before(wanted: np.ndarray) -> np.ndarray:
+        pairs = zip(counted, groups, strict=True)
+        return np.concatenate([ranks.before(wanted[some]) for ranks, some in pairs])
+
+    return counted_before
+
+
+class _Cells:
+    """Cells of columns between edges (c, k), of which some may be equal."""
+
+    def __init__(self, edges: np.ndarray):
+        self._order = np.argsort(edges, axis=1, kind="stable")
+        ordered = np.take_along_axis(edges, self._order, axis=1)
+        new = np.diff(ordered, axis=1, prepend=-np.inf) > 0
+        self._new = new
+        # What lies before an edge that is new, and after the last one.
+        self._kept = np.column_stack([new, np.ones(len(new), dtype=bool)])
+
+    def counts(self, ranks: np.ndarray, n: int) -> np.ndarray:
+        """Counts of all cells, column by column, from `ranks` of the edges among `n` values."""
+        ranks = np.take_along_axis(ranks, self._order, axis=1)
+        return np.diff(ranks, axis=1, prepend=0, append=n)[self._kept].astype(np.float64)
+
+    def ranks(self, noisy: np.ndarray, n: int) -> np.ndarray:
+        """Ranks of the edges from noisy counts of equal noise, of `n` values in all.
+
+        The sums from either side, weighted by their variances.
+        """
+        cells = np.zeros(self._kept.shape)
+        cells[self._kept] = noisy
+        share = np.cumsum(self._new, axis=1) / self._kept.sum(axis=1, keepdims=True)
+        below = np.cumsum(cells, axis=1)[:, :-1]
+        above = np.cumsum(cells[:, ::-1], axis=1)[:, -2::-1]
+        ranks = np.empty_like(below)
+        found = below * (1 - share) + (n - above) * share
+        np.put_along_axis(ranks, self._order, found, axis=1)
+        return ranks

@@ -15,16 +15,21 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
+from dpsubspace._accounting.budget import Budget, Part, Target
+from dpsubspace._accounting.events import non_private
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.linear import LinearSource, OuterGradients
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._public.anchors import anchor_subspace
 from dpsubspace._public.subspace import FeatureSubspace
+from dpsubspace._release.noise import SeededNoise
+from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._solvers.steps import GEPStep, _Parts
-from dpsubspace._statistics.counts import noisy_radius, noisy_range
+from dpsubspace._statistics import centring
+from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius, noisy_range
 from dpsubspace._statistics.means import bounded_row_sum
 
 # Tiny data sets are mostly noise, as the warning rightly says.
@@ -400,3 +405,29 @@ def test_no_part_is_longer_than_it_is_taken_to_be(form, dtype, faint, power, rng
         assert clipped.max() <= bound
     far = outside > 0.1 * np.hypot(inside, outside)  # and not clipped for nothing
     np.testing.assert_allclose(taken.rests[far], outside[far], rtol=2e-3)
+
+
+@pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_no_row_near_a_first_mean_is_longer_than_the_radius(dtype, as_rows, rng, monkeypatch):
+    """Rows that are 10^4 times as far from 0 as from each other: a factor rounded to float32
+    would move them by a thousandth of the radius."""
+    X = (1 + 1e-4 * rng.standard_normal((500, 3))).astype(dtype)
+    features = Features(as_rows(X), RowMap(norm="l2"))
+    summed = []
+    plain = centring.noisy_mean
+
+    def seen(rows, norm_bound, *args, **options):
+        summed.append((rows, norm_bound))
+        return plain(rows, norm_bound, *args, **options)
+
+    monkeypatch.setattr(centring, "noisy_mean", seen)
+    names = {"coarse mean": 1, "coarse radius": RADIUS_COUNTS, "mean": 1}
+    parts = {name: Part(0.1, count) for name, count in names.items()}
+    budget = Budget(Target(None, 1e-5), parts, dict.fromkeys(parts, 1e-4), non_private(), True)
+    centring.recentred_mean(features, 1.0, Releases(budget, SeededNoise(0)))
+    near, radius = summed[1]
+    assert radius < 1e-2
+    exact = near.factors.astype(np.longdouble)[:, None] * X - near.shift.mean
+    lengths = near.shrink * np.sqrt((exact**2).sum(axis=1))
+    assert 0.99 * radius < lengths.max() <= radius * (1 + 1e-12)
