@@ -22,8 +22,8 @@ classes), on six of 20 to 100 classes, and epsilon from 0.3 to 10;
   were the rule before: mean scores are within 0.2 points of those, and above them on the two
   worst conditioned tables. With 133 steps one of seven tables loses 2 to 3 points of R^2.
 * Momentum has to grow with the steps that there were and to calm down in the last third. Constant
-  momentum that makes the same length swings about the optimum to the end, where few rows are
-  noisy (0.2 to 0.8 points), and its noise is of steps too few to average out. A larger window for
+  momentum that makes the same length swings about the optimum to the end where noise is small
+  (it costs up to 0.7 points), and its noise is of steps too few to average out. A larger window for
   the mean wins on noisy tables what it loses on others, and restarts where momentum points uphill
   lose 2 points. Steps twice as long win a point of R^2 on two tables, four times as long they
   diverge on a third, and no public number tells which table is which.

@@ -203,8 +203,8 @@ class TrainingPlan:
     learning_rate : float
         Step size of Nesterov's accelerated gradient descent.
     momentum : float or None
-        Its momentum (:func:`dpsubspace._auto.momentum_at`). None lets it grow, and restarts it where it points uphill
-        (O'Donoghue and Candes, 2015), which suits exact gradients.
+        Its momentum (see :func:`dpsubspace._auto.momentum_at`). None lets it grow, and restarts it
+        where it points uphill (O'Donoghue and Candes, 2015), which suits exact gradients.
     alpha : float
         Weight of the squared norm of the penalised parameters.
     average : bool
