@@ -17,7 +17,16 @@ classes), on six of 20 to 100 classes, and epsilon from 0.3 to 10;
   not change. One table, which patient of 42 a voice is, asks for 4, and no public
   number was found that tells why.
 * Clipping keeps steps from diverging, so they may be far longer than without it, until
-  gradients are no longer clipped: hence `largest`. More steps only where that binds.
+  gradients are no longer clipped: hence `largest`. More steps only where that binds, and
+  where it does, momentum makes up for what 160 of them lack. At most 400 steps of momentum 0.9
+  were the rule before: mean scores are within 0.2 points of those, and above them on the two
+  worst conditioned tables. With 133 steps one of seven tables loses 2 to 3 points of R^2.
+* Momentum has to grow with the steps that there were and to calm down in the last third. Constant
+  momentum that makes the same length swings about the optimum to the end where noise is small
+  (it costs up to 0.7 points), and its noise is of steps too few to average out. A larger window for
+  the mean wins on noisy tables what it loses on others, and restarts where momentum points uphill
+  lose 2 points. Steps twice as long win a point of R^2 on two tables, four times as long they
+  diverge on a third, and no public number tells which table is which.
 * A clip norm of half the bound on a row is better than the bound: less noise, for gradients
   that point the same way. Centred rows are shorter, and half of that again is better. Smaller
   ones win a little on some sets and lose much on others.
@@ -72,6 +81,7 @@ __all__ = [
     "ANCHOR_DIRECTIONS",
     "BIAS",
     "BOUNDS_SHARE",
+    "CALM",
     "CENTRED_BIAS",
     "CENTRED_CLIP",
     "CENTRED_LARGEST",
@@ -98,6 +108,8 @@ __all__ = [
     "ROWS_FOR_BOUNDS",
     "clear_energy",
     "many_classes",
+    "momentum_at",
+    "momentum_for",
     "n_steps",
     "n_worth",
     "remaining",
@@ -105,7 +117,8 @@ __all__ = [
     "travel",
 ]
 
-MOMENTUM = 0.9
+# Momentum, and the most of it in the last third of the steps.
+MOMENTUM, CALM = 0.9, 0.95
 
 # The bias entry of rows, in units of the bound on them.
 BIAS = 0.5
@@ -153,7 +166,7 @@ LARGEST, CENTRED_LARGEST = 16.0, 32.0
 
 # Classes up to which the noise that is borne depends on the number of weights only.
 FEW_CLASSES = 20
-_FEWEST, _MOST = 100, 400
+_FEWEST, _MOST = 100, 160
 
 
 def travel(*, walk: float, noise_size: float, n_samples: float, multiplier: float) -> float:
@@ -245,15 +258,37 @@ def remaining(
     return 1 / (1 + n_public * free * multiplier**2 / (4 * n_samples**2))
 
 
-def n_steps(length: float, largest: float, *, momentum: float = MOMENTUM) -> int:
+def n_steps(length: float, largest: float) -> int:
     """Steps of at most `largest` (learning rate times clip norm) for a descent of `length`."""
-    needed = length * (1 - momentum) / largest
+    needed = length * (1 - MOMENTUM) / largest
     return min(max(math.ceil(min(needed, _MOST)), _FEWEST), _MOST)
+
+
+def momentum_for(length: float, largest: float, *, n_iter: int) -> float:
+    """Least momentum with which `n_iter` steps of at most `largest` make a descent of `length`."""
+    for remembered in range(round(1 / (1 - MOMENTUM)), n_iter):
+        momentum = max(MOMENTUM, 1 - 1 / remembered)
+        if _steps_remembered(momentum, n_iter) * largest >= length:
+            return momentum
+    return max(MOMENTUM, 1 - 1 / n_iter)
+
+
+def momentum_at(t: int, momentum: float, *, n_iter: int) -> float:
+    """Momentum of step `t`: it remembers no more steps than there were, and fewer at the end."""
+    grown = CALM if 3 * t >= 2 * n_iter else t / (t + 1)
+    return min(momentum, max(MOMENTUM, grown))
 
 
 def step_size(length: float, largest: float, *, n_iter: int, momentum: float) -> float:
     """Learning rate times clip norm for a descent of `length` in `n_iter` steps."""
-    return min(length * (1 - momentum) / n_iter, largest)
+    return min(length / _steps_remembered(momentum, n_iter), largest)
+
+
+def _steps_remembered(momentum: float, n_iter: int) -> float:
+    """Steps without momentum that go as far."""
+    if momentum <= MOMENTUM:
+        return n_iter / (1 - momentum)
+    return sum(1 / (1 - momentum_at(t, momentum, n_iter=n_iter)) for t in range(n_iter))
 
 
 # Warnings: thresholds of what a user is told (benchmarks/repro_warnings.py) ----------------------

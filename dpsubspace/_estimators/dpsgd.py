@@ -83,7 +83,7 @@ class DPSGDClassifier(LinearClassifier):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
+        Number of steps, each of which costs privacy. "auto" is 100 to 160, by public sizes and the
         budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
         10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
@@ -143,7 +143,7 @@ class DPSGDClassifier(LinearClassifier):
 
     The length of the gradient of one row follows from the lengths of the row and of its error, so
     that gradients are clipped without forming them, and a private step costs about as much as one
-    without privacy. Steps use Nesterov momentum of 0.9,
+    without privacy. Steps use Nesterov momentum of 0.9 or more,
     and the model is the mean of the last quarter of the steps, which averages noise out.
     ``clip_norm="auto"`` is half the bound on a row with its constant entry, which is 1 with "l2",
     and which is taken to be 1 with None. The map of `row_norm` keeps every affine decision
@@ -289,7 +289,7 @@ class DPSGDFClassifier(LinearClassifier):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
+        Number of steps, each of which costs privacy. "auto" is 100 to 160, by public sizes and the
         budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
         10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
@@ -526,7 +526,7 @@ class DPSGDRegressor(LinearRegressor):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
+        Number of steps, each of which costs privacy. "auto" is 100 to 160, by public sizes and the
         budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
         10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
@@ -602,8 +602,8 @@ class DPSGDRegressor(LinearRegressor):
     Rows are divided by the bound on their norm, and targets are mapped from their range to [-1,
     1]: `alpha`, `learning_rate` and `clip_norm` are for these. ``clip_norm="auto"`` is 0.35 times
     the bound on a scaled row with its constant entry, and a twentieth of that bound for the Huber
-    loss. The constant entry is 0.5 times `data_norm`. Steps use Nesterov momentum of 0.9, and the
-    model is the mean of the last quarter of the steps, which averages noise out. With
+    loss. The constant entry is 0.5 times `data_norm`. Steps use Nesterov momentum of 0.9 or more,
+    and the model is the mean of the last quarter of the steps, which averages noise out. With
     ``fit_intercept=False`` the constant is the middle of the range of the targets, and not 0. With
     ``epsilon=float("inf")`` the penalised mean loss is minimised by L-BFGS, without clipping.
 

@@ -89,7 +89,7 @@ class GEPClassifier(LinearClassifier):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
+        Number of steps, each of which costs privacy. "auto" is 100 to 160, by public sizes and the
         budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
         10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
@@ -352,7 +352,7 @@ class GEPRegressor(LinearRegressor):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
+        Number of steps, each of which costs privacy. "auto" is 100 to 160, by public sizes and the
         budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
         10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"

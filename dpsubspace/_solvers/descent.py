@@ -115,7 +115,7 @@ class Descent:
     batch_size : int or None
         Expected size of the Poisson batch of a step; None takes all records.
     momentum : float or "auto"
-        Of Nesterov's descent.
+        Of Nesterov's descent; above 0.9 it is what momentum grows to.
     average : bool
         Whether the mean of the last quarter of the steps is returned, with privacy.
     """
@@ -171,9 +171,12 @@ class Descent:
         else:
             # A gradient of the clip norm moves a score by about as much, times the row's size.
             way = remaining * scale.travel(n_samples, budget.of_all(STEPS), noise_size)
-            n_iter, units = budget.parts[STEPS].count, scale.clip_norm * scale.size
+            steps, units = budget.parts[STEPS], scale.clip_norm * scale.size
+            n_iter, largest = steps.count, scale.largest
+            if self.momentum == "auto" and steps.rate == 1:
+                momentum = _auto.momentum_for(way, largest, n_iter=n_iter)
             options = {"n_iter": n_iter, "momentum": momentum or 0.0}
-            learning_rate = _auto.step_size(way, scale.largest, **options) / units
+            learning_rate = _auto.step_size(way, largest, **options) / units
             if self.alpha:
                 learning_rate = min(learning_rate, 1 / self.alpha)
         return TrainingPlan(
@@ -200,8 +203,8 @@ class TrainingPlan:
     learning_rate : float
         Step size of Nesterov's accelerated gradient descent.
     momentum : float or None
-        Its momentum. None lets it grow, and restarts it where it points uphill
-        (O'Donoghue and Candes, 2015), which suits exact gradients.
+        Its momentum (see :func:`dpsubspace._auto.momentum_at`). None lets it grow, and restarts it
+        where it points uphill (O'Donoghue and Candes, 2015), which suits exact gradients.
     alpha : float
         Weight of the squared norm of the penalised parameters.
     average : bool
@@ -297,7 +300,9 @@ def _descend(
     total, n_averaged = xp.zeros_like(params), 0
     age = 0  # steps since the momentum last started from zero
     for t in range(plan.n_iter):
-        momentum = age / (age + 3) if plan.momentum is None else plan.momentum
+        momentum = age / (age + 3)
+        if plan.momentum is not None:
+            momentum = _auto.momentum_at(t, plan.momentum, n_iter=plan.n_iter)
         ahead = params + momentum * velocity
         gradient = released(ahead, t) + plan.alpha * penalised * ahead
         velocity = momentum * velocity - plan.learning_rate * gradient

@@ -12,10 +12,12 @@ from helpers import (
     some_releases,
 )
 
+from dpsubspace import _auto
+from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._rows.features import Features
-from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
+from dpsubspace._solvers.descent import STEPS, Descent, Scale, TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep
 
 
@@ -41,23 +43,59 @@ def trained(plan, step=None, *, multiplier=0.0, rate=1.0, **options):
     return train(plan, step, source, start, penalised, steps, **options)
 
 
-def test_training_is_clipped_nesterov_descent():
+# Momentum 0.98 of thirty steps: it remembers ten steps, as many as there were, and twenty.
+GROWING = [0.9] * 10 + [t / (t + 1) for t in range(10, 20)] + [0.95] * 10
+
+
+@pytest.mark.parametrize(("momentum", "of_steps"), [(0.5, [0.5] * 30), (0.98, GROWING)])
+def test_training_is_clipped_nesterov_descent(momentum, of_steps):
     """Against the textbook form: gradient at the look-ahead point, then velocity."""
     X, y = blobs(n=60, d=2)
     weights, velocity = np.zeros((2, 3)), np.zeros((2, 3))
-    for _ in range(30):
-        ahead = weights + 0.5 * velocity
+    for of_step in of_steps:
+        ahead = weights + of_step * velocity
         residual = LogLoss().residual(y, X @ ahead)
         norms = np.linalg.norm(X, axis=1) * np.linalg.norm(residual, axis=1)
         clipped = residual * np.minimum(1, 0.3 / norms)[:, None]
-        velocity = 0.5 * velocity - 0.5 * (X.T @ clipped / 60 + 0.1 * ahead)
+        velocity = of_step * velocity - 0.5 * (X.T @ clipped / 60 + 0.1 * ahead)
         weights = weights + velocity
-    np.testing.assert_allclose(trained(plan()), weights, atol=1e-12)
+    np.testing.assert_allclose(trained(plan(momentum=momentum)), weights, atol=1e-12)
 
 
 def test_average_is_the_mean_of_the_last_quarter():
     expected = np.mean([trained(plan(n_iter=n)) for n in (10, 11, 12)], axis=0)
     np.testing.assert_allclose(trained(plan(n_iter=12, average=True)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("needed", [0.1, 99.5, 159.5, 170, 200, 399, 1e6])
+def test_steps_momentum_and_step_size_make_the_length(needed):
+    """`needed` counts steps at momentum 0.9: up to 160 are taken, then momentum goes further."""
+    length, largest = 20 * needed, 2.0
+    n_iter = _auto.n_steps(length, largest)
+    momentum = _auto.momentum_for(length, largest, n_iter=n_iter)
+    step = _auto.step_size(length, largest, n_iter=n_iter, momentum=momentum)
+    at = [_auto.momentum_at(t, momentum, n_iter=n_iter) for t in range(n_iter)]
+    assert n_iter == np.clip(np.ceil(needed), 100, 160)
+    assert (momentum == 0.9) == (needed <= 160) and momentum < 1
+    made = step * sum(1 / (1 - m) for m in at)
+    if needed < 400:
+        assert made == pytest.approx(length) and 0 < step <= largest
+    else:
+        assert step == largest and 450 < made / 20 < length / 20
+
+
+def test_only_chosen_steps_of_all_records_have_chosen_momentum():
+    loss, n_samples = LogLoss(), 10**6
+    scale = Scale(loss, 1, 5, 1.0, 0.5, 16.0)
+
+    def momentum(rate, **options):
+        target = Target(epsilon=1.0, delta=1e-6)
+        budget = Budget.split(target, {STEPS: Part(1.0, 160, rate)})
+        return Descent(**options).plan(budget, scale, n_samples).momentum
+
+    assert momentum(1.0) > 0.98
+    assert momentum(1.0, momentum=0.5) == 0.5
+    assert momentum(1.0, learning_rate=0.1) == momentum(0.01) == 0.9
 
 
 def test_a_step_of_two_sums_costs_what_its_event_says(monkeypatch):
