@@ -33,7 +33,6 @@ from scipy import sparse
 
 __all__ = [
     "BLOCK",
-    "CHUNK_ENTRIES",
     "EPS",
     "Array",
     "Total",
@@ -46,9 +45,9 @@ __all__ = [
     "columns_of_product",
     "eps_of",
     "even_slices",
-    "gram",
     "namespace",
     "on_device",
+    "piece_rows",
     "plain_arithmetic",
     "record_index",
     "rounded_up",
@@ -76,8 +75,9 @@ _CHUNK_BYTES, _FEWEST_ROWS, _MOST_ROWS, _SPARSE_ROWS = 1 << 23, 1 << 12, 1 << 16
 # Columns below which BLAS is fast with transposed rows.
 _SHORT = 32
 
-# Temporaries in float64 of a chunk have at most this many entries (4 MiB).
-CHUNK_ENTRIES = 1 << 19
+# Entries of rows that are converted to float64 at once: on the CPU, several passes over them
+# should find them in the cache (512 KiB); a GPU wants more.
+_PIECE, _PIECE_GPU = 1 << 16, 1 << 23
 
 
 # Namespaces and devices ---------------------------------------------------------------------
@@ -226,6 +226,12 @@ def chunk_rows(x: Array, microbatch_size: int | None = None, *, beside: int = 0)
     return max(_FEWEST_ROWS, min(rows, _MOST_ROWS)) // BLOCK * BLOCK
 
 
+def piece_rows(X: Array) -> int:
+    """Dense rows to convert to float64 at once."""
+    piece = _PIECE if isinstance(X, np.ndarray) else _PIECE_GPU
+    return max(1, piece // max(1, X.shape[1]))
+
+
 def even_slices(n: int, step: int) -> list[slice]:
     """Slices of at most `step` that cover `n` rows: one, or an even number of like size.
 
@@ -264,22 +270,35 @@ def plain_arithmetic(where: Any) -> Iterator[None]:
 def row_norms(X: Array) -> Array:
     """Euclidean norms of the rows of `X` in float64, never too small.
 
-    Each row of float64 is divided by its largest entry first: rows of 1e300 and of 1e-300 get
-    their norm and not inf or 0. Squares of float32 are within the range of float64.
+    Rows of float64 of which squares are out of range are divided by their largest entry first:
+    rows of 1e300 and of 1e-300 get their norm and not inf or 0. Squares of float32 are within
+    the range of float64.
     """
     if sparse.issparse(X):
         return _sparse_row_norms(X)
-    xp = namespace(X)
-    parts = []
-    for rows in slices(X.shape[0], max(1, CHUNK_ENTRIES // X.shape[1])):
-        block, unit = xp.astype(X[rows, :], xp.float64), 1.0
+    xp, parts = namespace(X), []
+    for rows in slices(X.shape[0], piece_rows(X)):
+        block = xp.astype(X[rows, :], xp.float64, copy=False)
+        with np.errstate(over="ignore"):
+            squares = xp.vecdot(block, block)
+        norms = xp.sqrt(squares)
         if X.dtype == xp.float64:
-            largest = xp.max(xp.abs(block), axis=1)
-            unit = xp.where(largest > 0, largest, xp.ones_like(largest))
-            block = block / unit[:, None]
+            # What squares below 1e-308 lose is nothing beside a sum that is in range.
+            out = ~((squares >= 1e-280) & (squares <= 1e280))
+            if bool(xp.any(out)):
+                norms[out] = _scaled_row_norms(block[out, :])
         # Rounded up by more than a sum of d squares, in any order, can lose.
-        parts.append(unit * xp.sqrt(xp.vecdot(block, block)) * (1 + X.shape[1] * EPS))
+        parts.append(norms * (1 + (X.shape[1] + 8) * EPS))
     return xp.concat(parts)
+
+
+def _scaled_row_norms(rows: Array) -> Array:
+    """Norms of dense rows of any size."""
+    xp = namespace(rows)
+    largest = xp.max(xp.abs(rows), axis=1)
+    unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+    rows = rows / unit[:, None]
+    return unit * xp.sqrt(xp.vecdot(rows, rows))
 
 
 def _sparse_row_norms(X: Any) -> np.ndarray:
@@ -324,21 +343,6 @@ def row_product(X: Array, R: Array) -> Array:
     if whole < k:
         total = total + xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64)
     return total.T
-
-
-def gram(X: Array, block: int, total: Array = None) -> Array:
-    """X^T X in float64, for the rows of one chunk; `block` of them in the dtype of `X`.
-
-    Added to `total`, in place, where that is given.
-    """
-    xp = namespace(X)
-    step = X.shape[0] if X.dtype == xp.float64 else block
-    if total is None:
-        total = xp.zeros((X.shape[1], X.shape[1]), dtype=xp.float64, device=device(X))
-    for rows in slices(X.shape[0], step):
-        part = X[rows, :]
-        total += part.T @ part
-    return total
 
 
 def column_sums(R: Array) -> Array:

@@ -18,7 +18,6 @@ from scipy import sparse
 
 from dpsubspace._array import (
     BLOCK,
-    CHUNK_ENTRIES,
     EPS,
     Array,
     as_like,
@@ -31,10 +30,12 @@ from dpsubspace._array import (
     eps_of,
     even_slices,
     namespace,
+    piece_rows,
     row_product,
     slices,
     sum_slack,
 )
+from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.maps import RowMap, Shift
 
 __all__ = ["FeatureBlock", "Features"]
@@ -83,7 +84,7 @@ class Features:
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
         other = copy.copy(self)
-        other.shift, other.shrink, other._distances = shift, None, None
+        other.shift, other.shrink, other._distances = shift, None, self._distances_with(shift)
         other.radius, other.zoom, other.only_formed = float("inf"), 1.0, False
         other._casts = {}
         return other
@@ -135,9 +136,9 @@ class Features:
         return other
 
     def wide(self) -> Features:
-        """The same records, used in float64: for fits that are not private."""
+        """The same records, used in float64."""
         other = copy.copy(self)
-        other.dtype = namespace(self.factors).float64
+        other.dtype, other._distances = namespace(self.factors).float64, None
         return other
 
     def unscaled(self, params: np.ndarray) -> np.ndarray:
@@ -238,14 +239,30 @@ class Features:
         if self.shift is None:
             return self.lengths
         if self._distances is None:
-            step = self.chunk
-            if not sparse.issparse(self.X):
-                step = min(step, max(1, CHUNK_ENTRIES // self.X.shape[1]))
-            parts = [
-                self.at(rows).norms(self.lengths[rows]) for rows in slices(self.n_samples, step)
-            ]
+            step = self.chunk if sparse.issparse(self.X) else piece_rows(self.X)
+
+            def of_chunk(rows: slice) -> list[Array]:
+                found = []
+                for start in range(rows.start, rows.stop, step):
+                    some = slice(start, min(start + step, rows.stop))
+                    found.append(self.at(some).norms(self.lengths[some]))
+                return found
+
+            with over_chunks(self) as each:
+                parts = [part for parts in each(of_chunk) for part in parts]
             self._distances = namespace(self.lengths).concat(parts)
         return self._distances
+
+    def _distances_with(self, shift: Shift | None) -> Array | None:
+        """Distances after another shift where they are known: by the same mean."""
+        known, old = self._distances, self.shift
+        if known is None or old is None or shift is None or old.mean is not shift.mean:
+            return None
+        if shift.constant == old.constant:
+            return known
+        if old.constant is not None or shift.constant is None:
+            return None
+        return namespace(known).sqrt(known**2 + shift.constant**2) * (1 + 4 * EPS)
 
     @property
     def sum_dtype(self) -> Any:

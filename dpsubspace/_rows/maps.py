@@ -10,8 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
-from dpsubspace._array import EPS, Array, at_least, eps_of, namespace, row_norms
+from dpsubspace._array import (
+    EPS,
+    Array,
+    at_least,
+    chunk_rows,
+    eps_of,
+    even_slices,
+    namespace,
+    row_norms,
+)
+from dpsubspace._rows.chunks import over_chunks
 
 __all__ = ["ROW_NORMS", "RowMap", "Shift"]
 
@@ -61,7 +72,7 @@ class RowMap:
         float64), or one whose factor would leave that range, counts as a row of zeros,
         its bias entry included; so do all rows where the bound itself is below that range.
         """
-        norms = row_norms(X)
+        norms = _all_norms(X)
         xp = namespace(norms)
         joint = xp.hypot(norms, xp.full_like(norms, self.bias or 0.0)) * (1 + 4 * EPS)
         # Rounded in the dtype of the rows, a factor grows by at most eps / 2: shrink first,
@@ -81,6 +92,25 @@ class RowMap:
         factors = xp.where(usable, factors, xp.zeros_like(factors))
         lengths = factors * xp.where(usable, joint, xp.zeros_like(joint))
         return factors, lengths
+
+
+class _Dense:
+    """Dense rows, to be visited chunk by chunk."""
+
+    def __init__(self, data: Array):
+        self.data = data
+
+    def chunks(self, batch: np.ndarray | None = None) -> list[slice]:
+        """Slices of rows; there are no batches."""
+        return even_slices(self.data.shape[0], chunk_rows(self.data))
+
+
+def _all_norms(X: Array) -> Array:
+    """Norms of rows, by all threads."""
+    if sparse.issparse(X):
+        return row_norms(X)
+    with over_chunks(_Dense(X)) as each:
+        return namespace(X).concat(list(each(lambda rows: row_norms(X[rows, :]))))
 
 
 @dataclass(frozen=True)

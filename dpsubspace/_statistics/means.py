@@ -68,7 +68,7 @@ def bounded_row_sum(
             total.add(summed)
     slack = features.slack
     if features.only_formed:
-        slack = sum_slack(features.n_samples, EPS, features.chunk)
+        slack = sum_slack(features.n_samples, EPS, features.chunk, by_block=True)
     return vector_sum(total.value, norm_bound, slack)
 
 
