@@ -105,7 +105,8 @@ class ModuleFit:
         largest = min(_auto.LARGEST, loss.largest_step * loss.size * _auto.CLIP)
         largest = min(largest, _auto.MODULE_LARGEST)
         shorter = _auto.MODULE_WALK * loss.size / loss.walk(n_outputs)
-        return Scale(loss, n_outputs, self.n_params, 1.0, clip_norm, largest, shorter)
+        steps = {"most": _auto.MODULE_MOST, "growing": False}
+        return Scale(loss, n_outputs, self.n_params, 1.0, clip_norm, largest, shorter, **steps)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Ready:
         """Gradients of private and public rows, which refuse what a module may not do."""
@@ -272,7 +273,7 @@ class DPModuleClassifier(PrivateClassifier):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 160, by public sizes and the
+        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
         budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
         10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
@@ -348,10 +349,9 @@ class DPModuleClassifier(PrivateClassifier):
 
     A module starts from its own parameters: train it on public rows first where there are some,
     and freeze what need not change, since noise grows with the number of trained parameters.
-    ``clip_norm="auto"`` is 1. Steps use Nesterov momentum of 0.9 or more, and the model is the mean
-    of the last quarter of the steps, which averages noise out. ``epsilon=float("inf")`` trains by
-    descent without clipping, and needs a given `learning_rate`, since "auto" follows from the
-    noise.
+    ``clip_norm="auto"`` is 1. Steps use Nesterov momentum of 0.9, and the model is the mean of the
+    last quarter of the steps, which averages noise out. ``epsilon=float("inf")`` trains by descent
+    without clipping, and needs a given `learning_rate`, since "auto" follows from the noise.
 
     Clipping and noise bias probabilities, most for rare classes, which mostly come out too low,
     often by more than half. Use probabilities to rank, and calibrate on public rows where absolute
@@ -538,7 +538,7 @@ class DPModuleRegressor(PrivateRegressor):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 160, by public sizes and the
+        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
         budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
         10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
@@ -619,10 +619,9 @@ class DPModuleRegressor(PrivateRegressor):
 
     A module starts from its own parameters: train it on public rows first where there are some,
     and freeze what need not change, since noise grows with the number of trained parameters.
-    ``clip_norm="auto"`` is 1. Steps use Nesterov momentum of 0.9 or more, and the model is the mean
-    of the last quarter of the steps, which averages noise out. ``epsilon=float("inf")`` trains by
-    descent without clipping, and needs a given `learning_rate`, since "auto" follows from the
-    noise.
+    ``clip_norm="auto"`` is 1. Steps use Nesterov momentum of 0.9, and the model is the mean of the
+    last quarter of the steps, which averages noise out. ``epsilon=float("inf")`` trains by descent
+    without clipping, and needs a given `learning_rate`, since "auto" follows from the noise.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.

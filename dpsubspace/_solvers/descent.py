@@ -77,6 +77,10 @@ class Scale:
         Bound on the learning rate times the clip norm, for rows of size 1.
     shorter : float
         Length of the descent beside that of a linear model.
+    most : int
+        Most steps.
+    growing : bool
+        Whether momentum grows where those are too few.
     """
 
     loss: Loss
@@ -86,6 +90,8 @@ class Scale:
     clip_norm: float
     largest: float
     shorter: float = 1.0
+    most: int = _auto.MOST
+    growing: bool = True
 
     def travel(
         self, n_samples: int, multiplier: float, noise_size: Callable[[int], float]
@@ -150,7 +156,8 @@ class Descent:
         if None in (sizes.n_samples, sizes.n_features, sizes.n_outputs) or multiplier == 0:
             return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
         n_samples = sizes.known("n_samples", "the step size")
-        return _auto.n_steps(scale.travel(n_samples, multiplier, math.sqrt), scale.largest)
+        way = scale.travel(n_samples, multiplier, math.sqrt)
+        return _auto.n_steps(way, scale.largest, most=scale.most)
 
     def plan(
         self,
@@ -173,7 +180,7 @@ class Descent:
             way = remaining * scale.travel(n_samples, budget.of_all(STEPS), noise_size)
             steps, units = budget.parts[STEPS], scale.clip_norm * scale.size
             n_iter, largest = steps.count, scale.largest
-            if self.momentum == "auto" and steps.rate == 1:
+            if self.momentum == "auto" and steps.rate == 1 and scale.growing:
                 momentum = _auto.momentum_for(way, largest, n_iter=n_iter)
             options = {"n_iter": n_iter, "momentum": momentum or 0.0}
             learning_rate = _auto.step_size(way, largest, **options) / units

@@ -1,6 +1,7 @@
 """The loop of a fit: its steps, its batches and what they cost."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,9 @@ def test_only_chosen_steps_of_all_records_have_chosen_momentum():
         return Descent(**options).plan(budget, scale, n_samples).momentum
 
     assert momentum(1.0) > 0.98
+    scale = replace(scale, growing=False)
+    assert momentum(1.0) == 0.9
+    scale = replace(scale, growing=True)
     assert momentum(1.0, momentum=0.5) == 0.5
     assert momentum(1.0, learning_rate=0.1) == momentum(0.01) == 0.9
 
