@@ -13,12 +13,21 @@ squares of 2 x 2 pixels first, which is public and makes them four times as fast
 the first six of them; the last two (HELD_OUT) were kept out of that. Fits take longer there:
 ``--seeds 5`` halves the seeds of all stages.
 
+``--against CHECKOUT`` races nothing. It scores the defaults of this checkout and of another one on
+the same seeds, and gives the paired differences in points (of accuracy, or of R^2) with their
+standard errors: what a change of the defaults costs.
+
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_defaults.py
-       [--sets digits wine ... | --many] [--seeds 5] [--jobs 2] [--out FILE]
+       [--sets digits wine ... | --many] [--seeds 5] [--jobs 2] [--against CHECKOUT] [--out FILE]
 """
 
 import itertools
+import json
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import _data
 import joblib
@@ -114,18 +123,71 @@ def compared(name, epsilon, model, seeds):
     }
 
 
+def default_scores(name, epsilon, model, seeds):
+    """Score of each seed in points, and the number of steps."""
+    warnings.simplefilter("ignore", PrivacyWarning)
+    X, y, X_test, y_test = rows_of(name)
+    base, scores = estimator_for(name, epsilon, model), []
+    for seed in range(seeds):
+        fitted = base.set_params(random_state=seed).fit(X, y)
+        scores.append(100 * fitted.score(X_test, y_test))
+    return {"scores": scores, "n_iter": int(fitted.n_iter_)}
+
+
+def scores_of(checkout, *cell):
+    """The same with the package of a checkout, in a process of its own."""
+    code = "import json, sys, repro_defaults as r; c = json.loads(sys.argv[1]);"
+    code += " print(json.dumps(r.default_scores(*c)))"
+    paths = os.pathsep.join([str(checkout), str(Path(__file__).parent)])
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, json.dumps(cell)],
+        env=os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def paired(against, name, epsilon, model, seeds):
+    cell = (name, epsilon, model, seeds)
+    new, old = scores_of(Path(__file__).parents[1], *cell), scores_of(against, *cell)
+    differences = np.subtract(new["scores"], old["scores"])
+    error = float(np.std(differences, ddof=1) / np.sqrt(seeds))
+    return {
+        "data": name,
+        "epsilon": epsilon,
+        "steps_before": old["n_iter"],
+        "steps": new["n_iter"],
+        "before": round(float(np.mean(old["scores"])), 2),
+        "default": round(float(np.mean(new["scores"])), 2),
+        "difference": round(float(np.mean(differences)), 3),
+        "standard_error": round(error, 3),
+        "worse": bool(np.mean(differences) < -0.2 - 2 * error),
+    }
+
+
 def rows(args):
     few, many = (*CLASSIFICATION, *REGRESSION), (*MANY_CLASSES, *HELD_OUT)
     cells = itertools.product(args.sets or (many if args.many else few), args.epsilons)
     tasks = [(name, epsilon, args.model, len(args.seeds)) for name, epsilon in cells]
     with joblib.parallel_config("loky", n_jobs=args.jobs, inner_max_num_threads=1):
         parallel = joblib.Parallel(return_as="generator", batch_size=1)
-        yield from parallel(joblib.delayed(compared)(*task) for task in tasks)
+        if args.against:
+            against = Path(args.against).resolve()
+            yield from parallel(joblib.delayed(paired)(against, *task) for task in tasks)
+        else:
+            yield from parallel(joblib.delayed(compared)(*task) for task in tasks)
 
 
 OPTIONS = {"sets": [], "many": False, "epsilons": list(EPSILONS), "model": "DPSGDFClassifier"}
-OPTIONS |= {"seeds": 10, "jobs": 1}
+OPTIONS |= {"seeds": 10, "jobs": 1, "against": str}
 
 if __name__ == "__main__":
-    behind = [row["behind"] for row in run(__doc__, rows, OPTIONS).results]
-    print(f"points behind the grid: mean {np.mean(behind):.2f}, most {max(behind):.2f}")
+    args = run(__doc__, rows, OPTIONS)
+    if args.against:
+        differences = [row["difference"] for row in args.results]
+        print(f"points won: mean {np.mean(differences):.3f}, most lost {-min(differences):.2f}")
+    else:
+        behind = [row["behind"] for row in args.results]
+        print(f"points behind the grid: mean {np.mean(behind):.2f}, most {max(behind):.2f}")

@@ -101,12 +101,10 @@ __all__ = [
     "MEAN_SHARE",
     "MODULE_CLIP",
     "MODULE_LARGEST",
-    "MODULE_MOST",
     "MODULE_RATIO",
     "MODULE_SHARE",
     "MODULE_WALK",
     "MOMENTUM",
-    "MOST",
     "PUBLIC_FIT",
     "PUBLIC_MEAN_SHARE",
     "RESIDUAL_RATIO",
@@ -172,8 +170,8 @@ LARGEST, CENTRED_LARGEST = 16.0, 32.0
 # Classes up to which the noise that is borne depends on the number of weights only.
 FEW_CLASSES = 20
 
-# Fewest and most steps; those of modules have the same momentum all along.
-_FEWEST, MOST, MODULE_MOST = 100, 160, 400
+# Fewest steps, and most with momentum that grows and with the same momentum all along.
+_FEWEST, _MOST, _MOST_STEADY = 100, 160, 400
 
 
 def travel(*, walk: float, noise_size: float, n_samples: float, multiplier: float) -> float:
@@ -265,9 +263,9 @@ def remaining(
     return 1 / (1 + n_public * free * multiplier**2 / (4 * n_samples**2))
 
 
-def n_steps(length: float, largest: float, *, most: int = MOST) -> int:
+def n_steps(length: float, largest: float, *, growing: bool = True) -> int:
     """Steps of at most `largest` (learning rate times clip norm) for a descent of `length`."""
-    needed = length * (1 - MOMENTUM) / largest
+    needed, most = length * (1 - MOMENTUM) / largest, _MOST if growing else _MOST_STEADY
     return min(max(math.ceil(min(needed, most)), _FEWEST), most)
 
 

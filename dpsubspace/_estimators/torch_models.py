@@ -105,8 +105,8 @@ class ModuleFit:
         largest = min(_auto.LARGEST, loss.largest_step * loss.size * _auto.CLIP)
         largest = min(largest, _auto.MODULE_LARGEST)
         shorter = _auto.MODULE_WALK * loss.size / loss.walk(n_outputs)
-        steps = {"most": _auto.MODULE_MOST, "growing": False}
-        return Scale(loss, n_outputs, self.n_params, 1.0, clip_norm, largest, shorter, **steps)
+        of_loss = (loss, n_outputs, self.n_params, 1.0, clip_norm, largest)
+        return Scale(*of_loss, shorter=shorter, growing=False)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Ready:
         """Gradients of private and public rows, which refuse what a module may not do."""

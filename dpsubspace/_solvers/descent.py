@@ -77,10 +77,8 @@ class Scale:
         Bound on the learning rate times the clip norm, for rows of size 1.
     shorter : float
         Length of the descent beside that of a linear model.
-    most : int
-        Most steps.
     growing : bool
-        Whether momentum grows where those are too few.
+        Whether momentum grows in place of more steps.
     """
 
     loss: Loss
@@ -90,7 +88,6 @@ class Scale:
     clip_norm: float
     largest: float
     shorter: float = 1.0
-    most: int = _auto.MOST
     growing: bool = True
 
     def travel(
@@ -157,7 +154,7 @@ class Descent:
             return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
         n_samples = sizes.known("n_samples", "the step size")
         way = scale.travel(n_samples, multiplier, math.sqrt)
-        return _auto.n_steps(way, scale.largest, most=scale.most)
+        return _auto.n_steps(way, scale.largest, growing=scale.growing)
 
     def plan(
         self,
