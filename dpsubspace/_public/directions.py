@@ -56,6 +56,7 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     """
     formed = rows.at(slice(0, rows.n_samples)).formed()
     xp = namespace(formed)
+    rounding = 1e-28 * float(xp.sum(formed * formed)) / rows.n_samples  # what equal rows may leave
     if features.shift is not None:
         formed = formed - xp.mean(formed, axis=0)[None, :]
         if features.shift.constant is not None:
@@ -64,7 +65,7 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     m, width = formed.shape
     values, vectors = xp.linalg.svd(formed, full_matrices=False)[1:]
     energies, vectors = to_numpy(values) ** 2 / m, signed(vectors)
-    clear = energies > 1e-10 * max(float(energies[0]), 1e-300)
+    clear = energies > max(1e-10 * float(energies[0]), rounding, 1e-300)
     energies, vectors = energies[clear], vectors[: int(clear.sum()), :]
     outside = 0.0
     if m < width and len(energies) == m:
