@@ -115,7 +115,7 @@ def private_step(rng, X, y, outputs, centred, batch_size, steps=STEPS_AT_ONCE):
     features = Features(X, RowMap(norm="l2", bias=0.5))
     if centred:
         features = features.shifted(Shift(np.full(X.shape[1] + 1, 0.01), 0.3))
-    source = LinearSource(LogLoss(), features, y)
+    source = LinearSource(LogLoss(), features, y, n_outputs=outputs)
     start = rng.normal(size=(features.width, outputs))
     rate = 1.0 if batch_size is None else batch_size / len(y)
     step, penalised = FlatStep(clip_norm=0.5), np.ones((features.width, 1))

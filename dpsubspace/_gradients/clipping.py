@@ -83,6 +83,10 @@ class GradientSource(Protocol):
         """Indices that together name every record once, or every record of `batch`."""
         ...
 
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Bytes that a product with all records reads, or with a batch, times its columns."""
+        ...
+
     def at(self, params: Array, rows: Array) -> PerExampleGradients:
         """Gradients at `params` of the records of a chunk."""
         ...

@@ -186,7 +186,7 @@ class LinearSource:
     def _set_public(self, public: Array | None) -> None:
         # Scores, residuals and two copies of them; products with public rows in float64.
         beside = 4 * (self.n_outputs or 1) + (0 if public is None else 4 * public.shape[0])
-        self.features = features = self._rows.with_room(beside)
+        self.features = features = self._rows.with_room(beside, self.n_outputs or 1)
         self._slack, self._batch_slack = features.slack, features.batch_slack
         self._public, self._products = public, None
         if public is not None and 8 * features.n_samples * public.shape[0] <= _CACHE:
@@ -230,6 +230,10 @@ class LinearSource:
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Return those of the features."""
         return self.features.chunks(batch)
+
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Return that of the features."""
+        return self.features.work(batch)
 
     def at(self, params: Array, rows: Array) -> OuterGradients:
         """Per-example gradients at `params` of shape (width, c)."""

@@ -170,6 +170,10 @@ class ModuleSource:
         # An empty batch is one chunk without records.
         return [batch[part] for part in slices(len(batch), self.chunk) or [slice(0, 0)]]
 
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Enough: torch has its own threads."""
+        return math.inf
+
     def start(self) -> torch.Tensor:
         """Parameters of the module as they came, one flat float64 vector on the device."""
         return self._rows.start()

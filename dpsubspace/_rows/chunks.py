@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol
 
@@ -19,7 +19,10 @@ from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, slices
 
-__all__ = ["Chunked", "over_chunks"]
+__all__ = ["SHARED", "Chunked", "over_chunks"]
+
+# Work (see :meth:`Chunked.work`) from which on two threads are faster than one.
+SHARED = 1 << 25
 
 
 class Chunked(Protocol):
@@ -34,6 +37,10 @@ class Chunked(Protocol):
         """Indices that together name every record once, or every record of `batch`."""
         ...
 
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Bytes that a product with all records reads, or with a batch, times its columns."""
+        ...
+
 
 @contextmanager
 def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
@@ -41,19 +48,15 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
 
     As many chunks are worked on at once as BLAS would use threads, each on one of them. The
     products of a chunk are too small to share: threads of BLAS would mostly wait for each other,
-    on a busy machine for long. Only a few results are kept at a time.
+    on a busy machine for long. So would ours where there is less work than :data:`SHARED`: they
+    hand the interpreter to each other at every operation. Only a few results are kept at a time.
     """
     on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
     if not on_cpu:
         yield lambda function, batch=None: map(function, records.chunks(batch))
         return
-    threads = min(_blas_threads(), len(records.chunks()))
-    with ExitStack() as stack:
-        stack.enter_context(_blas().limit(limits=1))
-        if threads == 1:
-            yield lambda function, batch=None: map(function, records.chunks(batch))
-            return
-        workers = stack.enter_context(ThreadPoolExecutor(threads))
+    threads = _blas_threads()
+    with _blas().limit(limits=1), ThreadPoolExecutor(threads) as workers:
 
         def each(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
             def quiet(rows: Any) -> Any:  # numpy's error state is that of a thread
@@ -61,6 +64,9 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
                     return function(rows)
 
             chunks = records.chunks(batch)
+            if threads == 1 or len(chunks) == 1 or records.work(batch) < SHARED:
+                yield from map(function, chunks)
+                return
             for some in slices(len(chunks), 8 * threads):
                 yield from workers.map(quiet, chunks[some])
 

@@ -35,7 +35,7 @@ from dpsubspace._array import (
     slices,
     sum_slack,
 )
-from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.maps import RowMap, Shift
 
 __all__ = ["FeatureBlock", "Features"]
@@ -66,7 +66,7 @@ class Features:
         self.row_map, self.bias, self.bound = row_map, row_map.bias, row_map.bound
         self.factors, self.lengths = row_map.factors(X)
         self._microbatch_size = microbatch_size
-        self.chunk = chunk_rows(X, microbatch_size)
+        self.chunk, self._columns = chunk_rows(X, microbatch_size), 1
         self._whole = bool(namespace(self.factors).all(self.factors > 0))
         self.shift: Shift | None = None
         self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
@@ -129,9 +129,13 @@ class Features:
         other.shrink, other._casts = margin * zoom * radius / at_least(norms, radius), {}
         return other
 
-    def with_room(self, beside: int) -> Features:
-        """The same records in chunks for so many numbers to be computed of each, or fewer."""
+    def with_room(self, beside: int, columns: int) -> Features:
+        """The same records in chunks for so many numbers to be computed of each, or fewer.
+
+        Products with them have so many columns.
+        """
         other = copy.copy(self)
+        other._columns = columns
         other.chunk = min(self.chunk, chunk_rows(self.X, self._microbatch_size, beside=beside))
         return other
 
@@ -163,13 +167,22 @@ class Features:
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
-        if batch is None:
-            return even_slices(self.n_samples, self.chunk)
         step = self.chunk
+        if batch is None:
+            # At least two where there is much to do, by the public size of dense rows alone.
+            if isinstance(self.X, np.ndarray) and self.work() >= SHARED:
+                step = min(step, chunk_rows(self.X, self.n_samples // 2 + 1))
+            return even_slices(self.n_samples, step)
         if not sparse.issparse(self.X):  # gathered rows are copies, in float64
             step = min(step, max(_FEWEST_GATHERED, _GATHERED_BYTES // (8 * self.width)))
         # An empty batch is one chunk without records.
         return [batch[part] for part in slices(len(batch), step) or [slice(0, 0)]]
+
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Bytes that a product with all records reads, or with a batch, times its columns."""
+        entries = self.X if not sparse.issparse(self.X) else self.X.data
+        size = self._columns * float(entries.nbytes)
+        return size if batch is None else size * len(batch) / max(1, self.n_samples)
 
     def at(self, rows: Array) -> FeatureBlock:
         """Features of a chunk.

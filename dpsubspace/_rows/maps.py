@@ -104,6 +104,10 @@ class _Dense:
         """Slices of rows; there are no batches."""
         return even_slices(self.data.shape[0], chunk_rows(self.data))
 
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Bytes of the rows."""
+        return float(self.data.nbytes)
+
 
 def _all_norms(X: Array) -> Array:
     """Norms of rows, by all threads."""

@@ -73,6 +73,10 @@ class _Columns:
         n, n_columns = self.data.shape
         return slices(n, max(1, _CHUNK // n_columns)) or [slice(0, 0)]
 
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Bytes of the columns, as often as they are passed over."""
+        return 8.0 * self.data.nbytes
+
 
 def cell_counts(
     columns: np.ndarray, cells: Callable[[np.ndarray], np.ndarray], n_cells: int

@@ -89,7 +89,7 @@ def second_moment(rows: Rows, present: Array | None) -> BoundedSum:
     Bounds: those of :func:`~dpsubspace._release.mechanisms.gram_sum`, of which the slack is that of
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
-    features, total, span = rows.features, Total(), None
+    features, total, span = rows.features.with_room(0, rows.features.width), Total(), None
     eps, step = eps_of(features.at(slice(0, 1)).formed()), _piece(features)
     together = max(1, _SPAN // features.chunk)
 
@@ -177,8 +177,8 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     the proof of :func:`~dpsubspace._release.mechanisms.gram_sum`, and twice the rounding of
     ``B^T phi`` more.
     """
-    features, total = rows.features, DisjointTotal()
-    k, like = basis.shape[1], features.lengths
+    k, total = basis.shape[1], DisjointTotal()
+    features, like = rows.features.with_room(2 * k, k), rows.features.lengths
     params = as_like(basis, like)
 
     def part(chunk: Any) -> BoundedSum:

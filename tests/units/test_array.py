@@ -21,7 +21,7 @@ from dpsubspace._array import (
     row_squares,
     to_numpy,
 )
-from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.chunks import SHARED, over_chunks
 
 
 class Records:
@@ -29,8 +29,11 @@ class Records:
 
     data = np.zeros((3, 3))
 
-    def __init__(self, n):
-        self.n = n
+    def __init__(self, n, work=SHARED):
+        self.n, self.size = n, work
+
+    def work(self, batch=None):
+        return self.size
 
     def chunks(self, batch=None):
         return list(range(self.n)) if batch is None else list(batch)
@@ -65,6 +68,8 @@ def test_one_chunk_is_worked_on_where_it_is_asked_for():
         with over_chunks(Records(1)) as each:
             assert blas_threads() == 1  # two would wait for each other longer than a chunk takes
             assert list(each(lambda i: threading.get_ident())) == [threading.get_ident()]
+        with over_chunks(Records(3, work=SHARED - 1)) as each:  # so little is not worth sharing
+            assert set(each(lambda i: threading.get_ident())) == {threading.get_ident()}
         assert blas_threads() == 2
 
 
