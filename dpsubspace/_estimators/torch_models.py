@@ -273,9 +273,10 @@ class DPModuleClassifier(PrivateClassifier):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
-        budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
-        10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
+        Number of steps, each of which costs privacy. "auto" is 100 to 160, or up to 400 for a
+        module, by public sizes and the budget. With a `batch_size` it is 20 passes over the rows,
+        but at least 100 and at most 10,000 steps. Without privacy it is the largest number of
+        iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
         Step size. "auto" follows from the noise and the numbers of rows, weights and classes, all
         public. L-BFGS, which fits linear models without privacy, uses none.
@@ -538,9 +539,10 @@ class DPModuleRegressor(PrivateRegressor):
         Strength of the L2 penalty, 0 or more: ``alpha / 2`` times the squared norm of the weights
         is added to the mean loss. Intercepts of linear models are not penalised.
     n_iter : int or "auto", default="auto"
-        Number of steps, each of which costs privacy. "auto" is 100 to 400, by public sizes and the
-        budget. With a `batch_size` it is 20 passes over the rows, but at least 100 and at most
-        10,000 steps. Without privacy it is the largest number of iterations, and "auto" is 5,000.
+        Number of steps, each of which costs privacy. "auto" is 100 to 160, or up to 400 for a
+        module, by public sizes and the budget. With a `batch_size` it is 20 passes over the rows,
+        but at least 100 and at most 10,000 steps. Without privacy it is the largest number of
+        iterations, and "auto" is 5,000.
     learning_rate : float or "auto", default="auto"
         Step size. "auto" follows from the noise and the numbers of rows, weights and classes, all
         public. L-BFGS, which fits linear models without privacy, uses none.

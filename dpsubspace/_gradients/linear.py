@@ -68,10 +68,12 @@ class OuterGradients:
         norms, scale = self.feature_norms * r_norms, self.features.scale
         info = xp.finfo(self.residuals.dtype)
         most = 1e-6 * float(info.eps) / float(info.smallest_normal)
-        # Nearly always all of them fit, which their largest tells in fewer passes; NaN never does.
-        short = norms.shape[0] > 0 and float(xp.max(norms)) <= most
-        if short and float(xp.max(r_norms) * xp.max(scale)) <= most:
-            return norms
+        # Nearly always all of them fit, which the largest tell in fewer passes. The conditions are
+        # those of each record: whether it counts must not depend on others. NaN never fits.
+        if norms.shape[0]:
+            scaled = xp.max(r_norms) * xp.max(scale)
+            if all(float(x) <= most for x in (xp.max(norms), xp.max(self.feature_norms), scaled)):
+                return norms
         fits = (self.feature_norms <= most) & (norms <= most) & (r_norms * scale <= most)
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,10 +66,9 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
 
             chunks = records.chunks(batch)
             if threads == 1 or len(chunks) == 1 or records.work(batch) < SHARED:
-                yield from map(function, chunks)
-                return
-            for some in slices(len(chunks), 8 * threads):
-                yield from workers.map(quiet, chunks[some])
+                return map(function, chunks)
+            parts = slices(len(chunks), 8 * threads)
+            return chain.from_iterable(workers.map(quiet, chunks[some]) for some in parts)
 
         yield each
 

@@ -311,9 +311,9 @@ class Features:
         chunks, of which the products may round otherwise: the sum of n terms may lose up
         to ``n u' (block + chunk / block)`` of one, and scores ``d u'`` of themselves.
         """
-        slack = self._sum_slack(EPS)
-        width = 0 if sparse.issparse(self.X) else self.X.shape[1]
-        regrouped = BLOCK + self.chunk / BLOCK + width
+        slack, regrouped = self._sum_slack(EPS), BLOCK + self.chunk / BLOCK + self.X.shape[1]
+        if sparse.issparse(self.X):  # added up one after another, as scores are, of few entries
+            regrouped = self.chunk
         return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
 
     def _longer(self, slack: float, eps: float) -> float:

@@ -6,8 +6,9 @@ from helpers import PLAIN, formed, targets, total
 from scipy import sparse
 
 from dpsubspace._array import Total, chunk_rows, row_norms, row_product, slices
+from dpsubspace._gradients.clipping import shrink_factors
 from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 
@@ -220,3 +221,22 @@ def test_a_total_loses_nothing():
     for part in (1e16, 3.14, -1e16):
         total.add(np.array([part]))
     np.testing.assert_allclose(total.value[0], 4.14 + 1e-14, rtol=1e-15)
+
+
+@pytest.mark.parametrize("norm", [None, "clip"])
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 1e25), (np.float64, 1e286)])
+def test_whether_a_record_counts_does_not_depend_on_others(norm, dtype, most):
+    """Rows about the longest that fit, alone and in chunks with and without longer ones."""
+    X = (most * np.linspace(0.2, 3.0, 300)[:, None]).astype(dtype)
+    X[7], X[8] = 0, np.nextafter(dtype(0), dtype(1))
+    y = np.random.default_rng(0).integers(2, size=300)
+
+    def weights(some):
+        features = Features(X[some], RowMap(norm=norm, data_norm=10 * most))
+        source = LinearSource(LogLoss(), features, y[some], n_outputs=1)
+        return shrink_factors(source.at(np.zeros((1, 1)), slice(0, len(X[some]))).norms(), most / 4)
+
+    together = weights(slice(None))
+    assert (together == 0).any() and (together > 0).any()
+    for some in [slice(i, i + 1) for i in range(300)] + [slice(0, i) for i in (40, 80, 120)]:
+        np.testing.assert_array_equal(weights(some), together[some])
