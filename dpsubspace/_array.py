@@ -348,7 +348,8 @@ def row_product(X: Array, R: Array) -> Array:
 def column_sums(R: Array) -> Array:
     """Sum of the rows of `R` in float64, by blocks, for the rows of one chunk."""
     xp, whole = namespace(R), R.shape[0] - R.shape[0] % BLOCK
-    # A block is every so manieth row: a pass over rows that lie side by side adds to all of them.
+    # With m blocks, one of them is rows i, i + m, i + 2 m, ...: rows that lie side by side belong
+    # to different blocks, and are added to all of them in one pass.
     blocks = xp.reshape(R[:whole, :], (BLOCK, -1, R.shape[1])) if whole else R[:0, None, :]
     total = xp.sum(xp.sum(blocks, axis=0, dtype=xp.float64), axis=0)
     return total + xp.sum(R[whole:, :], axis=0, dtype=xp.float64)

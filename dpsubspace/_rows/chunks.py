@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,7 +58,7 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
         yield lambda function, batch=None: map(function, records.chunks(batch))
         return
     threads = _blas_threads()
-    with _blas().limit(limits=1), ThreadPoolExecutor(threads) as workers:
+    with _ONE_THREAD, ThreadPoolExecutor(threads) as workers:
 
         def each(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
             def quiet(rows: Any) -> Any:  # numpy's error state is that of a thread
@@ -82,3 +83,25 @@ def _blas() -> Any:
 def _blas_threads() -> int:
     """Threads that it would use now."""
     return max((library["num_threads"] for library in _blas().info()), default=1)
+
+
+class _OneThread:
+    """BLAS on one thread while anybody asks for it: fits side by side may end in any order."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._limit = Lock(), 0, None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limit = _blas().limit(limits=1)
+            self._users += 1
+
+    def __exit__(self, *error: Any) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._limit is not None:
+                self._limit.restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()

@@ -211,8 +211,9 @@ class Features:
         return products
 
     def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
-        if isinstance(self.X, np.ndarray) and not isinstance(rows, slice):
-            X = self.X.take(rows, axis=0)  # several times faster than an index
+        contiguous = isinstance(self.X, np.ndarray) and self.X.flags.c_contiguous
+        if contiguous and not isinstance(rows, slice):
+            X = self.X.take(rows, axis=0)  # faster than an index, but copies what is not contiguous
         else:
             X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
         if X.dtype != dtype:

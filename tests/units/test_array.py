@@ -73,6 +73,17 @@ def test_one_chunk_is_worked_on_where_it_is_asked_for():
         assert blas_threads() == 2
 
 
+def test_fits_side_by_side_may_end_in_any_order():
+    with threadpool_limits(2, user_api="blas"):
+        first, second = over_chunks(Records(3)), over_chunks(Records(3))
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert blas_threads() == 1
+        second.__exit__(None, None, None)
+        assert blas_threads() == 2
+
+
 def test_an_error_in_a_chunk_comes_out():
     def fail(i):
         raise ValueError("chunk")
