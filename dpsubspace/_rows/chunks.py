@@ -24,7 +24,7 @@ from dpsubspace._array import Array, slices
 __all__ = ["SHARED", "Chunked", "over_chunks"]
 
 # Work (see :meth:`Chunked.work`) from which on two threads are faster than one.
-SHARED = 1 << 25
+SHARED = 1 << 26
 
 
 class Chunked(Protocol):
