@@ -75,6 +75,7 @@ worse at epsilon 0.3), step sizes that decay.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 
@@ -271,11 +272,15 @@ def n_steps(length: float, largest: float, *, growing: bool = True) -> int:
 
 def momentum_for(length: float, largest: float, *, n_iter: int) -> float:
     """Least momentum with which `n_iter` steps of at most `largest` make a descent of `length`."""
-    for remembered in range(round(1 / (1 - MOMENTUM)), n_iter):
-        momentum = max(MOMENTUM, 1 - 1 / remembered)
-        if _steps_remembered(momentum, n_iter) * largest >= length:
-            return momentum
-    return max(MOMENTUM, 1 - 1 / n_iter)
+
+    def momentum(remembered: int) -> float:
+        return max(MOMENTUM, 1 - 1 / remembered)
+
+    def reaches(remembered: int) -> bool:
+        return _steps_remembered(momentum(remembered), n_iter) * largest >= length
+
+    fewest = round(1 / (1 - MOMENTUM))
+    return momentum(fewest + bisect_left(range(fewest, n_iter), True, key=reaches))
 
 
 def momentum_at(t: int, momentum: float, *, n_iter: int) -> float:

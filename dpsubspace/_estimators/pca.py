@@ -284,10 +284,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     - with "gaussian", the sum of the rows for their mean, which one row moves by c or 2c (not with
       ``centered=False``);
     - with "adaptive" and "power", the sum of the rows near a first mean (by at most twice a
-    released
-      radius, or double that), the sum of all rows for that first mean (by c or 2c), three times six
-      counts of distances from a mean (by 1), and the sum of squared distances, cut off at a
-      released bound B (by B^2);
+      released radius, or double that), the sum of all rows for that first mean (by c or 2c), three
+      times six counts of distances from a mean (by 1), and the sum of squared distances, cut off
+      at a released bound B (by B^2);
     - the second moment (by ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the number of
       components; r is c with "gaussian"). "power" releases two to six products of it with a
       basis instead, which move by no more, and the moment within the subspace. "bingham" draws

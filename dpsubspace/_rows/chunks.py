@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from threading import Lock
@@ -21,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, slices
 
-__all__ = ["SHARED", "Chunked", "over_chunks"]
+__all__ = ["SHARED", "Chunked", "Slices", "over_chunks"]
 
 # Work (see :meth:`Chunked.work`) from which on two threads are faster than one.
 SHARED = 1 << 26
@@ -42,6 +43,23 @@ class Chunked(Protocol):
     def work(self, batch: np.ndarray | None = None) -> float:
         """Bytes that a product with all records reads, or with a batch, times its columns."""
         ...
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Dense rows in slices of at most `step`, of which a function makes so many passes."""
+
+    data: Array
+    step: int
+    passes: int = 1
+
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
+        """Slices of rows, at least one; there are no batches."""
+        return slices(self.data.shape[0], self.step) or [slice(0, 0)]
+
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Bytes of the rows, as often as they are passed over."""
+        return float(self.passes * self.data.nbytes)
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from dpsubspace._array import (
     at_least,
     chunk_rows,
     eps_of,
-    even_slices,
     namespace,
     row_norms,
 )
-from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.chunks import Slices, over_chunks
 
 __all__ = ["ROW_NORMS", "RowMap", "Shift"]
 
@@ -94,26 +93,11 @@ class RowMap:
         return factors, lengths
 
 
-class _Dense:
-    """Dense rows, to be visited chunk by chunk."""
-
-    def __init__(self, data: Array):
-        self.data = data
-
-    def chunks(self, batch: np.ndarray | None = None) -> list[slice]:
-        """Slices of rows; there are no batches."""
-        return even_slices(self.data.shape[0], chunk_rows(self.data))
-
-    def work(self, batch: np.ndarray | None = None) -> float:
-        """Bytes of the rows."""
-        return float(self.data.nbytes)
-
-
 def _all_norms(X: Array) -> Array:
     """Norms of rows, by all threads."""
     if sparse.issparse(X):
         return row_norms(X)
-    with over_chunks(_Dense(X)) as each:
+    with over_chunks(Slices(X, chunk_rows(X))) as each:
         return namespace(X).concat(list(each(lambda rows: row_norms(X[rows, :]))))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpsubspace._array import slices
-from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.chunks import Slices, over_chunks
 
 __all__ = ["TOGETHER", "CountedRanks", "cell_counts", "places"]
 
@@ -62,22 +62,6 @@ def places(values: np.ndarray, digits: int, octaves: int, *, closed: bool = Fals
     return place if closed else np.subtract(place, below, out=place)
 
 
-class _Columns:
-    """Columns (n, c), to be visited chunk by chunk."""
-
-    def __init__(self, data: np.ndarray):
-        self.data = data
-
-    def chunks(self, batch: np.ndarray | None = None) -> list[slice]:
-        """Slices of rows; there are no batches."""
-        n, n_columns = self.data.shape
-        return slices(n, max(1, _CHUNK // n_columns)) or [slice(0, 0)]
-
-    def work(self, batch: np.ndarray | None = None) -> float:
-        """Bytes of the columns, as often as they are passed over."""
-        return 8.0 * self.data.nbytes
-
-
 def cell_counts(
     columns: np.ndarray, cells: Callable[[np.ndarray], np.ndarray], n_cells: int
 ) -> np.ndarray:
@@ -90,7 +74,8 @@ def cell_counts(
         numbers = [cells(part[piece]).ravel() for piece in pieces]
         return np.bincount(np.concatenate(numbers), minlength=n_cells)
 
-    with over_chunks(_Columns(columns)) as each:
+    step = max(1, _CHUNK // columns.shape[1])
+    with over_chunks(Slices(columns, step, passes=8)) as each:
         for counted in each(of_chunk):
             counts += counted
     return counts

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import EPS, Array, column_sums, namespace, sum_slack, to_numpy
+from dpsubspace._array import EPS, Array, at_most, column_sums, namespace, sum_slack, to_numpy
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._statistics.cells import cell_counts, places
@@ -116,7 +116,7 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
     null, so their vector by at most sqrt(k). Event: one Gaussian mechanism.
     """
     xp = namespace(values)
-    values = xp.where(values > 0, xp.clip(values, max=1.0), xp.zeros_like(values))
+    values = xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
     if releases.present is not None:
         values = xp.where(releases.present[:, None], values, xp.zeros_like(values))
     n_samples = values.shape[0]  # all of them in one chunk

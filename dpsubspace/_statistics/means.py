@@ -12,6 +12,7 @@ from dpsubspace._array import (
     Array,
     Total,
     as_like,
+    at_most,
     column_sums,
     namespace,
     slices,
@@ -147,7 +148,7 @@ def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "
     """
     xp, total, n_samples = namespace(norms), Total(), norms.shape[0]
     for rows in slices(n_samples, _SPREAD):
-        squares = xp.clip(norms[rows], max=largest) ** 2
+        squares = at_most(norms[rows], largest) ** 2
         if releases.present is not None:
             squares = xp.where(releases.present[rows], squares, xp.zeros_like(squares))
         total.add(xp.sum(squares)[None])

@@ -15,6 +15,8 @@ from dpsubspace._array import (
     Array,
     Total,
     as_like,
+    at_least,
+    at_most,
     device,
     eps_of,
     namespace,
@@ -234,10 +236,10 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         lengths = norms[chunk]
         absent = ~(xp.isfinite(lengths) & xp.all(xp.isfinite(z), axis=1))
         z = xp.where(absent[:, None], xp.zeros_like(z), z)
-        squares = xp.where(absent, xp.zeros_like(lengths), xp.clip(lengths, max=c)) ** 2
+        squares = xp.where(absent, xp.zeros_like(lengths), at_most(lengths, c)) ** 2
         inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
-        z = z * xp.where(inside > c**2, c / xp.sqrt(xp.clip(inside, min=c**2)), 1.0)[:, None]
-        left = xp.clip(squares - inside, min=0.0)
+        z = z * xp.where(inside > c**2, c / xp.sqrt(at_least(inside, c**2)), 1.0)[:, None]
+        left = at_least(squares - inside, 0.0)
         return xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]])
 
     with over_chunks(features) as each:
