@@ -153,6 +153,8 @@ def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
     ``n 2^26 / noise_multiplier`` steps, which must not be more than 2^52. Rounding of p entries
     makes noise of a multiplier s wider by ``s sqrt(p)`` steps, which must stay below 2^40.
     """
+    if not noise_multipliers:  # what is chosen, and no sum, is on no lattice
+        return
     least, most = min(noise_multipliers), max(noise_multipliers)
     if most > 1e9:
         raise ValueError(
