@@ -214,6 +214,8 @@ def _layers_of(
     trial, apart, agreed = Trial(module), frozenset(), 0
     while agreed < 2:
         with trial.round() as watch:
-            wrong = LayerByLayer(module, shape, device, apart).mismatched(watch, agreed)
+            tried = LayerByLayer(module, shape, device, apart).tried(watch, agreed)
+        # Out here: in a round, memory that is let go of has no use until its end.
+        wrong = LayerByLayer(module, shape, device, apart).mismatched(tried, agreed)
         apart, agreed = apart | wrong, agreed + (not wrong)
     return LayerByLayer(module, shape, device, apart)
