@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,11 @@ def checked_sets(
 
 def _checked(which: str, X: Any, y: Any) -> tuple[LabelledRows, Any]:
     """Rows of one set with the index of the class of each, and the names of their columns."""
+    if isinstance(X, (tuple, Mapping)):
+        raise ValueError(
+            f"`X_{which}` must be one set of rows, got {type(X).__name__}: compare one set after"
+            " the other, or stack them."
+        )
     checker, codes = BaseEstimator(), None
     try:
         if y is None:

@@ -6,7 +6,7 @@ rows is not private.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,6 @@ class LabelledRows:
     def scaled(self, scale: float) -> LabelledRows:
         """The rows in float64, divided by `scale`."""
         return LabelledRows(self.X.astype(np.float64) / scale, self.codes)
-
-    def shifted(self, shift: np.ndarray) -> LabelledRows:
-        """The rows less `shift`; sparse ones as they are, which no distance tells apart."""
-        return self if sparse.issparse(self.X) else LabelledRows(self.X - shift, self.codes)
 
 
 def _common_scale(first: LabelledRows, second: LabelledRows) -> float:
@@ -93,7 +89,8 @@ def _probabilities(X: Any, codes: np.ndarray) -> np.ndarray:
     Z = X if sparse.issparse(X) else X - mean
     variance = _squares(Z).mean() - (mean @ mean if sparse.issparse(X) else 0.0)
     scale = max(float(variance), 0.0) ** 0.5 or 1.0
-    head = LogisticRegression(C=1 / (_PENALTY * len(codes)), max_iter=1000, tol=1e-6)
+    strength = {"C": 1 / (_PENALTY * len(codes))}
+    head = LogisticRegression(**strength, solver="newton-cg", max_iter=1000, tol=1e-6)
     return head.fit(Z / scale, codes).predict_proba(Z / scale)
 
 
@@ -108,8 +105,10 @@ def transport_cost(first: LabelledRows, second: LabelledRows) -> float:
     """
     scale = _common_scale(first, second)
     first, second = first.scaled(scale), second.scaled(scale)
-    middle = (first.X.mean(axis=0) + second.X.mean(axis=0)) / 2
-    first, second = first.shifted(middle), second.shifted(middle)
+    if not (sparse.issparse(first.X) or sparse.issparse(second.X)):
+        # Costs do not change if all rows are shifted, and rounding is least about their mean.
+        middle = (first.X.mean(axis=0) + second.X.mean(axis=0)) / 2
+        first, second = (replace(rows, X=rows.X - middle) for rows in (first, second))
     inner = _dense(first.X @ second.X.T)
     costs = _squares(first.X)[:, None] + _squares(second.X) - 2 * inner
     extra = np.zeros_like(costs)

@@ -294,7 +294,8 @@ class GSDRankingDisplay:
         if kind == "bars" and values.ndim > 1:
             raise ValueError("`kind`='bars' is for one distance a set: use 'heatmap'.")
         if ax is None:
-            size = _figure_size(kind, self.names, self.row_names)
+            size = np.array(_figure_size(kind, self.names, self.row_names))
+            size *= plt.rcParams["font.size"] / 10
             _, ax = plt.subplots(figsize=size, layout="constrained")
         self.ax_, self.figure_ = ax, ax.figure
         self.bars_ = self.image_ = self.text_ = self.reference_line_ = None
@@ -350,12 +351,12 @@ class GSDRankingDisplay:
 
 
 def _figure_size(kind: str, names: Any, row_names: Any) -> tuple[float, float]:
-    """Width and height of a figure, in inches, that has room for all names."""
+    """Width and height of a figure that has room for all names, in a font of ten points."""
     letters = _LETTER * max(map(len, names))
     if kind == "bars":
         return 2 * _MARGIN + letters, _MARGIN / 2 + _BAR * len(names)
     rows = [""] if row_names is None else row_names
-    width = _MARGIN + _CELL * len(names) + _LETTER * max(map(len, rows)) + letters
+    width = _MARGIN + _CELL * len(names) + max(letters, _LETTER * max(map(len, rows)))
     return width, _MARGIN / 2 + _CELL * len(rows) + letters
 
 
