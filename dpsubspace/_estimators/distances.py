@@ -15,12 +15,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-__all__ = [
-    "checked_sets",
-    "optimal_transport_distance",
-    "task2vec_distance",
-    "warn_of_no_privacy",
-]
+__all__ = ["optimal_transport_distance", "task2vec_distance"]
 
 
 def task2vec_distance(
@@ -32,7 +27,7 @@ def task2vec_distance(
     max_samples: int = 5000,
     random_state: int | np.random.RandomState | None = None,
 ) -> float:
-    """Distance of two sets of rows by the features that a linear model needs; it is not private.
+    """Distance between the features that models of two sets of rows need; this is not private.
 
     A baseline (Achille et al., 2019): a set is described by the Fisher information of each
     feature, which says how much the weights of this feature matter to a linear classifier of
@@ -70,6 +65,8 @@ def task2vec_distance(
 
     See Also
     --------
+    gradient_subspace_distance : By the directions of gradients.
+    select_public : A private choice among public sets.
     optimal_transport_distance : How far the rows of one set lie from those of the other.
 
     Notes
@@ -103,7 +100,7 @@ def task2vec_distance(
     """
     check_integer("max_samples", max_samples, low=1)
     seed = _seed(random_state)
-    sets = checked_sets(X_private, X_public, y_private, y_public)
+    sets = _checked_sets(X_private, X_public, y_private, y_public)
     sets = [rows.sample(max_samples, seed) for rows in sets]
     for name, rows in zip(("y_private", "y_public"), sets, strict=True):
         if rows.codes is not None and rows.codes.min() == rows.codes.max():
@@ -111,7 +108,7 @@ def task2vec_distance(
                 f"`{name}` has one class among the rows that are compared, and a classifier needs"
                 " two: leave out the labels of both sets, or raise `max_samples`."
             )
-    warn_of_no_privacy("task2vec_distance")
+    _warn("task2vec_distance")
     return fisher_distance(*sets)
 
 
@@ -124,7 +121,7 @@ def optimal_transport_distance(
     max_samples: int = 1000,
     random_state: int | np.random.RandomState | None = None,
 ) -> float:
-    """Cost of moving one set of rows onto another; it is not private.
+    """Cost of moving one set of rows onto another; this is not private.
 
     A baseline (Alvarez-Melis and Fusi, 2020, "OTDD"): each private row is paired with one public
     row such that the squared distances of all pairs are least in sum. With labels, a pair costs
@@ -163,6 +160,8 @@ def optimal_transport_distance(
 
     See Also
     --------
+    gradient_subspace_distance : By the directions of gradients.
+    select_public : A private choice among public sets.
     task2vec_distance : By the features that a linear model of each set needs.
 
     Notes
@@ -197,8 +196,8 @@ def optimal_transport_distance(
     """
     check_integer("max_samples", max_samples, low=1)
     seed = _seed(random_state)
-    sets = checked_sets(X_private, X_public, y_private, y_public)
-    warn_of_no_privacy("optimal_transport_distance")
+    sets = _checked_sets(X_private, X_public, y_private, y_public)
+    _warn("optimal_transport_distance")
     size = min(max_samples, *(rows.X.shape[0] for rows in sets))
     return transport_cost(*(rows.sample(size, seed) for rows in sets))
 
@@ -206,7 +205,7 @@ def optimal_transport_distance(
 # What all distances share -------------------------------------------------------------------
 
 
-def checked_sets(
+def _checked_sets(
     X_private: Any, X_public: Any, y_private: Any = None, y_public: Any = None
 ) -> tuple[LabelledRows, LabelledRows]:
     """Private and public rows of one width, and the classes of both or of neither."""
@@ -243,7 +242,7 @@ def _checked(which: str, X: Any, y: Any) -> tuple[LabelledRows, Any]:
             X = check_rows(checker, X, reset=True)
         else:
             X, y = check_rows_and_labels(checker, X, y)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         message = str(error)
     else:
         if y is not None:
@@ -271,11 +270,11 @@ def _seed(random_state: Any) -> int:
     return int(as_noise(random_state).public().integers(2**32))
 
 
-def warn_of_no_privacy(name: str) -> None:
+def _warn(name: str) -> None:
     """Warn that what the function `name` returns is not private."""
     warn(
-        f"{name} adds no noise: the number tells of the private rows, whoever sees it or what"
-        " was chosen by it. Use it on public rows and for research.",
+        f"{name} is not private: it tells of every private row. Publish neither the number nor what"
+        " is chosen by it; use GSDScorer or select_public for that.",
         PrivacyWarning,
         about=("not private", name),
     )

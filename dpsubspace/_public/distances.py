@@ -89,7 +89,7 @@ def _probabilities(X: Any, codes: np.ndarray) -> np.ndarray:
     Z = X if sparse.issparse(X) else X - mean
     variance = _squares(Z).mean() - (mean @ mean if sparse.issparse(X) else 0.0)
     scale = max(float(variance), 0.0) ** 0.5 or 1.0
-    strength = {"C": 1 / (_PENALTY * len(codes))}
+    strength: Any = {"C": 1 / (_PENALTY * len(codes))}
     head = LogisticRegression(**strength, solver="newton-cg", max_iter=1000, tol=1e-6)
     return head.fit(Z / scale, codes).predict_proba(Z / scale)
 

@@ -69,6 +69,7 @@ class GSDRankingDisplay:
 
     See Also
     --------
+    GSDScorer : A private ranking.
     PrivacyUtilityDisplay : Score against epsilon.
 
     Examples
@@ -188,11 +189,11 @@ class GSDRankingDisplay:
         sets : dict of str to {array-like, sparse matrix}
             Rows of each set by its name, at least two sets, with the same features.
         distance : {"task2vec", "optimal_transport"} or callable
-            A distance that is the same in both directions. A callable takes two sets of rows, as
-            :func:`optimal_transport_distance` does, and ``y_private`` and ``y_public`` where
-            there are `labels`.
+            A distance that is the same in both directions, for one call for each two sets. A
+            callable takes two sets of rows, as :func:`optimal_transport_distance` does, and
+            ``y_private`` and ``y_public`` where there are `labels`.
         labels : dict of str to array-like or None, default=None
-            Classes of the rows of each set, by the same names.
+            Classes of the rows of each set, by the same names, for a distance that takes them.
         random_state : int, RandomState instance or None, default=None
             Passed to a distance that is given by its name.
         distance_name : str or None, default=None
