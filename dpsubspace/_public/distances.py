@@ -43,7 +43,12 @@ class LabelledRows:
 
     def scaled(self, scale: float) -> LabelledRows:
         """The rows in float64, divided by `scale`."""
-        return LabelledRows(self.X.astype(np.float64) / scale, self.codes)
+        X = self.X.astype(np.float64, copy=True)
+        if sparse.issparse(X):  # which scipy would multiply by the inverse, and that may be inf
+            X.data /= scale
+        else:
+            X /= scale
+        return LabelledRows(X, self.codes)
 
 
 def _common_scale(first: LabelledRows, second: LabelledRows) -> float:
