@@ -1,11 +1,13 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._estimators.choice import PublicChoice, select_public
 from dpsubspace._estimators.directions import GradientDirections
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
+from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_subspace_distance
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.torch_features import TorchFeatures
@@ -35,6 +37,7 @@ __all__ = [
     "GEPClassifier",
     "GEPRegressor",
     "GSDRankingDisplay",
+    "GSDScorer",
     "GradientDirections",
     "PrivacyBudgetError",
     "PrivacyError",
@@ -42,14 +45,18 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PublicChoice",
     "PublicDataWarning",
     "Released",
+    "SubspaceDistance",
     "TorchFeatures",
     "audit_epsilon",
+    "gradient_subspace_distance",
     "one_run_audit",
     "optimal_transport_distance",
     "private_covariance",
     "private_mean",
     "private_quantile",
+    "select_public",
     "task2vec_distance",
 ]
