@@ -4,8 +4,8 @@ Which public data set helps? A private ranking and a private choice
 
 Digits are private. Five public sets are offered: digits of other people, the same from another
 scanner (inverted), from another camera (mirrored), letters that do not exist (shuffled pixels), and
-noise. A private ranking shows which are near. Those far away are of no use, and the ranking says so;
-it does not say which of two near ones is better, or whether any is better than none.
+noise. A private ranking shows which are near. Those far away are of no use, and it says so; it does
+not say which of two near ones is better, or whether any is better than none.
 
 An honest pipeline: the ranking and the choice below may be published at the printed epsilons. The
 accuracies on the right are there to check the ranking, and are not covered: they take many fits.
