@@ -325,7 +325,12 @@ CASES += [
     Case(
         "select_public",
         choose,
-        {"plain": {}, "none": {"none": 0.5}, "validation": {"method": "validation"}},
+        {
+            "plain": {},
+            "none": {"none": 0.5},
+            "pairs": {"method": "centered_energy", "none": dpsubspace.GEPClassifier()},
+            "validation": {"method": "validation"},
+        },
         {"epsilon": 0.1, "delta": 0.0},
         gaussian=False,
     ),
