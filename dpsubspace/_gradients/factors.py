@@ -110,7 +110,7 @@ class Outer:
         """Gradients are formed for some outputs after the other."""
         _, d_in, d_out = self.sizes
         n, m = len(self.inputs[0]), len(other.inputs[0])
-        total = 0.0
+        total: Any = 0.0
         for some in slices(d_out, max(1, _WIDE // max(1, (n + m) * d_in))):
             ours = self.formed(some).flatten(1)
             theirs = ours if other is self else other.formed(some).flatten(1)
@@ -388,7 +388,8 @@ class LayerByLayer(RowByRow):
         def scores(own: Any, taps: Any) -> Any:
             return vmap(self._tapped_one, in_dims=dims)(shared, own, taps, batch)
 
-        out, pull, inputs = vjp(scores, own, taps, has_aux=True)
+        found: Any = vjp(scores, own, taps, has_aux=True)
+        out, pull, inputs = found
         by_own, outputs = pull(residual(out).to(self.dtype))
         dense = [batch.new_zeros((k, 0))]
         for name in self._columns:
