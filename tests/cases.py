@@ -316,7 +316,7 @@ CASES += [
         "GSDScorer, a module",
         dpsubspace.GSDScorer,
         {"plain": {}, "gaussian": {"mechanism": "gaussian"}},
-        {"n_components": 8, "epsilon": 2.0, "n_classes": 4},
+        {"n_components": 12, "epsilon": 2.0, "n_classes": 4},
         n=60,
         public=True,
         module=True,

@@ -66,6 +66,10 @@ class GradientSpace(Protocol):
         """Share of each row's energy along directions (k, width), over all labels, (n, k)."""
         ...
 
+    def in_features(self, directions: np.ndarray) -> np.ndarray:
+        """Directions (k, width) as those of features, where gradients have any."""
+        ...
+
 
 # Linear models ----------------------------------------------------------------------------------
 
