@@ -23,7 +23,7 @@ from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, without_values
 from dpsubspace._rows.public import check_candidates, check_public_rows
-from dpsubspace._statistics.spectra import MECHANISMS
+from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"]
@@ -555,21 +555,13 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             sets = tuple(check_candidates(self, X, X_public, "X_public").values())
         else:
             sets = check_public_rows(self, X, X_public)
-        asked = plan.n_components is not None
-        k = int(plan.n_components or _COMPONENTS)
-        if self.module is not None and not sets:
-            raise ValueError(
-                "a module has too many gradients to be searched without public rows: pass the"
-                " candidates as `X_public`, or leave out `module`."
-            )
-        space = self._gradient_space(X.shape[1])
-        if sets:
-            space = space.spanned(sets, k)[0].joined()
+        wanted = int(plan.n_components or _COMPONENTS)
+        space = self._space_of(X.shape[1], sets, wanted)
         most = min(X.shape[0], space.width)
-        if asked and k > most:
+        if plan.n_components is not None and wanted > most:
             raise ValueError(
-                f"`n_components`={k} is more than the {most} directions that {X.shape[0]} rows have"
-                f" in a space of {space.width} dimensions: use at most as many."
+                f"`n_components`={wanted} is more than the {most} directions that {X.shape[0]} rows"
+                f" have in a space of {space.width} dimensions: use at most as many."
             )
         if not plan.target.private:
             warn(
@@ -578,24 +570,34 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
                 PrivacyWarning,
                 about="GSDScorer without privacy",
             )
-        plan = replace(plan, n_components=min(k, most), unit=not sets)
         known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
-        spectrum, _, _ = fit_spectrum(self, plan, space.embedded(X), known, present=present)
-        self._space, self.within_public_span_ = space, bool(sets)
+        released = replace(plan, n_components=min(wanted, most), unit=not sets)
+        spectrum, _, _ = fit_spectrum(self, released, space.embedded(X), known, present=present)
+        self.within_public_span_ = bool(sets)
         # Directions that do not stand out of the noise would be compared with chance.
         n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
-        kept = slice(0, k if asked else n_clear)
-        self.energies_, self._directions = spectrum.energies[kept], spectrum.components[kept]
-        self.n_components_, self.span_energy_ = len(self.energies_), min(1.0, spectrum.total)
-        self.components_ = space.in_features(self._directions)
+        self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
         return self
 
-    def _gradient_space(self, n_features: int) -> GradientSpace:
-        """Space of the gradients of the model, before public rows span one."""
+    def _store(self, spectrum: Spectrum, k: int, space: GradientSpace) -> None:
+        """Set what is released, of which k directions are kept."""
+        self._space, self._directions = space, spectrum.components[:k]
+        self.energies_, self.span_energy_ = spectrum.energies[:k], min(1.0, spectrum.total)
+        self.n_components_ = len(self._directions)
+        self.components_ = space.in_features(self._directions)  # last
+
+    def _space_of(self, n_features: int, sets: tuple[np.ndarray, ...], k: int) -> GradientSpace:
+        """Space that directions are looked for in: the span of public sets, where there are any."""
         n_classes = check_integer("n_classes", self.n_classes, low=2)
+        if self.module is not None and not sets:
+            raise ValueError(
+                "a module has too many gradients to be searched without public rows: pass the"
+                " candidates as `X_public`, or leave out `module`."
+            )
         shape = row_shape(self.input_shape, n_features)
         seed = int(as_noise(self.random_state).public().integers(2**31))
-        return gradient_space(self.module, shape, n_classes, seed, self.device)
+        space = gradient_space(self.module, shape, n_classes, seed, self.device)
+        return space.spanned(sets, k)[0].joined() if sets else space
 
     # Parameters -----------------------------------------------------------------------------
 
