@@ -572,7 +572,9 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             )
         known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
         released = replace(plan, n_components=min(wanted, most), unit=not sets)
-        spectrum, _, _ = fit_spectrum(self, released, space.embedded(X), known, present=present)
+        spectrum, _, _ = fit_spectrum(
+            self, released, X, known, space=space if sets else None, present=present
+        )
         self.within_public_span_ = bool(sets)
         # Directions that do not stand out of the noise would be compared with chance.
         n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
@@ -597,7 +599,12 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         shape = row_shape(self.input_shape, n_features)
         seed = int(as_noise(self.random_state).public().integers(2**31))
         space = gradient_space(self.module, shape, n_classes, seed, self.device)
-        return space.spanned(sets, k)[0].joined() if sets else space
+        if not sets:
+            return space
+        spanned, counts = space.spanned(sets, k)
+        if not any(counts):
+            raise ValueError("gradients of `X_public` are all zero: they span nothing to look in.")
+        return spanned.joined()
 
     # Parameters -----------------------------------------------------------------------------
 

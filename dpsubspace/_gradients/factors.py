@@ -12,6 +12,7 @@ layer, is taken apart: each row gets its own copy, and autograd forms its gradie
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import numpy as np
 
 from dpsubspace._array import slices
 from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.throwaway import throwaway
 from dpsubspace._gradients.vectorised import (
     SAME,
     RowByRow,
@@ -280,6 +282,14 @@ class LayerByLayer(RowByRow):
         self._formed_weights = [name for name in self._weights if self._short(name)]
         self._outer = [name for name in self._weights if name not in self._formed_weights]
         self._columns = self._dense_columns()
+
+    def once(self) -> LayerByLayer:
+        """The same with another copy of the module, for calls of which it may store something."""
+        other = copy.copy(self)
+        other._used = throwaway(self.module)
+        layers = dict(other._used.named_modules())
+        other._calls = [call._replace(layer=layers[call.path]) for call in self._calls]
+        return other
 
     @property
     def layout(self) -> tuple[Any, ...]:

@@ -446,3 +446,76 @@ BAD_CHOICES = {
 def test_bad_input_of_a_choice(candidates, options, match):
     with pytest.raises(ValueError, match=match):
         select_public(candidates, PRIVATE, **options)
+
+
+# What a private row may not show ----------------------------------------------------------------
+
+
+def test_a_row_that_is_out_of_range_makes_no_warnings(rng):
+    X, public = rng.normal(size=(400, 9)), rng.normal(size=(60, 9))
+    X[0] = np.finfo(np.float64).max
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        GSDScorer(n_components=2, epsilon=10.0).fit(X, X_public=public)
+
+
+def test_a_module_that_fails_on_a_row_costs_what_a_fit_costs(rng):
+    torch = pytest.importorskip("torch")
+
+    class Narrow(torch.nn.Module):
+        """A module that fails where an entry is above 1e4."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(9, 4)
+
+        def forward(self, rows):
+            left = torch.eye(2) * (1e4 - rows.abs().amax(1))[:, None, None]
+            return self.layer(rows) * torch.linalg.cholesky(left)[:, 0, :1] / 100
+
+    X, public = rng.normal(size=(70, 9)), rng.normal(size=(60, 9))
+    X[0] = 98765.0
+    for function, options in ((GSDScorer, {}), (select_public, {"epsilon": 1.0})):
+        ledger = PrivacyLedger(epsilon=2.0, delta=1e-5)
+        options |= {"module": Narrow(), "n_classes": 4, "n_components": 2}
+        with pytest.raises(RuntimeError, match="withheld") as caught:
+            if function is GSDScorer:
+                ledger.fit(GSDScorer(**options), X, X_public=public)
+            else:
+                ledger.run(select_public, {"a": public, "b": public[:30]}, X, **options)
+        assert "98765" not in str(caught.getrepr(chain=True).reprcrash)
+        assert ledger.epsilon() == pytest.approx(1.0, rel=1e-6) and ledger.failures == 0
+
+
+def test_what_a_module_stores_of_rows_is_not_kept(rng):
+    torch = pytest.importorskip("torch")
+
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.kept = torch.nn.Linear(9, 4), []
+
+        def forward(self, rows):
+            self.kept.append(rows)
+            return self.layer(rows)
+
+    X, public = rng.normal(size=(70, 9)), rng.normal(size=(60, 9))
+    scorer = GSDScorer(n_components=2, module=Keeps(), n_classes=4).fit(X, X_public=public)
+    rows = scorer._space.gradients._rows
+    assert not rows.module.kept
+    assert sum(part.shape[0] for part in rows._used.kept) <= 2  # random ones
+    before = len(rows._used.kept)
+    scorer.transform(public)
+    assert len(rows._used.kept) == before and scorer._space.gradients._rows is rows
+
+
+def test_gradients_of_public_rows_must_span_something(rng):
+    with pytest.raises(ValueError, match="all zero"):
+        GSDScorer().fit(rng.normal(size=(60, 9)), X_public=np.zeros((20, 9)))
+
+
+def test_sparse_private_rows_are_not_taken_for_public_ones(rng):
+    X = sparse.csr_array(rng.normal(size=(60, 9)))
+    with pytest.raises(ValueError, match="is a part of `X` itself"):
+        select_public({"a": X, "b": rng.normal(size=(30, 9))}, X, n_components=2)
+    GSDScorer(n_components=2).fit(X, X_public=(X.copy(),))
