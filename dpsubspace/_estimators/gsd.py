@@ -13,6 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.probes import gradient_space, probe_gradients
@@ -456,7 +457,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         """
         check_is_fitted(self, "components_")
         X = check_rows(self, X, reset=False)
-        return self._space.shares(X, self._directions)
+        with plain_arithmetic(None):  # warnings would tell of rows
+            return self._space.shares(X, self._directions)
 
     def distance(self, X_public: Any, y_public: Any = None) -> float:
         """Return the gradient subspace distance of a public set; it costs nothing.

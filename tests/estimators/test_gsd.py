@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from dpsubspace import (
+    DPPCA,
     DPSGDClassifier,
     GEPClassifier,
     GSDScorer,
@@ -456,7 +457,9 @@ def test_a_row_that_is_out_of_range_makes_no_warnings(rng):
     X[0] = np.finfo(np.float64).max
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        GSDScorer(n_components=2, epsilon=10.0).fit(X, X_public=public)
+        for options in ({}, {"X_public": public}):
+            GSDScorer(n_components=2, epsilon=10.0).fit(X, **options).transform(X)
+        DPPCA(n_components=2, epsilon=10.0, data_norm=5.0).fit(X).transform(X)
 
 
 def test_a_module_that_fails_on_a_row_costs_what_a_fit_costs(rng):
