@@ -88,7 +88,7 @@ for epsilon, ax in zip((0.2, 0.5), axes[1:], strict=True):
     ax.plot(found, range(len(found)), "o", label=("GEP", "DP-SGD on 8 principal components"))
     ax.axvline(none, color="grey", linestyle="--", label="no public data")
     ax.set_xlabel(f"accuracy at epsilon {epsilon}")
-axes[2].legend(loc="upper left")
+figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 if len(sys.argv) > 1 or plt.get_backend().lower() == "agg":  # a file was named, or no screen
     path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_suffix(".png"))
