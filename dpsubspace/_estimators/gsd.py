@@ -31,9 +31,6 @@ __all__ = ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"]
 # Directions of gradients that are compared, as in the paper.
 _COMPONENTS = 16
 
-# Most rows of both sets together of which all inner products are kept (3.2 GB).
-_MOST_ROWS = 20_000
-
 
 class SubspaceDistance(NamedTuple):
     """What stands behind a :func:`gradient_subspace_distance`.
@@ -89,6 +86,7 @@ def gradient_subspace_distance(
     n_components: int = _COMPONENTS,
     n_classes: int = 10,
     n_repeats: int = 3,
+    max_samples: int = 2000,
     module: Any = None,
     params: Any = None,
     random_state: int | np.random.RandomState | None = None,
@@ -108,7 +106,7 @@ def gradient_subspace_distance(
     Parameters
     ----------
     X_private : array-like of shape (n_samples, n_features), or of images for a module
-        Private rows; a sample of about 2,000 is enough.
+        Private rows. Nothing protects them here.
     X_public : array-like of shape (n_public, n_features), or of images for a module
         Public rows.
     n_components : int, default=16
@@ -118,6 +116,8 @@ def gradient_subspace_distance(
         for two classes).
     n_repeats : int, default=3
         Number of times that labels are drawn; the mean distance is returned.
+    max_samples : int, default=2000
+        Most rows of each set that are compared: a random sample of a set with more.
     module : None, "cnn" or torch.nn.Module, default=None
         Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
         network of the paper for images, two convolutions and a linear layer with new random
@@ -154,8 +154,8 @@ def gradient_subspace_distance(
 
     Gradients are never formed: angles follow from their inner products, which for a linear
     model are ``<x, x'> <r, r'>`` with residuals ``r = 1 / c - onehot(y)`` of c classes, and for a
-    module sums of such terms over its layers. All inner products are kept, so that both
-    sets together may have 20,000 rows.
+    module sums of such terms over its layers. All inner products are kept, 8 bytes for each
+    pair of rows that are compared.
 
     Two random subspaces of many dimensions are at a distance near 1, and two samples of the same
     rows are not at 0: compare distances with that of held-out rows, and with their spread. The
@@ -229,12 +229,14 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
             f"a row of `X_private` has the shape {private.shape[1:]} and one of `X_public`"
             f" {public.shape[1:]}: bring public rows to the shape of the private ones."
         )
-    if len(private) + len(public) > _MOST_ROWS:
-        raise ValueError(
-            f"{len(private)} private and {len(public)} public rows are more than {_MOST_ROWS:,}"
-            " together: pass random samples. About 2,000 rows of each are enough."
-        )
     return private, public
+
+
+def _sample(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows, or a random sample of so many in their order."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.sort(rng.permutation(len(rows))[:most])]
 
 
 def _linear_products(rows: np.ndarray, c: int) -> Callable[[int], np.ndarray]:
