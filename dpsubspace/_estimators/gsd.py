@@ -184,10 +184,9 @@ def gradient_subspace_distance(
     k = check_integer("n_components", n_components, low=1)
     c = check_integer("n_classes", n_classes, low=2)
     n_repeats = check_integer("n_repeats", n_repeats, low=1)
-    rng, sets = (
-        as_noise(random_state).public(),
-        _both(X_private, X_public, images=module is not None),
-    )
+    most = check_integer("max_samples", max_samples, low=1)
+    rng = as_noise(random_state).public()
+    sets = [_sample(X, most, rng) for X in _both(X_private, X_public, images=module is not None)]
     rows = np.concatenate(sets).reshape(len(sets[0]) + len(sets[1]), -1)
     if module is None:
         inner = _linear_products(rows, c)
@@ -211,7 +210,7 @@ def gradient_subspace_distance(
 
 
 def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Both sets, checked, in float64 unless they are images; ValueError where they do not fit."""
+    """Both sets, checked and dense; ValueError where they do not fit."""
     sets = []
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
         options: dict[str, Any] = {"allow_nd": images, "accept_sparse": "csr"}
