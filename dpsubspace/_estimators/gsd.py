@@ -23,16 +23,13 @@ from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, without_values
 from dpsubspace._rows.public import check_candidates, check_public_rows
-from dpsubspace._statistics.spectra import MECHANISMS
+from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"]
 
 # Directions of gradients that are compared, as in the paper.
 _COMPONENTS = 16
-
-# Most rows of both sets together of which all inner products are kept (3.2 GB).
-_MOST_ROWS = 20_000
 
 
 class SubspaceDistance(NamedTuple):
@@ -89,6 +86,7 @@ def gradient_subspace_distance(
     n_components: int = _COMPONENTS,
     n_classes: int = 10,
     n_repeats: int = 3,
+    max_samples: int = 2000,
     module: Any = None,
     params: Any = None,
     random_state: int | np.random.RandomState | None = None,
@@ -108,7 +106,7 @@ def gradient_subspace_distance(
     Parameters
     ----------
     X_private : array-like of shape (n_samples, n_features), or of images for a module
-        Private rows; a sample of about 2,000 is enough.
+        Private rows. Nothing protects them here.
     X_public : array-like of shape (n_public, n_features), or of images for a module
         Public rows.
     n_components : int, default=16
@@ -118,6 +116,8 @@ def gradient_subspace_distance(
         for two classes).
     n_repeats : int, default=3
         Number of times that labels are drawn; the mean distance is returned.
+    max_samples : int, default=2000
+        Most rows of each set that are compared: a random sample of a set with more.
     module : None, "cnn" or torch.nn.Module, default=None
         Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
         network of the paper for images, two convolutions and a linear layer with new random
@@ -154,8 +154,8 @@ def gradient_subspace_distance(
 
     Gradients are never formed: angles follow from their inner products, which for a linear
     model are ``<x, x'> <r, r'>`` with residuals ``r = 1 / c - onehot(y)`` of c classes, and for a
-    module sums of such terms over its layers. All inner products are kept, so that both
-    sets together may have 20,000 rows.
+    module sums of such terms over its layers. All inner products are kept, 8 bytes for each
+    pair of rows that are compared.
 
     Two random subspaces of many dimensions are at a distance near 1, and two samples of the same
     rows are not at 0: compare distances with that of held-out rows, and with their spread. The
@@ -184,10 +184,9 @@ def gradient_subspace_distance(
     k = check_integer("n_components", n_components, low=1)
     c = check_integer("n_classes", n_classes, low=2)
     n_repeats = check_integer("n_repeats", n_repeats, low=1)
-    rng, sets = (
-        as_noise(random_state).public(),
-        _both(X_private, X_public, images=module is not None),
-    )
+    most = check_integer("max_samples", max_samples, low=1)
+    rng = as_noise(random_state).public()
+    sets = [_sample(X, most, rng) for X in _both(X_private, X_public, images=module is not None)]
     rows = np.concatenate(sets).reshape(len(sets[0]) + len(sets[1]), -1)
     if module is None:
         inner = _linear_products(rows, c)
@@ -211,7 +210,7 @@ def gradient_subspace_distance(
 
 
 def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Both sets, checked, in float64 unless they are images; ValueError where they do not fit."""
+    """Both sets, checked and dense; ValueError where they do not fit."""
     sets = []
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
         options: dict[str, Any] = {"allow_nd": images, "accept_sparse": "csr"}
@@ -229,12 +228,14 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
             f"a row of `X_private` has the shape {private.shape[1:]} and one of `X_public`"
             f" {public.shape[1:]}: bring public rows to the shape of the private ones."
         )
-    if len(private) + len(public) > _MOST_ROWS:
-        raise ValueError(
-            f"{len(private)} private and {len(public)} public rows are more than {_MOST_ROWS:,}"
-            " together: pass random samples. About 2,000 rows of each are enough."
-        )
     return private, public
+
+
+def _sample(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows, or a random sample of so many in their order."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.sort(rng.permutation(len(rows))[:most])]
 
 
 def _linear_products(rows: np.ndarray, c: int) -> Callable[[int], np.ndarray]:
@@ -555,21 +556,13 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             sets = tuple(check_candidates(self, X, X_public, "X_public").values())
         else:
             sets = check_public_rows(self, X, X_public)
-        asked = plan.n_components is not None
-        k = int(plan.n_components or _COMPONENTS)
-        if self.module is not None and not sets:
-            raise ValueError(
-                "a module has too many gradients to be searched without public rows: pass the"
-                " candidates as `X_public`, or leave out `module`."
-            )
-        space = self._gradient_space(X.shape[1])
-        if sets:
-            space = space.spanned(sets, k)[0].joined()
+        wanted = int(plan.n_components or _COMPONENTS)
+        space = self._space_of(X.shape[1], sets, wanted)
         most = min(X.shape[0], space.width)
-        if asked and k > most:
+        if plan.n_components is not None and wanted > most:
             raise ValueError(
-                f"`n_components`={k} is more than the {most} directions that {X.shape[0]} rows have"
-                f" in a space of {space.width} dimensions: use at most as many."
+                f"`n_components`={wanted} is more than the {most} directions that {X.shape[0]} rows"
+                f" have in a space of {space.width} dimensions: use at most as many."
             )
         if not plan.target.private:
             warn(
@@ -578,24 +571,34 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
                 PrivacyWarning,
                 about="GSDScorer without privacy",
             )
-        plan = replace(plan, n_components=min(k, most), unit=not sets)
         known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
-        spectrum, _, _ = fit_spectrum(self, plan, space.embedded(X), known, present=present)
-        self._space, self.within_public_span_ = space, bool(sets)
+        released = replace(plan, n_components=min(wanted, most), unit=not sets)
+        spectrum, _, _ = fit_spectrum(self, released, space.embedded(X), known, present=present)
+        self.within_public_span_ = bool(sets)
         # Directions that do not stand out of the noise would be compared with chance.
         n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
-        kept = slice(0, k if asked else n_clear)
-        self.energies_, self._directions = spectrum.energies[kept], spectrum.components[kept]
-        self.n_components_, self.span_energy_ = len(self.energies_), min(1.0, spectrum.total)
-        self.components_ = space.in_features(self._directions)
+        self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
         return self
 
-    def _gradient_space(self, n_features: int) -> GradientSpace:
-        """Space of the gradients of the model, before public rows span one."""
+    def _store(self, spectrum: Spectrum, k: int, space: GradientSpace) -> None:
+        """Set what is released, of which k directions are kept."""
+        self._space, self._directions = space, spectrum.components[:k]
+        self.energies_, self.span_energy_ = spectrum.energies[:k], min(1.0, spectrum.total)
+        self.n_components_ = len(self._directions)
+        self.components_ = space.in_features(self._directions)  # last
+
+    def _space_of(self, n_features: int, sets: tuple[np.ndarray, ...], k: int) -> GradientSpace:
+        """Space that directions are looked for in: the span of public sets, where there are any."""
         n_classes = check_integer("n_classes", self.n_classes, low=2)
+        if self.module is not None and not sets:
+            raise ValueError(
+                "a module has too many gradients to be searched without public rows: pass the"
+                " candidates as `X_public`, or leave out `module`."
+            )
         shape = row_shape(self.input_shape, n_features)
         seed = int(as_noise(self.random_state).public().integers(2**31))
-        return gradient_space(self.module, shape, n_classes, seed, self.device)
+        space = gradient_space(self.module, shape, n_classes, seed, self.device)
+        return space.spanned(sets, k)[0].joined() if sets else space
 
     # Parameters -----------------------------------------------------------------------------
 
