@@ -94,11 +94,11 @@ def gradient_subspace_distance(
 ) -> Any:
     """Distance between the gradients of two sets of rows; this is not private.
 
-    Rows of both sets get random labels, and gradients of a model that has not seen them. The
-    leading directions of these gradients span a subspace for each set. The distance is the
-    root mean square of the sines of the angles between the two: 0 where they are the same,
-    1 where they have nothing in common. Public rows at a small distance help private training
-    the most, says the paper.
+    Rows of both sets get random labels, and a model that was not trained on them has a gradient
+    for each row. The leading directions of these gradients span a subspace for each set. The
+    distance is the root mean square of the sines of the angles between the two: 0 where they are
+    the same, 1 where they have nothing in common. Public rows at a small distance help private
+    training the most, says the paper.
 
     The number depends on every private row, and nothing hides how. Publish it, or choose by
     it, and the rows are no longer protected: use :class:`GSDScorer` or :func:`select_public`.
@@ -150,7 +150,7 @@ def gradient_subspace_distance(
 
     Notes
     -----
-    Nothing here is private: there is no noise, and the event of a release would be non-private.
+    Nothing here is private: there is no noise, and so there is no epsilon to state.
 
     Gradients are never formed: angles follow from their inner products, which for a linear
     model are ``<x, x'> <r, r'>`` with residuals ``r = 1 / c - onehot(y)`` of c classes, and for a
@@ -160,7 +160,8 @@ def gradient_subspace_distance(
     Two random subspaces of many dimensions are at a distance near 1, and two samples of the same
     rows are not at 0: compare distances with that of held-out rows, and with their spread. The
     distance says which directions gradients have, and not whether public data help at
-    all.
+    all. It was wrong on MNIST for :class:`GEPClassifier`, and mostly right elsewhere:
+    ``docs/choosing_public_data.md`` has the accuracies.
 
     References
     ----------
@@ -308,7 +309,10 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
         How directions are released, as in :class:`DPPCA`.
     module : None, "cnn" or torch.nn.Module, default=None
-        Model that has the gradients.
+        Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
+        network of the paper for images, two convolutions and a linear layer with random
+        weights; `input_shape` must be that of an image. A module has its gradients at its own
+        weights, in evaluation mode, row by row, and needs `X_public` in ``fit``.
     input_shape : tuple of int or None, default=None
         Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     n_classes : int, default=10
@@ -334,7 +338,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         Released share of the energy of gradients in the space that was searched: about 1 without
         public rows, and with them what lies within their span.
     n_components_ : int
-        Number of directions.
+        Number of directions. If "auto" finds only one or two, noise hides the others, and
+        distances say little; no warning tells.
     within_public_span_ : bool
         Whether directions were searched for in the span of public rows only.
     privacy_ : PrivacyGuarantee
@@ -379,7 +384,9 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     and no ``privacy_`` counts it.
 
     Noise makes distances larger than they are, all of them: compare candidates with each other,
-    and do not read the number itself.
+    and do not read the number itself. If columns are in different units, the one with the largest
+    numbers decides alone: scale first. Behind a scaler in a ``pipe``, scale candidates too:
+    ``pipe[-1].distance(pipe[:-1].transform(X_public))``.
 
     References
     ----------
@@ -511,7 +518,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         Parameters
         ----------
         candidates : dict of array-like of shape (n_public, n_features)
-            Public rows by name.
+            Public rows by name. Stack the sets of a union with ``numpy.concatenate``.
 
         Returns
         -------

@@ -88,7 +88,7 @@ def test_page_on_public_data_runs(capsys):
     page = {}
     exec(code("docs/choosing_public_data.md"), page)
     assert f"{page['ledger'].epsilon():.2f}" == "0.60"
-    assert list(page["distances"])[0] == "digits"
+    assert next(iter(page["distances"])) == "digits"
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in printed if " " not in line][:2] == ["digits", "none"]
 
