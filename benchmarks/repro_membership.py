@@ -152,11 +152,18 @@ def attacked(coins, seen):
         widths.append(max(some.std(), 1e-9))
     logs = [stats.norm.logpdf(seen[start:], m, w) for m, w in zip(means, widths, strict=True)]
     score, coins = logs[1] - logs[0], coins[start:]
-    far = np.quantile(score[~coins], 0.99)
     found = {"trials": len(coins)} | share("accuracy", (score > 0) == coins)
-    found |= share("tpr", score[coins] > far)
+    found |= true_positives(score[~coins], score[coins])
     found["auc"] = round(float(roc_auc_score(coins, score)), 4)
     return found | {"epsilon_bound": bound(score, coins)}
+
+
+def true_positives(out, there):
+    """Rate at 1 % of false positives, with an interval that knows how little finds that place."""
+    tail = stats.binomtest(round(len(out) / 100), len(out)).proportion_ci(0.975, method="exact")
+    near, place, far = np.quantile(out, 1 - np.array([tail.high, 0.01, tail.low]))
+    most, least = (share("tpr", there > end, 0.975)["tpr_95"] for end in (near, far))
+    return {"tpr": round(float(np.mean(there > place)), 4), "tpr_95": [least[0], most[1]]}
 
 
 def bound(score, coins):
@@ -167,10 +174,10 @@ def bound(score, coins):
     return round(audit_epsilon(len(coins), 2 * quarter, right, delta=DELTA), 3)
 
 
-def share(name, right):
-    """Share of what is right, with the exact interval of 95 %."""
+def share(name, right, level=0.95):
+    """Share of what is right, with the exact interval (Clopper, Pearson, 1934)."""
     k, n = int(np.sum(right)), len(right)
-    ends = stats.binomtest(k, n).proportion_ci(0.95, method="exact")
+    ends = stats.binomtest(k, n).proportion_ci(level, method="exact")
     return {name: round(k / n, 4), f"{name}_95": [round(ends.low, 4), round(ends.high, 4)]}
 
 
