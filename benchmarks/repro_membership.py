@@ -334,12 +334,12 @@ def scored(coin, rng, kind, where, relation, mechanism, epsilon):
 
 @contextmanager
 def watched():
-    """The moments that are released before a spectrum is made of them."""
+    """The moments that are released before a spectrum is made of them, in units of their noise."""
     seen, made = [], spectra.released_moment
 
     def recording(*given):
         moment, scale = made(*given)
-        seen.append(moment)
+        seen.append(moment / scale)
         return moment, scale
 
     with patch.object(spectra, "released_moment", recording):
@@ -349,35 +349,37 @@ def watched():
 # The private choice ----------------------------------------------------------------------------
 
 CHOICES = [
-    # z, relation, epsilon, noise
-    *product(["own, long"], ["zero_out", "replace_one"], [0.1, 1.0], [1.0]),
-    *product(["own, long"], ["zero_out", "replace_one"], [0.1], [0.1]),
-    *product(["image"], ["zero_out"], [0.1], [1.0]),
+    # z, method, relation, epsilon, noise
+    *product(["own, long"], ["energy"], ["zero_out", "replace_one"], [0.1, 1.0], [1.0]),
+    *product(["own, long"], ["energy"], ["zero_out", "replace_one"], [0.1], [0.1]),
+    *product(["own, long"], ["centered_energy"], ["zero_out"], [0.1], [1.0]),
+    *product(["image"], ["energy"], ["zero_out"], [0.1], [1.0]),
 ]
 
 
 def choice_rows(args):
-    for kind, relation, epsilon, noise in CHOICES:
+    for *setting, epsilon, noise in CHOICES:
         with planted(noise):
-            coins, seen = trials(args, 4 * args.trials, chosen, kind, relation, epsilon)
-        found = {"z": kind, "relation": relation, "epsilon": epsilon, "noise": noise}
+            coins, seen = trials(args, 4 * args.trials, chosen, *setting, epsilon)
+        found = dict(zip(("z", "method", "relation"), setting, strict=True))
+        found |= {"epsilon": epsilon, "noise": noise}
         found |= attacked(coins, seen["along z"]) | permitted(epsilon, "range")
         del found["tpr"], found["tpr_95"], found["auc"]  # one of two names has no threshold
         yield found | verdict(found, epsilon, noise)
 
 
-def chosen(coin, rng, kind, relation, epsilon):
+def chosen(coin, rng, kind, method, relation, epsilon):
     """Whether the candidate along z wins against one in a direction that no row has."""
     z, w = row(kind), other()
     X, candidates = np.vstack([z, rest(rng)]), {"along": z[None], "off": w[None]}
+    options = {"method": method, "n_components": 1}
     seed = int(rng.integers(2**31))
     if relation == "zero_out":
-        present = np.arange(ROWS) > 0 if not coin else None
-        options = {"candidates": candidates, "n_components": 1, "present": present}
+        options |= {"candidates": candidates, "present": None if coin else np.arange(ROWS) > 0}
         name = _select(X, Target(epsilon, 0.0, relation), seed, **options).name
     else:
         X[0] = z if coin else w
-        options = {"n_components": 1, "random_state": seed, "neighboring_relation": relation}
+        options |= {"random_state": seed, "neighboring_relation": relation}
         name = select_public(candidates, X, epsilon=epsilon, **options).name
     return {"along z": float(name == "along")}
 
