@@ -13,10 +13,12 @@ layer, is taken apart: each row gets its own copy, and autograd forms its gradie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from dpsubspace._array import slices
 from dpsubspace._gradients.dense import DenseGradients
@@ -38,6 +40,9 @@ _WIDE = 1 << 23
 
 # Entries beyond this do not count: products of four of them would leave the range of float64.
 _LARGEST = 1e70
+
+# Random rows of which gradients are compared with those of autograd.
+_TRIED = 3
 
 
 # Products of factors --------------------------------------------------------------------------
@@ -105,7 +110,7 @@ class Outer:
         """Gradients are formed for some outputs after the other."""
         _, d_in, d_out = self.sizes
         n, m = len(self.inputs[0]), len(other.inputs[0])
-        total = 0.0
+        total: Any = 0.0
         for some in slices(d_out, max(1, _WIDE // max(1, (n + m) * d_in))):
             ours = self.formed(some).flatten(1)
             theirs = ours if other is self else other.formed(some).flatten(1)
@@ -289,17 +294,17 @@ class LayerByLayer(RowByRow):
         entries += sum(part.stop - part.start for part in self._columns.values())
         return max(1, entries) * next(iter(self._starts.values())).element_size()
 
-    def held(self, batches: Callable[[], Iterator[Any]], n_rows: int) -> Held:
-        """Gradients of `n_rows` rows.
+    def held(self, batches: Iterable[Any], n_rows: int) -> Held:
+        """What is kept of the gradients of `n_rows` rows.
 
-        `batches` gives batches, of one size, with how many rows of each are no padding and a
-        function from scores to residuals and whether they count.
+        They come in batches of one size, each with the number of rows that are no padding and a
+        function from scores to residuals.
         """
         import torch
 
         kept: list[torch.Tensor] = []
         start = 0
-        for batch, k, residual in batches():
+        for batch, k, residual in batches:
             found = [part[:k] for part in self._found(self._starts, batch, residual)]
             finite = [(part.abs() <= _LARGEST).flatten(1).all(1) for part in found]
             absent = ~torch.stack(finite).all(0)
@@ -310,35 +315,42 @@ class LayerByLayer(RowByRow):
             start += k
         return self._as_held(kept)
 
-    def mismatched(self, watch: Callable[[torch.Tensor], None], seed: int) -> frozenset[str]:
-        """Names of parameters that factors do not give the gradient of random rows by.
-
-        Raises
-        ------
-        ValueError
-            If the module cannot be vectorised, or its gradients are others where it is.
-        """
-        weights = self._perturbed()
-        batch = self.batch(random_rows(3, self.shape, seed), 3)
+    def tried(self, watch: Callable[[torch.Tensor], None], seed: int) -> list[np.ndarray]:
+        """Residuals and what is kept of the gradients of random rows; ValueError if vmap fails."""
+        batch = self.batch(random_rows(_TRIED, self.shape, seed), _TRIED)
         watch(batch)
-        residuals = []
+        residuals: list[torch.Tensor] = []
 
         def residual(scores: torch.Tensor) -> torch.Tensor:
             residuals.append(scores + 1)
             return residuals[-1]
 
         try:
-            held = self._as_held(self._found(weights, batch, residual))
-            module, wrong = self.loaded(weights), set()
-            for i in range(3):
-                expected = self._alone(module, batch[i], residuals[0][i])
-                scale = max(float(one.abs().max()) for one in expected.values() if one.numel())
-                for name, one in expected.items():
-                    gap = (self._row(held, name, i) - one.reshape(-1)).abs()
-                    if not bool((gap <= SAME * scale).all()):
-                        wrong.add(name)
+            found = self._found(self._perturbed(), batch, residual)
         except Exception as error:  # of random rows, which an error may speak of
             raise not_vectorised(error) from error
+        return [part.cpu().numpy().copy() for part in (*residuals, *found)]
+
+    def mismatched(self, tried: list[np.ndarray], seed: int) -> frozenset[str]:
+        """Names of parameters whose gradients of random rows autograd finds to be others.
+
+        Raises
+        ------
+        ValueError
+            If one of them was taken apart already.
+        """
+        import torch
+
+        residual, *parts = (torch.tensor(part, device=self.device) for part in tried)
+        batch = self.batch(random_rows(_TRIED, self.shape, seed), _TRIED)
+        held, module, wrong = self._as_held(parts), self.loaded(self._perturbed()), set()
+        for i in range(_TRIED):
+            expected = self._alone(module, batch[i], residual[i])
+            scale = max(float(one.abs().max()) for one in expected.values() if one.numel())
+            for name, one in expected.items():
+                gap = (self._row(held, name, i) - one.reshape(-1)).abs()
+                if not bool((gap <= SAME * scale).all()):
+                    wrong.add(name)
         if wrong & self._apart:
             raise other_gradients()
         return frozenset(wrong)
@@ -376,7 +388,8 @@ class LayerByLayer(RowByRow):
         def scores(own: Any, taps: Any) -> Any:
             return vmap(self._tapped_one, in_dims=dims)(shared, own, taps, batch)
 
-        out, pull, inputs = vjp(scores, own, taps, has_aux=True)
+        found: Any = vjp(scores, own, taps, has_aux=True)
+        out, pull, inputs = found
         by_own, outputs = pull(residual(out).to(self.dtype))
         dense = [batch.new_zeros((k, 0))]
         for name in self._columns:
