@@ -6,11 +6,12 @@ D.1) is beside attacks by the ratio of likelihoods (Carlini et al., 2022). The l
 z that is known: an image of median norm, the same image 1,000 times as long, and rows along a
 column of their own. Other rows of a batch are drawn anew for each trial, and a coin decides
 whether z takes part. A quarter of the trials tells how what is published is distributed without z
-and with it, by two normal densities; the others are guessed about at equal odds. The lower bound
-on epsilon is that of `audit_epsilon` with each trial as a canary and guesses about the clearer
-half. A verdict is for what is private: no attack may be better than its guarantee permits by three
-standard errors, no bound above the claim, and with a tenth of the noise (a planted bug) the bound
-must be above it.
+and with it, by two normal densities; the others are guessed about at equal odds. Of private
+releases it is known in which direction z moves them, and the quarter tells the middle. The lower
+bound on epsilon is that of `audit_epsilon` with each trial as a canary and guesses about the
+clearer half. A verdict is for what is private: no attack may be better than its guarantee permits
+by three standard errors, no bound above the claim, and with a tenth of the noise (a planted bug)
+the bound must be above it.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_membership.py [papers number scorer choice]
            [--seeds 10] [--trials 2000] [--out benchmarks/results/membership.json]
@@ -142,20 +143,32 @@ def trials(args, count, see, *setting):
     return coins, {name: np.array([each[name] for each in seen]) for name in seen[0]}
 
 
-def attacked(coins, seen):
-    """How well the ratio of likelihoods guesses the coins, and the bound on epsilon."""
+def attacked(coins, seen, direction=0):
+    """How well the ratio of likelihoods guesses the coins, and the bound on epsilon.
+
+    With a `direction`, 1 or -1, larger or smaller values are known to be likelier with z.
+    """
     start = len(coins) // 4
-    means, widths = [], []
-    for coin in (False, True):
-        some = seen[:start][coins[:start] == coin]
-        means.append(some.mean())
-        widths.append(max(some.std(), 1e-9))
-    logs = [stats.norm.logpdf(seen[start:], m, w) for m, w in zip(means, widths, strict=True)]
-    score, coins = logs[1] - logs[0], coins[start:]
+    if direction:
+        score = direction * (seen[start:] - seen[:start].mean())
+    else:
+        score = learned(coins[:start], seen[:start], seen[start:])
+    coins = coins[start:]
     found = {"trials": len(coins)} | share("accuracy", (score > 0) == coins)
     found |= true_positives(score[~coins], score[coins])
     found["auc"] = round(float(roc_auc_score(coins, score)), 4)
     return found | {"epsilon_bound": bound(score, coins)}
+
+
+def learned(coins, shown, seen):
+    """Logarithm of the ratio of two normal densities that are fitted to what was shown."""
+    means, widths = [], []
+    for coin in (False, True):
+        some = shown[coins == coin]
+        means.append(some.mean())
+        widths.append(max(some.std(), 1e-9))
+    without, there = (stats.norm.logpdf(seen, m, w) for m, w in zip(means, widths, strict=True))
+    return there - without
 
 
 def true_positives(out, there):
@@ -294,7 +307,8 @@ def scorer_rows(args):
                 continue  # what is shown of it need not tell as much
             found = {"z": kind, "searched": where, "by": name, "relation": relation}
             found |= {"mechanism": mechanism, "epsilon": epsilon, "noise": noise}
-            found |= attacked(coins, values) | permitted(epsilon, "gaussian")
+            found |= attacked(coins, values, -1 if name == "distance" else 1)
+            found |= permitted(epsilon, "gaussian")
             yield found | verdict(found, epsilon, noise)
 
 
@@ -363,7 +377,7 @@ def choice_rows(args):
             coins, seen = trials(args, 4 * args.trials, chosen, *setting, epsilon)
         found = dict(zip(("z", "method", "relation"), setting, strict=True))
         found |= {"epsilon": epsilon, "noise": noise}
-        found |= attacked(coins, seen["along z"]) | permitted(epsilon, "range")
+        found |= attacked(coins, seen["along z"], 1) | permitted(epsilon, "range")
         del found["tpr"], found["tpr_95"], found["auc"]  # one of two names has no threshold
         yield found | verdict(found, epsilon, noise)
 
