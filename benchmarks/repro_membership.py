@@ -385,7 +385,8 @@ def choice_rows(args):
 def chosen(coin, rng, kind, method, relation, epsilon):
     """Whether the candidate along z wins against one in a direction that no row has."""
     z, w = row(kind), other()
-    X, candidates = np.vstack([z, rest(rng)]), {"along": z[None], "off": w[None]}
+    X = np.vstack([z, rest(rng)])
+    candidates = {"along": np.array([z, -z]), "off": np.array([w, -w])}
     options = {"method": method, "n_components": 1}
     seed = int(rng.integers(2**31))
     if relation == "zero_out":
