@@ -78,12 +78,14 @@ def test_recipe_for_mixed_columns_takes_and_gives_data_frames(library, output):
 @pytest.fixture
 def closed_figures():
     """Figures of a page do not stay open."""
+    pytest.importorskip("matplotlib").use("Agg")
     plt = pytest.importorskip("matplotlib.pyplot")
     yield
     plt.close("all")
 
 
 @pytest.mark.usefixtures("closed_figures")
+@pytest.mark.filterwarnings("ignore:.*`disp` and `iprint`:DeprecationWarning")  # scikit-learn 1.6
 def test_page_on_public_data_runs(capsys):
     page = {}
     exec(code("docs/choosing_public_data.md"), page)
