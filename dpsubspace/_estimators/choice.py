@@ -101,8 +101,8 @@ def select_public(
 
     Every private row says how well each set serves it, by a number from 0 to 1, and the name of a
     set with a large total is released. Two sets are told apart if their totals differ by more than
-    a few times ``1 / epsilon``, however many sets, columns or parameters there are: with 2,000
-    rows and ``epsilon=0.1``, if they serve one row in a hundred better.
+    a few times ``1 / epsilon``, however many columns or parameters there are: with 2,000 rows and
+    ``epsilon=0.1``, if the means of their numbers differ by about 0.015.
 
     Parameters
     ----------
@@ -111,27 +111,30 @@ def select_public(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows.
     y : array-like of shape (n_samples,), optional
-        Their labels, which "validation" needs and "energy" does not.
+        Their labels, which only "validation" looks at.
     epsilon : float, default=0.1
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
     method : {"energy", "centered_energy", "validation"}, default="energy"
         What a private row says of a set. "energy" is the share of its gradient that lies on the
         leading directions of the gradients of the set, which is what is left of it when
-        training keeps to these directions. "centered_energy" is that share of the difference of
-        two rows, which their mean has no part in: it is what a choice against `none` goes by.
-        "validation" is whether a logistic regression that was trained on the set alone predicts
-        the label of the row; labels of the sets must mean the same.
+        training keeps to these directions. "centered_energy" is the same share of the difference
+        of two private rows, so that what all rows have in common counts for nothing; it is meant
+        for a choice that has `none` in it. "validation" is whether a logistic regression that was
+        trained on the set alone predicts the label of the row; labels of the sets must mean the
+        same as `y`.
     n_components : int, default=16
-        Number of leading directions of each set.
+        Number of leading directions of each set; a linear model has as many as there are
+        features. "validation" has no use for it.
     y_public : dict of array-like of shape (n_public,), optional
-        Labels of the candidates by name, for "validation".
+        Labels of the candidates by name, for "validation"; a tuple of them for a tuple of sets.
     none : float, estimator or None, default=None
-        Adds a candidate called "none": no public data at all. A number is the share by which
-        a set must serve private rows to be better than that. An estimator such as
-        ``GEPClassifier(epsilon=0.5)``, which is not fitted, stands for the share from which on
-        training it on `n_components` directions is better than on all features, by its budget
-        and public sizes; this needs ``method="centered_energy"``. None always chooses a set.
+        Adds a candidate called "none": no public data at all. A number in (0, 1] is what every
+        private row says of it, so that sets of which they say more on average are better. An
+        estimator that is not fitted, such as ``GEPClassifier(epsilon=0.5)``, stands for the share
+        from which on it is better to train it on `n_components` directions than on all features.
+        It follows from the budget of the estimator and from public sizes by a rule of thumb,
+        and needs ``method="centered_energy"``. None always chooses a set.
     module : None, "cnn" or torch.nn.Module, default=None
         Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
         network of the paper for images, two convolutions and a linear layer with random
@@ -191,6 +194,10 @@ def select_public(
     errs, with one constant that was found by experiment; measured crossings lie within 0.17 of it.
     It is about directions. A set whose mean is far from that of the private rows can do harm
     although it captures more.
+
+    Columns in different units must be scaled first, private and public rows alike: otherwise the
+    one with the largest numbers decides alone. What the methods found, and where they failed, is in
+    ``docs/choosing_public_data.md``.
 
     For a linear model the share of a gradient is ``|U x|^2 / |x|^2`` with U the leading
     directions of the unit rows of a set: weights, labels and loss have no part in it. The
@@ -414,8 +421,8 @@ def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> 
         if count < k:
             raise ValueError(
                 f"gradients of `candidates[{name!r}]` span {count} directions, and"
-                f" `n_components`={k} are taken from each set: pass more rows, or use fewer"
-                " components."
+                f" `n_components`={k} are taken from each set: use fewer components, or pass more"
+                " rows if there are more features than that."
             )
 
 

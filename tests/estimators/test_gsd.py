@@ -83,6 +83,16 @@ def test_distance_depends_on_the_seed_of_labels_only():
     assert first == pytest.approx(scaled, abs=1e-8)
 
 
+@not_private
+def test_distance_of_many_rows_is_that_of_a_sample():
+    distance, details = gradient_subspace_distance(
+        PRIVATE, HELD_OUT, n_components=4, max_samples=90, random_state=0, return_details=True
+    )
+    assert details.spread > 0 and 0 < distance < 1
+    whole = gradient_subspace_distance(PRIVATE, HELD_OUT, n_components=4, random_state=0)
+    assert whole != distance
+
+
 def test_distance_says_that_it_is_not_private():
     with pytest.warns(PrivacyWarning, match="is not private"):
         gradient_subspace_distance(PRIVATE[:50], HELD_OUT[:50])
@@ -130,7 +140,7 @@ BAD_DISTANCES = {
     "classes": ({"n_classes": 1}, "`n_classes` must be an integer of at least 2"),
     "repeats": ({"n_repeats": 0}, "`n_repeats` must be an integer"),
     "state": ({"random_state": "x"}, "`random_state` must be"),
-    "many rows": ({"X_public": np.zeros((30_000, 64))}, "pass random samples"),
+    "samples": ({"max_samples": 0}, "`max_samples` must be an integer"),
 }
 
 
