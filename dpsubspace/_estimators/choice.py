@@ -441,7 +441,9 @@ def _validation(sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, y_public:
             raise ValueError(f"`y_public[{name!r}]` has {len(labels)} labels for {len(rows)} rows.")
         # A solver that any scipy runs without warnings.
         regression = LogisticRegression(solver="newton-cg", max_iter=1000)
-        models[name] = make_pipeline(StandardScaler(), regression).fit(rows.astype(np.float64), labels)
+        models[name] = make_pipeline(StandardScaler(), regression).fit(
+            rows.astype(np.float64), labels
+        )
 
     def score(rows: np.ndarray) -> np.ndarray:
         some = X[rows].toarray() if sparse.issparse(X) else X[rows]
