@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._array import plain_arithmetic
@@ -19,18 +19,20 @@ from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.probes import gradient_space, probe_gradients
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
 from dpsubspace._gradients.torch_rows import row_shape
-from dpsubspace._public.gradient_spaces import WIDEST, GradientSpace
+from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace
 from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.inputs import check_rows, without_values
+from dpsubspace._rows.inputs import check_rows, named, without_values
 from dpsubspace._rows.public import check_candidates, check_public_rows
 from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"]
 
-# Directions of gradients that are compared, as in the paper.
-_COMPONENTS = 16
+
+# Directions that noise leaves, up to which a distance says little: the first is what most rows
+# have in common.
+_FEW = 2
 
 
 class SubspaceDistance(NamedTuple):
@@ -84,7 +86,7 @@ def gradient_subspace_distance(
     X_private: Any,
     X_public: Any,
     *,
-    n_components: int = _COMPONENTS,
+    n_components: int = COMPONENTS,
     n_classes: int = 10,
     n_repeats: int = 3,
     max_samples: int = 2000,
@@ -230,6 +232,10 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
             f"a row of `X_private` has the shape {private.shape[1:]} and one of `X_public`"
             f" {public.shape[1:]}: bring public rows to the shape of the private ones."
         )
+    if not images:  # data frames must agree in the names of their columns
+        model = named("gradient_subspace_distance")
+        validate_data(model, X_private, skip_check_array=True)
+        validate_data(model, X_public, skip_check_array=True, reset=False)
     return private, public
 
 
@@ -473,8 +479,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
         Parameters
         ----------
-        X_public : array-like of shape (n_public, n_features)
-            Public rows.
+        X_public : array-like of shape (n_public, n_features) or tuple of them
+            Public rows; a tuple of sets stands for their union.
         y_public : None
             Ignored: gradients are taken at random labels, or averaged over them.
 
@@ -485,8 +491,9 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             nothing in common. Noise makes it larger.
         """
         check_is_fitted(self, "components_")
-        rows = check_rows(self, X_public, reset=False)
-        rows = rows.toarray() if sparse.issparse(rows) else rows
+        sets = X_public if isinstance(X_public, tuple) else (X_public,)
+        checked = [check_rows(self, each, reset=False) for each in sets]
+        rows = np.concatenate([x.toarray() if sparse.issparse(x) else x for x in checked])
         found = self._space.leading(rows, self.n_components_)
         if len(found) < self.n_components_:
             raise ValueError(
@@ -549,10 +556,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     # The fit --------------------------------------------------------------------------------
 
     def _budget(self, sizes: Sizes) -> Budget:
-        plan, n_features = self._plan(), sizes.n_features
-        if sizes.n_public:  # no space of public rows is wider
-            n_features = WIDEST if n_features is None else min(n_features, WIDEST)
-        return plan.budget(replace(sizes, n_features=n_features))
+        return _charged(self._plan(), sizes)
 
     def _fit(self, X: Any, *, X_public: Any = None, present: np.ndarray | None = None):
         """Fit with the records where `present` is False as null records.
@@ -561,11 +565,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         """
         plan = self._plan()
         X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
-        if isinstance(X_public, Mapping):
-            sets = tuple(check_candidates(self, X, X_public, "X_public").values())
-        else:
-            sets = check_public_rows(self, X, X_public)
-        wanted = int(plan.n_components or _COMPONENTS)
+        sets = self._sets(X, X_public)
+        wanted = int(plan.n_components or COMPONENTS)
         space = self._space_of(X.shape[1], sets, wanted)
         most = min(X.shape[0], space.width)
         if plan.n_components is not None and wanted > most:
@@ -573,23 +574,28 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
                 f"`n_components`={wanted} is more than the {most} directions that {X.shape[0]} rows"
                 f" have in a space of {space.width} dimensions: use at most as many."
             )
-        if not plan.target.private:
-            warn(
-                "epsilon=inf: the gradient subspace of this fit is not private. Publish neither it"
-                " nor what is chosen by it.",
-                PrivacyWarning,
-                about="GSDScorer without privacy",
-            )
-        known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
+        n_public = sum(map(len, sets))
+        known = (f"{n_public} rows of X_public",) if sets else ()
         released = replace(plan, n_components=min(wanted, most), unit=not sets)
+        budget = _charged(released, Sizes(*X.shape, n_public=n_public))
+        if not budget.private:
+            _warn_of_none()
         spectrum, _, _ = fit_spectrum(
-            self, released, X, known, space=space if sets else None, present=present
+            self, released, X, budget, known, space=space if sets else None, present=present
         )
         self.within_public_span_ = bool(sets)
         # Directions that do not stand out of the noise would be compared with chance.
         n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
         self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
+        if plan.n_components is None and self.n_components_ <= _FEW < most:
+            _warn_of_few(self.n_components_, min(wanted, most), self.privacy_.epsilon)
         return self
+
+    def _sets(self, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+        """Public sets, of which a dict has the names."""
+        if isinstance(X_public, Mapping):
+            return tuple(check_candidates(self, X, X_public, "X_public").values())
+        return check_public_rows(self, X, X_public)
 
     def _store(self, spectrum: Spectrum, k: int, space: GradientSpace) -> None:
         """Set what is released, of which k directions are kept."""
@@ -639,3 +645,32 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             device=self.device,
             random_state=self.random_state,
         )
+
+
+def _charged(plan: SpectralPlan, sizes: Sizes) -> Budget:
+    """What a fit of these sizes releases; no space of public rows is wider than some."""
+    n_features = sizes.n_features
+    if sizes.n_public:
+        n_features = WIDEST if n_features is None else min(n_features, WIDEST)
+    return plan.budget(replace(sizes, n_features=n_features))
+
+
+def _warn_of_none() -> None:
+    """Warn of a fit without privacy."""
+    warn(
+        "epsilon=inf: the gradient subspace of this fit is not private. Publish neither it nor what"
+        " is chosen by it.",
+        PrivacyWarning,
+        about="GSDScorer without privacy",
+    )
+
+
+def _warn_of_few(n_left: int, n_wanted: int, epsilon: float) -> None:
+    """Warn where few released directions stand out of the noise: that is read off them."""
+    warn(
+        f"the noise of a fit with epsilon={epsilon:g} has hidden all but {n_left} of {n_wanted}"
+        " directions: most sets will be at about the same distance. More rows, fewer columns,"
+        " public rows in the fit or a larger epsilon help.",
+        PrivacyWarning,
+        about=("directions", epsilon),
+    )

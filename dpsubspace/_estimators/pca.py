@@ -292,8 +292,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         public = check_public_rows(self, X, X_public)
         known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
+        budget = plan.budget(Sizes(*X.shape))
         spectrum, unit, mean = fit_spectrum(
-            self, plan, X, tuple(known), public=public, present=present
+            self, plan, X, budget, tuple(known), public=public, present=present
         )
         self._store(spectrum, plan.n_kept(spectrum), mean, unit, X.shape[0])
         return self

@@ -213,6 +213,7 @@ def fit_spectrum(
     estimator: Any,
     plan: SpectralPlan,
     X: Array,
+    budget: Budget,
     known: tuple[str, ...],
     *,
     space: GradientSpace | None = None,
@@ -229,6 +230,8 @@ def fit_spectrum(
         What to do.
     X : array or CSR matrix of shape (n_samples, n_features)
         Private rows.
+    budget : Budget
+        What is released, and what it costs.
     known : tuple of str
         What the guarantee assumes to be public.
     space : GradientSpace, optional
@@ -249,7 +252,6 @@ def fit_spectrum(
     where, noise = check_device(plan.device), as_noise(plan.random_state)
     mechanism, k = plan.mechanism(width), plan.n_released(n_samples, width)
     _check_memory(mechanism, width, k, bool(public))
-    budget = plan.budget(Sizes(n_samples, width))
     guarantee = guarantee_of(
         budget,
         secure=noise.secure,

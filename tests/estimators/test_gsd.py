@@ -358,7 +358,10 @@ def test_a_union_is_a_candidate():
     candidates = {"noise": NOISE, "both": (HELD_OUT[:half], HELD_OUT[half:])}
     choice = select_public(candidates, PRIVATE, epsilon=1.0)
     assert choice.name == choice.value == "both" and choice == ("both", choice.privacy)
-    assert "2 candidates and their 1194 rows" in str(choice.privacy)
+    assert "1194 rows of 2 public sets" in str(choice.privacy)
+    scorer = GSDScorer(n_components=4, epsilon=5.0).fit(PRIVATE)
+    stacked = scorer.distance(np.concatenate(candidates["both"]))
+    assert scorer.distance(candidates["both"]) == stacked == scorer.rank(candidates)["both"]
 
 
 def test_none_is_chosen_where_no_set_is_worth_it():
@@ -387,6 +390,34 @@ def test_choice_by_gradients_of_a_network():
     options = {"module": "cnn", "input_shape": (1, 8, 8), "n_components": 4, "epsilon": 2.0}
     candidates = {"noise": NOISE[:80], "held out": HELD_OUT[:80]}
     assert select_public(candidates, PRIVATE[:200], **options).name == "held out"
+
+
+def test_narrow_tables_are_compared_by_half_of_their_columns(rng):
+    scales = np.array([3.0, 1, 1, 0.1])
+    X, near, far = scales * rng.normal(size=(3, 400, 4))
+    assert select_public({"far": far[:, ::-1], "near": near}, X, epsilon=1.0).name == "near"
+
+
+def test_names_of_columns_must_agree():
+    frame = pd.DataFrame(PRIVATE).add_prefix("pixel ")
+    other = pd.DataFrame(HELD_OUT, columns=frame.columns[::-1])
+    with pytest.raises(ValueError, match="feature names"):
+        select_public({"a": other, "b": NOISE}, frame)
+    with (
+        pytest.raises(ValueError, match="feature names"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", PrivacyWarning)
+        gradient_subspace_distance(frame, other)
+    with pytest.warns(UserWarning, match="select_public was fitted with feature names"):
+        select_public({"a": HELD_OUT, "b": NOISE}, frame)
+
+
+@pytest.mark.filterwarnings("ignore:the noise of the second moment:dpsubspace.PrivacyWarning")
+def test_hidden_directions_are_told_of():
+    with pytest.warns(PrivacyWarning, match="has hidden all but"):
+        scorer = GSDScorer(epsilon=0.05, random_state=0).fit(PRIVATE[:400])
+    assert scorer.n_components_ <= 2
 
 
 def test_duplicates_are_told_of():
@@ -445,12 +476,18 @@ BAD_CHOICES = {
     ),
     "epsilon": (CANDIDATES, {"epsilon": 0.0}, "`epsilon` must be a number"),
     "relation": (CANDIDATES, {"neighboring_relation": "x"}, "`neighboring_relation`"),
+    "components": (CANDIDATES, {"n_components": 0}, "`n_components`.*Or use 'auto'"),
     "module": (
         CANDIDATES,
         {"method": "centered_energy", "module": "cnn"},
         "is for linear models",
     ),
 }
+
+
+def test_swapped_arguments_are_told_of():
+    with pytest.raises(ValueError, match="the candidates come first"):
+        select_public(PRIVATE, CANDIDATES)
 
 
 @pytest.mark.parametrize(("candidates", "options", "match"), BAD_CHOICES.values(), ids=BAD_CHOICES)
