@@ -79,7 +79,7 @@ def test_distance_depends_on_the_seed_of_labels_only():
     assert first == gradient_subspace_distance(*sets, random_state=0)
     assert first != gradient_subspace_distance(*sets, random_state=1)
     # The scale of rows has no part in directions.
-    scaled = gradient_subspace_distance(sets[0] * 7, sets[1] / 3, random_state=0)
+    scaled = gradient_subspace_distance(sets[0] * 1e300, sets[1] / 3e99, random_state=0)
     assert first == pytest.approx(scaled, abs=1e-8)
 
 
@@ -305,6 +305,8 @@ def test_bad_candidates_of_a_fitted_scorer():
         scorer.distance(HELD_OUT[:3])
     with pytest.raises(ValueError, match="must be a dict of public rows by name"):
         scorer.rank([HELD_OUT])
+    with pytest.raises(ValueError, match="is an empty tuple"):
+        scorer.rank({"a": ()})
     with pytest.raises(ValueError, match="64 features"):
         scorer.distance(HELD_OUT[:, :5])
 
@@ -464,6 +466,15 @@ BAD_CHOICES = {
             "y_public": dict.fromkeys(CANDIDATES, LABELS[:9]),
         },
         "has 9 labels for 597 rows",
+    ),
+    "labels of another kind": (
+        CANDIDATES,
+        {
+            "method": "validation",
+            "y": LABELS[:1200].astype(str),
+            "y_public": dict.fromkeys(CANDIDATES, LABELS[1200:]),
+        },
+        "labels of another kind than `y`",
     ),
     "one label": (
         CANDIDATES,
