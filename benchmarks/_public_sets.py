@@ -1,0 +1,172 @@
+"""Private tasks on images, and sets of images that could serve each of them as public rows.
+
+``task(name)`` gives ``(X, y, X_test, y_test, candidates)``: private rows and labels, the test set,
+and a dict of public rows by name. Everything has the shape of the private images: 28 x 28 for
+"fashion" and "mnist", 32 x 32 for "chest", and 32 x 32 in three colours for "cifar10". Larger
+images lose two pixels at each edge, smaller ones get two of background; colours are averaged,
+and grey ones repeated. Pixels are from 0 to 1, and rows are flat and in float32.
+
+The seed draws which rows are private and which are in a candidate; candidates never hold private
+rows or test rows.
+
+usage: DPSUBSPACE_DATA=folder python benchmarks/_public_sets.py
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import _data
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Images of so many pixels at each side, and so many colours."""
+
+    side: int
+    colours: int = 1
+
+
+TASKS = {
+    "fashion": Shape(28),
+    "mnist": Shape(28),
+    "chest": Shape(32),
+    "cifar10": Shape(32, colours=3),
+}
+
+# What there is beside the task itself.
+SOURCES = ("mnist", "fashion", "kmnist", "notmnist", "mednist", "chest", "cifar10", "cifar100")
+
+
+def task(name, *, n_private=2_000, n_public=2_000, seed=0):
+    """Private rows and labels, test set and candidates of a task.
+
+    Candidates are rows of the task itself that are not private ("held out"), all other sets,
+    halves of two sets, changed rows of the task, and noise.
+    """
+    rng = np.random.default_rng([seed, list(TASKS).index(name)])
+    X, y, rest, X_test, y_test = _private(name, n_private, rng)
+    own = _some(rest, n_public, rng)
+    others = {
+        source: _some(_source(source, TASKS[name]), n_public, rng)
+        for source in SOURCES
+        if source != name
+    }
+    near, far = _RELATED[name]
+    candidates = {"held out": own, **others}
+    candidates |= {
+        f"held out + {near}": _halves(own, others[near]),
+        f"{near} + {far}": _halves(others[near], others[far]),
+        "shifted": _shifted(own, TASKS[name], 4),
+        "inverted": 1 - own,
+        "permuted": own[:, rng.permutation(own.shape[1])],
+        "gaussian": _gaussian(own.shape, rng),
+        "uniform": rng.random(own.shape, dtype=np.float32),
+    }
+    candidates["held out + uniform"] = _halves(own, candidates["uniform"])
+    return X, y, X_test, y_test, candidates
+
+
+def mixtures(*, n_private=2_000, n_public=2_000, seed=0):
+    """The task "fashion" with candidates that are 0 %, 10 %, ... 100 % Fashion, the rest MNIST."""
+    rng = np.random.default_rng([seed, len(TASKS)])
+    X, y, rest, X_test, y_test = _private("fashion", n_private, rng)
+    own = _some(rest, n_public, rng)
+    other = _some(_source("mnist", TASKS["fashion"]), n_public, rng)
+    candidates = {}
+    for percent in range(0, 101, 10):
+        n_own = n_public * percent // 100
+        candidates[f"{percent} % fashion"] = np.vstack([own[:n_own], other[: n_public - n_own]])
+    return X, y, X_test, y_test, candidates
+
+
+# For halves of two sets: one that is like the task and one that is not.
+_RELATED = {
+    "fashion": ("notmnist", "cifar100"),
+    "mnist": ("kmnist", "cifar100"),
+    "chest": ("mednist", "cifar100"),
+    "cifar10": ("cifar100", "mnist"),
+}
+
+
+# Rows -----------------------------------------------------------------------------------------
+
+
+def _private(name, n_private, rng):
+    """Private rows and labels, all other rows of the training set, and the test set."""
+    X, y, X_test, y_test = _labelled(name)
+    order = rng.permutation(len(X))
+    kept = order[:n_private]
+    return X[kept], y[kept], X[order[n_private:]], X_test, y_test
+
+
+def _some(rows, count, rng):
+    return rows[rng.permutation(len(rows))[:count]]
+
+
+def _halves(first, second):
+    return np.vstack([first[: len(first) // 2], second[: len(second) // 2]])
+
+
+def _shifted(rows, shape, pixels):
+    """Images moved to the right and down, what leaves at one edge coming in at the other."""
+    images = rows.reshape(-1, shape.side, shape.side, shape.colours)
+    return np.roll(images, (pixels, pixels), axis=(1, 2)).reshape(rows.shape)
+
+
+def _gaussian(shape, rng):
+    return np.clip(rng.normal(0.5, 0.25, shape), 0, 1).astype(np.float32)
+
+
+# Images ---------------------------------------------------------------------------------------
+
+
+@cache
+def _labelled(name):
+    """Training and test set of a task; the two parts of chest X-rays, which differ, are mixed."""
+    if name == "cifar10":
+        X, y, X_test, y_test = _data._needed("cifar10", _data._ALL)
+        return _data._pixels(X), y.astype(int), _data._pixels(X_test), y_test.astype(int)
+    return _data.load("chest_mixed" if name == "chest" else name)
+
+
+@cache
+def _source(name, shape):
+    """All images of a set that may be public, in some shape."""
+    return _shaped(_images(name), shape)
+
+
+@cache
+def _images(name):
+    """Images (n, side, side, colours) of training sets, or of the only part there is."""
+    if name in ("cifar10", "cifar100"):
+        file, column = ("cifar10", "train_x") if name == "cifar10" else ("cifar100_part", "x")
+        names = _data._ALL if name == "cifar10" else ("x", "y")
+        images = _data._needed(file, names)[names.index(column)]
+        return _data._pixels(images).reshape(images.shape)
+    loaded = {"kmnist": "kmnist8k", "notmnist": "notmnist8k", "chest": "chest_mixed"}
+    rows = _data.load(loaded.get(name, name))[0]
+    side = int(np.sqrt(rows.shape[1]))
+    return rows.reshape(-1, side, side, 1)
+
+
+def _shaped(images, shape):
+    """Flat rows of images of another shape."""
+    less = (images.shape[1] - shape.side) // 2
+    if less > 0:
+        images = images[:, less:-less, less:-less]
+    elif less < 0:
+        images = np.pad(images, ((0, 0), (-less, -less), (-less, -less), (0, 0)))
+    if shape.colours == 1:
+        images = images.mean(axis=3, keepdims=True)
+    elif images.shape[3] == 1:
+        images = np.repeat(images, shape.colours, axis=3)
+    return np.ascontiguousarray(images.reshape(len(images), -1), dtype=np.float32)
+
+
+if __name__ == "__main__":
+    for name in TASKS:
+        X, y, X_test, y_test, candidates = task(name)
+        print(name, X.shape, np.bincount(y), X_test.shape)
+        for title, rows in candidates.items():
+            print(f"  {title:20} {rows.shape} {rows.dtype} mean {rows.mean():.3f}")
