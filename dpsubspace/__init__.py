@@ -1,10 +1,12 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._estimators.choice import PublicChoice, select_public
 from dpsubspace._estimators.directions import GradientDirections
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
+from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_subspace_distance
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.torch_features import TorchFeatures
@@ -32,6 +34,7 @@ __all__ = [
     "DPSGDRegressor",
     "GEPClassifier",
     "GEPRegressor",
+    "GSDScorer",
     "GradientDirections",
     "PrivacyBudgetError",
     "PrivacyError",
@@ -39,12 +42,16 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PublicChoice",
     "PublicDataWarning",
     "Released",
+    "SubspaceDistance",
     "TorchFeatures",
     "audit_epsilon",
+    "gradient_subspace_distance",
     "one_run_audit",
     "private_covariance",
     "private_mean",
     "private_quantile",
+    "select_public",
 ]

@@ -38,7 +38,7 @@ ROWS, _ROWS_GPU = 128, 4096
 _LEAST_SPREAD, _SAFETY = 2.0**-20, 16
 
 # Rows and their gradients may differ by rounding only between vmap and one at a time.
-_SAME = 1e-4
+SAME = 1e-4
 
 
 # One row at a time ----------------------------------------------------------------------------
@@ -116,11 +116,15 @@ class RowByRow:
 
     def default_rows(self) -> int:
         """Rows whose gradients and activations fit into `_GRADIENT_BYTES`."""
-        entries = self.n_params + self._activations() + math.prod(self.shape)
+        entries = self._formed() + self._activations() + math.prod(self.shape)
         size = self.start().new_zeros(1, dtype=self.dtype).element_size()
         most = ROWS if self.device.type == "cpu" else _ROWS_GPU
         rows = min(most, max(1, _GRADIENT_BYTES // (size * entries)))
         return rows - rows % BLOCK if rows > BLOCK else rows
+
+    def _formed(self) -> int:
+        """Entries of what is formed of one row's gradient."""
+        return self.n_params
 
     def _activations(self) -> int:
         """Entries of what the layers give for one row."""
@@ -134,7 +138,7 @@ class RowByRow:
         layers = [layer for layer in self._used.modules() if not list(layer.children())]
         handles = [layer.register_forward_hook(add) for layer in layers]
         try:
-            self._used(self.batch(_random(1, self.shape), 1))
+            self._used(self.batch(random_rows(1, self.shape), 1))
         finally:
             for handle in handles:
                 handle.remove()
@@ -142,7 +146,7 @@ class RowByRow:
 
     def check(self, watch: Callable[[torch.Tensor], None], seed: int) -> None:
         """ValueError unless gradients of random rows are those of autograd, one at a time."""
-        rows, weights = _random(3, self.shape, seed), self._perturbed()
+        rows, weights = random_rows(3, self.shape, seed), self._perturbed()
         batch = self.batch(rows, len(rows))
         watch(batch)
         try:
@@ -150,27 +154,20 @@ class RowByRow:
             residual = scores + 1
             found = self.gradients(weights, batch, residual)
         except Exception as error:  # of random rows, which an error may speak of
-            raise ValueError(
-                "`module` has no per-example gradients, since torch.func.vmap cannot run it:"
-                f" {error} Take out what depends on values (`if x.sum() > 0`, .item(), boolean"
-                " indexing), what changes buffers or new tensors in place, and recurrent layers"
-                " of torch.nn (write them with nn.Linear); torch.where and out-of-place"
-                " operations work. Or freeze that part and put it before, with TorchFeatures."
-            ) from error
+            raise not_vectorised(error) from error
         expected = self._one_at_a_time(weights, batch, residual)
         scale = expected.abs().amax(dim=1, keepdim=True)
-        if not bool(((found - expected).abs() <= _SAME * scale).all()):
-            raise ValueError(
-                "`module` has other gradients for a random row by itself (torch.autograd) than by"
-                " torch.func.vmap. Are its outputs finite, and does it take its parameters by"
-                " their names in the module (not from a list of its own)?"
-            )
+        if not bool(((found - expected).abs() <= SAME * scale).all()):
+            raise other_gradients()
 
     def _perturbed(self) -> dict[str, torch.Tensor]:
         """Parameters near those as they came: zeros, of adapters say, would hide gradients."""
-        start = self.start()
-        noise = np.random.default_rng(1).normal(size=len(start))
-        return self.named(start + 0.05 * start.new_tensor(noise))
+        rng, perturbed = np.random.default_rng(1), {}
+        for name, parameter in self._trainable.items():
+            start = parameter.detach().double()
+            noise = start.new_tensor(rng.normal(size=start.shape))
+            perturbed[name] = (start + 0.05 * noise).to(self.dtype)
+        return perturbed
 
     def _one_at_a_time(
         self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
@@ -178,17 +175,26 @@ class RowByRow:
         """Gradients by autograd, of a module that holds the weights as its own."""
         import torch
 
-        module, gradients = self.loaded(weights), []
+        module = self.loaded(weights)
+        each = (self._alone(module, *row) for row in zip(batch, residual, strict=True))
+        return torch.stack([torch.cat([g.reshape(-1) for g in one.values()]) for one in each])
+
+    def _alone(
+        self, module: torch.nn.Module, row: torch.Tensor, residual: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Gradient of one row by autograd, by the name of parameters."""
+        import torch
+
         leaves = dict(module.named_parameters())
-        leaves = [leaves[name] for name in self._places]
         with torch.enable_grad():
-            for row, weight in zip(batch, residual, strict=True):
-                product = (module(row[None])[0] * weight).sum()
-                parts = torch.autograd.grad(
-                    product, leaves, allow_unused=True, materialize_grads=True
-                )
-                gradients.append(torch.cat([part.reshape(-1) for part in parts]))
-        return torch.stack(gradients)
+            product = (module(row[None])[0] * residual).sum()
+            parts = torch.autograd.grad(
+                product,
+                [leaves[name] for name in self._places],
+                allow_unused=True,
+                materialize_grads=True,
+            )
+        return dict(zip(self._places, parts, strict=True))
 
     def spreads(self, size: int) -> tuple[float, float]:
         """Share of its norm by which a gradient moves: computed again, and at other places.
@@ -197,7 +203,7 @@ class RowByRow:
         """
         import torch
 
-        weights, rows = self._perturbed(), _random(size, self.shape)
+        weights, rows = self._perturbed(), random_rows(size, self.shape)
         order = np.random.default_rng(2).permutation(size)
         targets = np.random.default_rng(3).normal(size=(size, 1))
 
@@ -210,6 +216,26 @@ class RowByRow:
         again = _spread(first, gradients(np.arange(size)))
         moved = gradients(order)[torch.as_tensor(np.argsort(order), device=self.device)]
         return again, max(again, _spread(first, moved))
+
+
+def not_vectorised(error: Exception) -> ValueError:
+    """What to tell of an error of vmap on random rows."""
+    return ValueError(
+        "`module` has no per-example gradients, since torch.func.vmap cannot run it:"
+        f" {error} Take out what depends on values (`if x.sum() > 0`, .item(), boolean"
+        " indexing), what changes buffers or new tensors in place, and recurrent layers"
+        " of torch.nn (write them with nn.Linear); torch.where and out-of-place"
+        " operations work. Or freeze that part and put it before, with TorchFeatures."
+    )
+
+
+def other_gradients() -> ValueError:
+    """What to tell where vmap and autograd do not agree on random rows."""
+    return ValueError(
+        "`module` has other gradients for a random row by itself (torch.autograd) than by"
+        " torch.func.vmap. Are its outputs finite, and does it take its parameters by"
+        " their names in the module (not from a list of its own)?"
+    )
 
 
 def _aliases(module: torch.nn.Module, names: dict[int, str]) -> dict[str, str]:
@@ -238,7 +264,7 @@ def _spread(first: torch.Tensor, second: torch.Tensor) -> float:
     return max(_LEAST_SPREAD, _SAFETY * float(moves.nanmedian()))
 
 
-def _random(n: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+def random_rows(n: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     """The same random flat rows every time."""
     return np.random.default_rng(seed).normal(size=(n, math.prod(shape)))
 
@@ -280,7 +306,7 @@ def checked_copy(
         parameter.grad = None
     with exact_arithmetic(device):
         try_out(copied, shape, str(device))
-        rows = as_tensor(_random(3, shape), 3, shape, dtype_of(copied), device)
+        rows = as_tensor(random_rows(3, shape), 3, shape, dtype_of(copied), device)
         found = tuple(throwaway(copied)(rows).shape)
     if found != (3, n_outputs):
         raise ValueError(

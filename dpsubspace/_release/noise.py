@@ -55,6 +55,10 @@ class NoiseSource(Protocol):
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
         ...
 
+    def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Independent exponential variables of mean 1, as precise near 0 as elsewhere, float64."""
+        ...
+
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
         """Sorted indices of a batch that each of `n` records enters with probability `rate`."""
         ...
@@ -93,6 +97,10 @@ class SecureNoise:
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
         return _as_uniform(_system_bits(shape))
+
+    def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Independent exponential variables of mean 1, as precise near 0 as elsewhere, float64."""
+        return -np.log1p(-_fractions(_system_bits, shape)[0])
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
         """Sorted indices of a batch that each of `n` records enters with probability `rate`.
@@ -144,6 +152,10 @@ class SeededNoise:
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
         return _as_uniform(self._bits(shape))
+
+    def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Independent exponential variables of mean 1, as precise near 0 as elsewhere, float64."""
+        return -np.log1p(-_fractions(self._bits, shape)[0])
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
         """Sorted indices of a batch that each of `n` records enters with probability `rate`."""

@@ -19,8 +19,10 @@ from dpsubspace._accounting.budget import Budget, Part
 from dpsubspace._array import Array, to_numpy
 from dpsubspace._release.mechanisms import (
     BoundedL1Sum,
+    BoundedScores,
     BoundedSum,
     release,
+    release_choice,
     release_direction,
     release_laplace,
 )
@@ -135,6 +137,12 @@ class Releases:
         epsilon = self._next(name, "range")[1]
         relation, noise = self.budget.target.neighboring_relation, self._stream(stream or name)
         return release_direction(total, epsilon, noise, neighboring_relation=relation)
+
+    def choice(self, name: str, scores: BoundedScores) -> int:
+        """Release which candidate has a large score."""
+        epsilon = self._next(name, "range")[1]
+        relation = self.budget.target.neighboring_relation
+        return release_choice(scores, epsilon, self._stream(name), neighboring_relation=relation)
 
     def _next(self, name: str, kind: str) -> tuple[Part, float]:
         """Part and scale of one more release, or RuntimeError where it was not charged."""

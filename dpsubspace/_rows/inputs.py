@@ -20,6 +20,7 @@ __all__ = [
     "check_rows_and_labels",
     "check_rows_and_targets",
     "log_class_weights",
+    "without_values",
 ]
 
 # Rows and labels ----------------------------------------------------------------------------
@@ -78,7 +79,7 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> 
         if not any(word in message for word in known):
             raise
     # Raised out here, so that no chained exception carries the entry either.
-    raise ValueError(_without_values(X, message))
+    raise ValueError(without_values(X, message))
 
 
 def _plain(X: Any) -> Any:
@@ -98,7 +99,7 @@ def _plain(X: Any) -> Any:
     return X
 
 
-def _without_values(X: Any, message: str) -> str:
+def without_values(X: Any, message: str) -> str:
     """A message of scikit-learn that is safe to log, with the way out."""
     if message.startswith("Complex data not supported"):
         return "Complex data not supported: `X` and `y` must be real."

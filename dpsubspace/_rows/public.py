@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,13 @@ from dpsubspace._checks import shown
 from dpsubspace._rows.inputs import check_classes
 from dpsubspace.exceptions import PublicDataWarning, warn
 
-__all__ = ["PublicRows", "check_public_labels", "check_public_rows", "check_public_values"]
+__all__ = [
+    "PublicRows",
+    "check_candidates",
+    "check_public_labels",
+    "check_public_rows",
+    "check_public_values",
+]
 
 
 def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
@@ -35,19 +41,8 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
     sets = []
     for i, given in enumerate(X_public if several else (X_public,)):
         name = f"X_public[{i}]" if several else "X_public"
-        dense = given.toarray() if sparse.issparse(given) else given
-        try:
-            sets.append(check_array(dense, dtype=X.dtype, input_name=name))
-            validate_data(estimator, dense, reset=False, skip_check_array=True)
-        except (TypeError, ValueError) as error:  # public rows: the message may quote them
-            hint = " Labels go in `y_public`." if several and np.ndim(dense) == 1 else ""
-            raise ValueError(f"`{name}`: {error}{hint}") from error
-        if _same_memory(sets[-1], X):
-            raise ValueError(
-                f"`{name}` is a part of `X` itself: nothing protects public rows, and a model may"
-                " show them. Pass rows that are really public, or leave it out. A copy of rows that"
-                " happen to be the same is taken."
-            )
+        hint = " Labels go in `y_public`." if several and np.ndim(given) == 1 else ""
+        sets.append(_checked_set(estimator, X, given, name, hint))
     if not sets:
         raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
     if (len(sets) if several else len(sets[0])) == X.shape[0]:
@@ -58,6 +53,62 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
             about="sliced",
         )
     return tuple(sets)
+
+
+def check_candidates(estimator: Any, X: Any, candidates: Any, name: str) -> dict[Any, np.ndarray]:
+    """Rows of each candidate by its name; a tuple of sets is one candidate, their union.
+
+    Parameters
+    ----------
+    estimator : estimator
+        One that has checked `X`.
+    X : array or CSR matrix of shape (n_samples, n_features)
+        Private rows; only their width and dtype are looked at.
+    candidates : dict
+        Public rows, or a tuple of sets of them, by name.
+    name : str
+        Of the parameter.
+    """
+    if not isinstance(candidates, Mapping) or not candidates:
+        raise ValueError(
+            f"`{name}` must be a dict of public rows by name, such as {{'hospital': rows_1,"
+            f" 'survey': rows_2}}, with at least one of them, got {type(candidates).__name__}"
+            f" {'without entries' if isinstance(candidates, Mapping) else ''}".rstrip()
+            + "."
+        )
+    found: dict[Any, np.ndarray] = {}
+    for key, given in candidates.items():
+        sets = given if isinstance(given, tuple) else (given,)
+        if not sets:
+            raise ValueError(f"`{name}[{key!r}]` is an empty tuple: leave that candidate out.")
+        label = f"{name}[{key!r}]"
+        rows = np.concatenate([_checked_set(estimator, X, each, label, "") for each in sets])
+        for other, seen in found.items():
+            if rows.shape == seen.shape and np.array_equal(rows, seen):
+                warn(
+                    f"`{name}` has the same rows as {other!r} and as {key!r}: leave out one.",
+                    PublicDataWarning,
+                    about=("duplicates", key),
+                )
+        found[key] = rows
+    return found
+
+
+def _checked_set(estimator: Any, X: Any, given: Any, name: str, hint: str) -> np.ndarray:
+    """One set of public rows that fit to the checked rows `X`; `hint` ends what is refused."""
+    dense = given.toarray() if sparse.issparse(given) else given
+    try:
+        rows = check_array(dense, dtype=X.dtype, input_name=name)
+        validate_data(estimator, dense, reset=False, skip_check_array=True)
+    except (TypeError, ValueError) as error:  # public rows: the message may quote them
+        raise ValueError(f"`{name}`: {error}{hint}") from error
+    if _same_memory(rows, X):
+        raise ValueError(
+            f"`{name}` is a part of `X` itself: nothing protects public rows, and a model may"
+            " show them. Pass rows that are really public, or leave it out. A copy of rows that"
+            " happen to be the same is taken."
+        )
+    return rows
 
 
 def _same_memory(rows: Any, X: Any) -> bool:

@@ -24,7 +24,7 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, gaussian
-from dpsubspace._estimators import pca as pca_module
+from dpsubspace._estimators import spectral as spectral_module
 from dpsubspace._release import releases as releases_module
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
@@ -273,7 +273,7 @@ def test_hooks_cannot_change_what_is_charged(monkeypatch):
     """A hook that runs user code between calibration and noise changes nothing."""
     model = DPPCA(2, epsilon=0.05, random_state=0)
     monkeypatch.setattr(
-        pca_module, "_warn", lambda *_: model.set_params(neighboring_relation="replace_one")
+        spectral_module, "_warn", lambda *_: model.set_params(neighboring_relation="replace_one")
     )
     with releases(monkeypatch) as seen:
         model.fit(table())
@@ -589,7 +589,7 @@ def test_odd_tables_are_taken(mechanism):
 
 
 def test_more_memory_than_there_is_is_refused_with_the_way_out(monkeypatch):
-    monkeypatch.setattr(pca_module, "_machine_memory", lambda: 2.0**30)
+    monkeypatch.setattr(spectral_module, "_machine_memory", lambda: 2.0**30)
     X = np.zeros((10, 20_000), np.float32)
     model = DPPCA(2, mechanism="gaussian")
     with pytest.raises(MemoryError, match=r"about 17\.9 GiB .* mechanism='power'"):

@@ -1,0 +1,422 @@
+"""Gradient subspace distance: how far public rows are from private ones, as gradients see them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._checks import check_choice, check_integer, shown
+from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
+from dpsubspace._public.gradient_spaces import WIDEST, feature_space
+from dpsubspace._public.gram import cosines, leading_weights, share_apart
+from dpsubspace._release.noise import as_noise
+from dpsubspace._rows.inputs import check_rows, without_values
+from dpsubspace._rows.public import check_candidates, check_public_rows
+from dpsubspace._statistics.spectra import MECHANISMS
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+__all__ = ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"]
+
+# Directions of gradients that are compared, as in the paper.
+_COMPONENTS = 16
+
+# Most rows of both sets together of which all inner products are kept (3.2 GB).
+_MOST_ROWS = 20_000
+
+
+class SubspaceDistance(NamedTuple):
+    """What stands behind a :func:`gradient_subspace_distance`.
+
+    Parameters
+    ----------
+    distance : float
+        Mean over repeats, in [0, 1].
+    unnormalised : float
+        The distance times ``sqrt(n_components)``: the root of the sum of squared sines, which is
+        what the theory of the paper is about. Its tables have `distance`.
+    angles : ndarray of shape (n_repeats, n_components)
+        Principal angles in radians, the smallest first.
+    distances : ndarray of shape (n_repeats,)
+        Distance of each repeat.
+    spread : float
+        Standard deviation of these; 0 for one repeat.
+    seeds : ndarray of shape (n_repeats,)
+        Seed of the labels of each repeat, and of the weights of a network that is built in.
+
+    See Also
+    --------
+    gradient_subspace_distance : Returns one with ``return_details=True``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import gradient_subspace_distance
+    >>> rng = np.random.default_rng(0)
+    >>> private, public = rng.normal(size=(2, 200, 30))
+    >>> _, details = gradient_subspace_distance(
+    ...     private, public, n_components=4, random_state=0, return_details=True)
+    >>> details.angles.shape
+    (5, 4)
+    """
+
+    distance: float
+    unnormalised: float
+    angles: np.ndarray
+    distances: np.ndarray
+    spread: float
+    seeds: np.ndarray
+
+
+def gradient_subspace_distance(
+    X_private: Any,
+    X_public: Any,
+    *,
+    n_components: int = _COMPONENTS,
+    n_classes: int = 10,
+    n_repeats: int = 5,
+    module: Any = None,
+    params: Any = None,
+    random_state: int | np.random.RandomState | None = None,
+    return_details: bool = False,
+) -> Any:
+    """Distance between the gradients of two sets of rows; this is not private.
+
+    Rows of both sets get random labels, and gradients of a model that has not seen them. The
+    leading directions of these gradients span a subspace for each set. The distance is the
+    root mean square of the sines of the angles between the two: 0 where they are the same,
+    1 where they have nothing in common. Public rows at a small distance help private training
+    the most, says the paper.
+
+    The number depends on every private row, and nothing hides how. Publish it, or choose by
+    it, and the rows are no longer protected: use :class:`GSDScorer` or :func:`select_public`.
+
+    Parameters
+    ----------
+    X_private : array-like of shape (n_samples, n_features), or of images for a module
+        Private rows; a sample of about 2,000 is enough.
+    X_public : array-like of shape (n_public, n_features), or of images for a module
+        Public rows.
+    n_components : int, default=16
+        Number of directions of gradients that are compared.
+    n_classes : int, default=10
+        Number of labels to draw from, which is also the number of scores of a module (one score
+        for two classes).
+    n_repeats : int, default=5
+        Number of times that labels are drawn; the mean distance is returned.
+    module : None, "cnn" or torch.nn.Module, default=None
+        Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
+        network of the paper for images, two convolutions and a linear layer with new random
+        weights for each repeat; images are of shape (height, width) or (channels, height, width).
+        A module has its gradients at its own weights, in evaluation mode, row by row.
+    params : dict of str to torch.Tensor or None, default=None
+        Weights at which a module has its gradients, in the form of its ``state_dict``. None leaves
+        it at its own.
+    random_state : int, RandomState instance or None, default=None
+        What labels are drawn from. None draws others each time.
+    return_details : bool, default=False
+        Whether to return angles, the spread over repeats and the seeds as well.
+
+    Returns
+    -------
+    distance : float
+        In [0, 1].
+    details : SubspaceDistance
+        Only with ``return_details=True``.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range, or rows are too few or do not fit each other.
+
+    See Also
+    --------
+    GSDScorer : The distance with a guarantee, at one price for any number of public sets.
+    select_public : A private choice among public sets.
+
+    Notes
+    -----
+    Nothing here is private: there is no noise, and the event of a release would be non-private.
+
+    Gradients are never formed: angles follow from their inner products, which for a linear
+    model are ``<x, x'> <r, r'>`` with residuals ``r = 1 / c - onehot(y)`` of c classes, and for a
+    module sums of such terms over its layers. All inner products are kept, so that both
+    sets together may have 20,000 rows.
+
+    Two random subspaces of many dimensions are at a distance near 1, and two samples of the same
+    rows are not at 0: compare distances with that of held-out rows, and with their spread. The
+    distance says which directions gradients have, and not whether public data help at
+    all.
+
+    References
+    ----------
+    Gu, Kamath, Wu. "Choosing public datasets for private machine learning via gradient
+    subspace distance". 2023, Algorithm 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import gradient_subspace_distance
+    >>> rng = np.random.default_rng(0)
+    >>> scales = np.linspace(3, 0.1, 30) ** 2
+    >>> private, near, far = scales * rng.normal(size=(3, 500, 30))
+    >>> options = {"n_components": 4, "n_classes": 2, "random_state": 0}
+    >>> close = gradient_subspace_distance(private, near, **options)
+    >>> close < gradient_subspace_distance(private, far[:, ::-1], **options)
+    True
+    """
+    k = check_integer("n_components", n_components, low=1)
+    c = check_integer("n_classes", n_classes, low=2)
+    n_repeats = check_integer("n_repeats", n_repeats, low=1)
+    rng, sets = as_noise(random_state).public(), _both(X_private, X_public, images=module)
+    inner = _linear_products(sets, c) if module is None else _products(sets, c, module, params)
+    warn(
+        "a gradient subspace distance is not private: it tells of every private row. Publish"
+        " neither it nor what is chosen by it; use GSDScorer or select_public for that.",
+        PrivacyWarning,
+        about="gradient_subspace_distance",
+    )
+    seeds = rng.integers(2**31, size=n_repeats)
+    found = np.array([_cosines(inner(int(seed)), k, len(sets[0])) for seed in seeds])
+    distances = np.array([share_apart(each, k) for each in found])
+    mean = float(distances.mean())
+    spread = float(distances.std())
+    details = SubspaceDistance(
+        mean, mean * math.sqrt(k), np.arccos(found), distances, spread, seeds
+    )
+    return (mean, details) if return_details else mean
+
+
+def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Both sets, checked, in float64 unless they are images; ValueError where they do not fit."""
+    sets = []
+    for name, rows in (("X_private", X_private), ("X_public", X_public)):
+        options = {"allow_nd": images, "dtype": [np.float64, np.float32]}
+        try:
+            sets.append(check_array(rows, input_name=name, accept_sparse="csr", **options))
+        except (TypeError, ValueError) as error:
+            failure = f"`{name}`: {without_values(rows, str(error))}"
+        else:
+            continue
+        raise ValueError(failure)  # out here, so that no chained exception carries an entry
+    private, public = (np.asarray(x.toarray() if sparse.issparse(x) else x) for x in sets)
+    if private.shape[1:] != public.shape[1:]:
+        raise ValueError(
+            f"a row of `X_private` has the shape {private.shape[1:]} and one of `X_public`"
+            f" {public.shape[1:]}: bring public rows to the shape of the private ones."
+        )
+    if len(private) + len(public) > _MOST_ROWS:
+        raise ValueError(
+            f"{len(private)} private and {len(public)} public rows are more than {_MOST_ROWS:,}"
+            " together: pass random samples. About 2,000 rows of each are enough."
+        )
+    return private, public
+
+
+def _linear_products(sets: tuple[np.ndarray, np.ndarray], c: int) -> Callable[[int], np.ndarray]:
+    """Inner products of gradients of a linear model at zero weights, by the seed of the labels."""
+    rows = np.concatenate(sets).astype(np.float64)
+    products = rows @ rows.T
+
+    def of(seed: int) -> np.ndarray:
+        labels = np.random.default_rng(seed).integers(c, size=len(rows))
+        return products * ((labels[:, None] == labels[None, :]) - 1 / c)
+
+    return of
+
+
+def _cosines(products: np.ndarray, k: int, n_private: int) -> np.ndarray:
+    """Cosines of the angles between the leading directions of the first gradients and the rest."""
+    private, public = slice(0, n_private), slice(n_private, None)
+    weights = []
+    for name, own in (("X_private", private), ("X_public", public)):
+        weights.append(leading_weights(products[own, own], k))
+        if len(weights[-1]) < k:
+            raise ValueError(
+                f"gradients of `{name}` span {len(weights[-1])} directions, and"
+                f" `n_components`={k} are compared: pass more rows, or use fewer components."
+            )
+    return cosines(weights[0] @ products[private, public] @ weights[1].T)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
+    """Gradient subspace of private rows, to find public rows that are like them.
+
+    ``fit`` releases the directions in which gradients of private rows mostly lie, with a
+    guarantee. What is asked afterwards costs nothing: ``distance`` is the gradient subspace
+    distance of a public set, ``rank`` compares many, and ``transform`` says of each public row
+    how much of its gradient lies along each private direction, to pick rows.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default="auto"
+        Number of directions. "auto" is 16, or as many as there are.
+    epsilon : float, default=1.0
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
+    mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
+        How directions are released, as in :class:`DPPCA`.
+    device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
+        Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
+        torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
+        come out are NumPy arrays in all cases.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features)
+        Orthonormal directions of features, that of the largest energy first. Each stands for one
+        direction of gradients for every contrast of labels.
+    energies_ : ndarray of shape (n_components_,)
+        Released share of the energy of gradients along each.
+    span_energy_ : float
+        Released share of the energy of gradients in the space that was searched: about 1 without
+        public rows, and with them what lies within their span.
+    n_components_ : int
+        Number of directions.
+    within_public_span_ : bool
+        Whether directions were searched for in the span of public rows only.
+    privacy_ : PrivacyGuarantee
+        What the fit cost and what that rests on. Set just before the first release: a
+        fit that fails later leaves it, since the budget is gone.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where `X` has names that are strings.
+    """
+
+    n_components: int | str = "auto"
+    epsilon: float = 1.0
+    delta: float | str = "auto"
+    neighboring_relation: str = "zero_out"
+    mechanism: str = "auto"
+    device: Any = "cpu"
+    random_state: int | np.random.RandomState | None = None
+
+    # Public data are asked for once, here, so that no user has to route them.
+    __metadata_request__fit: ClassVar = {"X_public": True}
+
+    def fit(self, X: Any, y: Any = None, *, X_public: Any = None):
+        return self._fit(X, X_public=X_public)
+
+    def transform(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "components_")
+        X = check_rows(self, X, reset=False)
+        return self._space.shares(X, self._directions)
+
+    def distance(self, X_public: Any, y_public: Any = None) -> float:
+        check_is_fitted(self, "components_")
+        rows = check_rows(self, X_public, reset=False)
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        found = self._space.directions(rows, self.n_components_)
+        if len(found) < self.n_components_:
+            raise ValueError(
+                f"`X_public` spans {len(found)} directions, and {self.n_components_} are"
+                " compared: pass more rows, or fit with a smaller `n_components`."
+            )
+        return share_apart(cosines(self._directions @ found.T), self.n_components_)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        return -self.distance(X)
+
+    def rank(self, candidates: Mapping[Any, Any]) -> dict[Any, float]:
+        check_is_fitted(self, "components_")
+        distances = {name: self.distance(rows) for name, rows in candidates.items()}
+        return dict(sorted(distances.items(), key=lambda item: item[1]))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        plan, n_features = self._plan(), sizes.n_features
+        if sizes.n_public:  # no space of public rows is wider
+            n_features = WIDEST if n_features is None else min(n_features, WIDEST)
+        return plan.budget(replace(sizes, n_features=n_features))
+
+    def _fit(self, X: Any, *, X_public: Any = None, present: np.ndarray | None = None):
+        """Fit with the records where `present` is False as null records.
+
+        Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
+        """
+        plan = self._plan()
+        X = check_rows(self, X, reset=True)
+        if isinstance(X_public, Mapping):
+            sets = tuple(check_candidates(self, X, X_public, "X_public").values())
+        else:
+            sets = check_public_rows(self, X, X_public)
+        k = plan.n_components or _COMPONENTS
+        space = feature_space(sets, k, X.shape[1])
+        most = min(X.shape[0], space.width)
+        if plan.n_components is not None and k > most:
+            raise ValueError(
+                f"`n_components`={k} is more than the {most} directions that {X.shape[0]} rows have"
+                f" in a space of {space.width} dimensions: use at most as many."
+            )
+        if not plan.target.private:
+            warn(
+                "epsilon=inf: the gradient subspace of this fit is not private. Publish neither it"
+                " nor what is chosen by it.",
+                PrivacyWarning,
+                about="GSDScorer without privacy",
+            )
+        plan = replace(plan, n_components=min(k, most), unit=not sets)
+        known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
+        spectrum, _, _ = fit_spectrum(self, plan, space.embedded(X), known, present=present)
+        self._space, self.within_public_span_ = space, bool(sets)
+        self.n_components_, self.energies_ = len(spectrum.components), spectrum.energies
+        self.span_energy_ = min(1.0, spectrum.total)
+        self._directions = spectrum.components
+        self.components_ = space.in_features(spectrum.components)
+        return self
+
+    # Parameters -----------------------------------------------------------------------------
+
+    def _plan(self) -> SpectralPlan:
+        """Parameters of the fit; ValueError where one is out of its range."""
+        check_choice("mechanism", self.mechanism, ["auto", *MECHANISMS])
+        pure = self.mechanism != "auto" and MECHANISMS[self.mechanism].pure
+        k = None
+        if not (isinstance(self.n_components, str) and self.n_components == "auto"):
+            k = check_integer("n_components", self.n_components, low=1)
+        if pure and not k:
+            raise ValueError(
+                f"mechanism={self.mechanism!r} pays for each direction: give `n_components`, got"
+                f" {shown(self.n_components)}."
+            )
+        return SpectralPlan(
+            target=checked_target(self, pure=pure),
+            name=self.mechanism,
+            n_components=k,
+            centered=False,
+            data_norm=1.0,
+            device=self.device,
+            random_state=self.random_state,
+        )

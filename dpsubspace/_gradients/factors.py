@@ -1,0 +1,508 @@
+"""Gradients of a torch module, row by row, as inputs of layers and gradients by their outputs.
+
+Design note. A linear layer or a convolution that maps inputs a_s to outputs at positions s has
+the gradient ``sum_s d_s a_s^T``, where d_s is the gradient by the output. The two factors are much
+smaller than the gradient where the layer is wide. Each row goes through the module by
+itself, inside of ``torch.func.vmap``, as where gradients are formed; hooks tell what came into a
+layer, and add zeros to what it gives: the gradients by these zeros are the second factor. What
+belongs to which parameter is read off the module and then compared with autograd on random rows.
+A parameter where that fails (a weight that is used in another way as well), and one of any other
+layer, is taken apart: each row gets its own copy, and autograd forms its gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dpsubspace._array import slices
+from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.vectorised import (
+    SAME,
+    RowByRow,
+    not_vectorised,
+    other_gradients,
+    random_rows,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Held", "LayerByLayer", "Outer"]
+
+# Entries that are converted to float64, or formed, at once (64 MiB).
+_WIDE = 1 << 23
+
+# Entries beyond this do not count: products of four of them would leave the range of float64.
+_LARGEST = 1e70
+
+
+# Products of factors --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Gradients by one weight, ``sum_s d_s a_s^T`` in every row, which are not formed.
+
+    Parameters
+    ----------
+    layers : tuple of torch.nn.Module
+        The layer of each call that uses the weight.
+    inputs, outputs : tuple of tensors of shape (n, ...)
+        What each call was given, and the gradients by what it gave.
+    """
+
+    layers: tuple[Any, ...]
+    inputs: tuple[torch.Tensor, ...]
+    outputs: tuple[torch.Tensor, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of positions, of entries of an input and of an output at each."""
+        d_out, d_in = self.layers[0].weight.shape[0], _d_in(self.layers[0])
+        return sum(math.prod(D.shape[1:]) for D in self.outputs) // d_out, d_in, d_out
+
+    def inner(self, other: Outer) -> torch.Tensor:
+        """Products with the gradients of `other` in float64, (n, m)."""
+        t, d_in, d_out = self.sizes
+        if t * t * (d_in + d_out) > d_in * d_out:
+            return self._inner_formed(other)
+        if t > 1:
+            return self._inner_by_pairs(other)
+        (A, D), (B, E) = self._flat(), other._flat()
+        return _product(A, B) * _product(D, E)
+
+    def squares(self) -> torch.Tensor:
+        """Squared norms in float64, (n,)."""
+        import torch
+
+        t, d_in, d_out = self.sizes
+        pairs = t * (d_in + d_out) <= d_in * d_out
+        found = []
+        for rows in self._pieces(t * (d_in + d_out) + (t * t if pairs else d_in * d_out)):
+            A, D = self._wide(rows)
+            if pairs:
+                found.append(((A @ A.mT) * (D @ D.mT)).sum((1, 2)))
+            else:
+                found.append((D.mT @ A).square().sum((1, 2)))
+        return torch.cat(found)
+
+    def formed(self, outputs: slice = slice(None)) -> torch.Tensor:
+        """Gradients by the weights of some outputs in float64, (n, outputs, d_in)."""
+        import torch
+
+        t, d_in, d_out = self.sizes
+        found = []
+        for rows in self._pieces(t * (d_in + d_out)):
+            A, D = self._wide(rows)
+            found.append(D[:, :, outputs].mT @ A)
+        return torch.cat(found)
+
+    def _inner_formed(self, other: Outer) -> torch.Tensor:
+        """Gradients are formed for some outputs after the other."""
+        _, d_in, d_out = self.sizes
+        n, m = len(self.inputs[0]), len(other.inputs[0])
+        total = 0.0
+        for some in slices(d_out, max(1, _WIDE // max(1, (n + m) * d_in))):
+            ours = self.formed(some).flatten(1)
+            theirs = ours if other is self else other.formed(some).flatten(1)
+            total = total + ours @ theirs.T
+        return total
+
+    def _inner_by_pairs(self, other: Outer) -> torch.Tensor:
+        """Every position of a row with every one of another."""
+        import torch
+
+        t, d_in, d_out = self.sizes
+        found = []
+        step = max(1, min(math.isqrt(_WIDE // 2) // t, _WIDE // (2 * t * (d_in + d_out))))
+        for rows in slices(len(self.inputs[0]), step):
+            A, D = (factor.flatten(0, 1) for factor in self._wide(rows))
+            line = []
+            for others in slices(len(other.inputs[0]), step):
+                B, E = (factor.flatten(0, 1) for factor in other._wide(others))
+                each = (A @ B.T).mul_(D @ E.T)
+                line.append(each.reshape(len(A) // t, t, len(B) // t, t).sum((1, 3)))
+            found.append(torch.cat(line, dim=1))
+        return torch.cat(found)
+
+    def _pieces(self, entries: int) -> list[slice]:
+        """Rows to take together where each needs so many entries."""
+        return slices(len(self.inputs[0]), max(1, _WIDE // (2 * max(1, entries))))
+
+    def _flat(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Factors of one position."""
+        A, D = self._positions(slice(None))
+        return A.flatten(1), D.flatten(1)
+
+    def _wide(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        A, D = self._positions(rows)
+        return A.double(), D.double()
+
+    def _positions(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Factors of some rows, (n, positions, d_in) and (n, positions, d_out)."""
+        import torch
+
+        each = [
+            (_inputs(layer, A[rows]), _outputs(layer, D[rows]))
+            for layer, A, D in zip(self.layers, self.inputs, self.outputs, strict=True)
+        ]
+        if len(each) == 1:
+            return each[0]
+        inputs, outputs = zip(*each, strict=True)
+        return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1)
+
+
+class Held(NamedTuple):
+    """What is kept of the gradients of some rows."""
+
+    dense: torch.Tensor
+    """Gradients that are formed, (n, q): those by few parameters."""
+
+    outer: tuple[Outer, ...]
+
+    def inner(self, other: Held) -> torch.Tensor:
+        """Inner products of whole gradients in float64, (n, m)."""
+        total = _product(self.dense, other.dense)
+        for ours, theirs in zip(self.outer, other.outer, strict=True):
+            total += ours.inner(theirs)
+        return total
+
+    def squares(self) -> torch.Tensor:
+        """Squared norms of whole gradients in float64, (n,)."""
+        import torch
+
+        n, q = self.dense.shape
+        pieces = slices(n, max(1, _WIDE // max(1, q)))
+        total = torch.cat([self.dense[rows].double().square().sum(1) for rows in pieces])
+        for outer in self.outer:
+            total += outer.squares()
+        return total
+
+
+def _product(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+    """``ours @ theirs.T`` in float64, without a copy of either in it."""
+    one, other = (DenseGradients(rows, (rows.shape[1],)) for rows in (ours, theirs))
+    return one.inner(other)[0]
+
+
+# Positions ------------------------------------------------------------------------------------
+
+
+def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
+    """What a layer maps linearly at each of its positions, (n, positions, d_in)."""
+    from torch.nn.functional import pad
+
+    if not _convolves(layer):
+        return A.reshape(len(A), -1, layer.in_features)
+    sides = len(layer.kernel_size)
+    images = A.reshape(-1, *A.shape[-sides - 1 :])
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    images = pad(images, layer._reversed_padding_repeated_twice, mode=mode)
+    windows = zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
+    for side, (size, stride, dilation) in enumerate(windows):
+        whole = dilation * (size - 1) + 1
+        images = images.unfold(2 + side, whole, stride)[..., ::dilation]
+    # Rows, places in the output, channels, places in the window.
+    return images.movedim(1, 1 + sides).reshape(len(A), -1, _d_in(layer))
+
+
+def _outputs(layer: Any, D: torch.Tensor) -> torch.Tensor:
+    """Gradients by the outputs of a layer at each of its positions, (n, positions, d_out)."""
+    if not _convolves(layer):
+        return D.reshape(len(D), -1, layer.out_features)
+    D = D.movedim(-len(layer.kernel_size) - 1, -1)
+    return D.reshape(len(D), -1, layer.out_channels)
+
+
+def _d_in(layer: Any) -> int:
+    return math.prod(layer.weight.shape[1:])
+
+
+def _convolves(layer: Any) -> bool:
+    return hasattr(layer, "kernel_size")
+
+
+def _known(layer: Any) -> bool:
+    """Whether a layer maps positions linearly, in a way that is known here."""
+    import torch
+
+    nn = torch.nn
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    same = any(getattr(type(layer), "forward", None) is kind.forward for kind in kinds)
+    return same and getattr(layer, "groups", 1) == 1
+
+
+# Rows through the module ----------------------------------------------------------------------
+
+
+class _Call(NamedTuple):
+    """One use of a layer in a call of the module, for one row."""
+
+    path: str
+    layer: Any
+    given: tuple[int, ...]
+    gave: tuple[int, ...]
+
+
+class LayerByLayer(RowByRow):
+    """A module as a function of its rows, of which gradients are kept as factors.
+
+    Parameters
+    ----------
+    module, shape, device
+        As for :class:`~dpsubspace._gradients.vectorised.RowByRow`.
+    apart : frozenset of str
+        Names of parameters whose gradients have to be formed.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        shape: tuple[int, ...],
+        device: torch.device,
+        apart: frozenset[str] = frozenset(),
+    ):
+        super().__init__(module, shape, device)
+        self._starts = {name: p.detach() for name, p in self._trainable.items()}
+        self._calls: list[_Call] = []
+        self._calls = self._recorded()
+        # Calls that each weight and each bias is used in, by its name.
+        self._weights, self._biases, self._apart = self._sorted(apart)
+        self._formed_weights = [name for name in self._weights if self._short(name)]
+        self._outer = [name for name in self._weights if name not in self._formed_weights]
+        self._columns = self._dense_columns()
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """What two modules must share for products of their gradients."""
+        calls = tuple((call.path, call.given, call.gave) for call in self._calls)
+        return tuple(self._columns), tuple(self._outer), calls
+
+    def held_bytes(self) -> int:
+        """Memory that a row's gradient takes."""
+        calls = [self._calls[i] for name in self._outer for i in self._weights[name]]
+        entries = sum(math.prod(call.given) + math.prod(call.gave) for call in calls)
+        entries += sum(part.stop - part.start for part in self._columns.values())
+        return max(1, entries) * next(iter(self._starts.values())).element_size()
+
+    def held(self, batches: Callable[[], Iterator[Any]], n_rows: int) -> Held:
+        """Gradients of `n_rows` rows.
+
+        `batches` gives batches, of one size, with how many rows of each are no padding and a
+        function from scores to residuals and whether they count.
+        """
+        import torch
+
+        kept: list[torch.Tensor] = []
+        start = 0
+        for batch, k, residual in batches():
+            found = [part[:k] for part in self._found(self._starts, batch, residual)]
+            finite = [(part.abs() <= _LARGEST).flatten(1).all(1) for part in found]
+            absent = ~torch.stack(finite).all(0)
+            kept = kept or [part.new_empty((n_rows, *part.shape[1:])) for part in found]
+            for part, whole in zip(found, kept, strict=True):
+                whole[start : start + k] = part
+                whole[start : start + k][absent] = 0
+            start += k
+        return self._as_held(kept)
+
+    def mismatched(self, watch: Callable[[torch.Tensor], None], seed: int) -> frozenset[str]:
+        """Names of parameters that factors do not give the gradient of random rows by.
+
+        Raises
+        ------
+        ValueError
+            If the module cannot be vectorised, or its gradients are others where it is.
+        """
+        weights = self._perturbed()
+        batch = self.batch(random_rows(3, self.shape, seed), 3)
+        watch(batch)
+        residuals = []
+
+        def residual(scores: torch.Tensor) -> torch.Tensor:
+            residuals.append(scores + 1)
+            return residuals[-1]
+
+        try:
+            held = self._as_held(self._found(weights, batch, residual))
+            module, wrong = self.loaded(weights), set()
+            for i in range(3):
+                expected = self._alone(module, batch[i], residuals[0][i])
+                scale = max(float(one.abs().max()) for one in expected.values() if one.numel())
+                for name, one in expected.items():
+                    gap = (self._row(held, name, i) - one.reshape(-1)).abs()
+                    if not bool((gap <= SAME * scale).all()):
+                        wrong.add(name)
+        except Exception as error:  # of random rows, which an error may speak of
+            raise not_vectorised(error) from error
+        if wrong & self._apart:
+            raise other_gradients()
+        return frozenset(wrong)
+
+    def _row(self, held: Held, name: str, i: int) -> torch.Tensor:
+        """Gradient of one row by one parameter."""
+        if name in self._columns:
+            return held.dense[i, self._columns[name]]
+        outer = held.outer[self._outer.index(name)]
+        only = Outer(
+            outer.layers,
+            tuple(A[i : i + 1] for A in outer.inputs),
+            tuple(D[i : i + 1] for D in outer.outputs),
+        )
+        return only.formed().reshape(-1)
+
+    # What is computed for one batch
+
+    def _found(
+        self,
+        weights: dict[str, torch.Tensor],
+        batch: torch.Tensor,
+        residual: Callable[[torch.Tensor], torch.Tensor],
+    ) -> list[torch.Tensor]:
+        """Formed gradients of a batch, then factors of the others."""
+        import torch
+        from torch.func import vjp, vmap
+
+        k = len(batch)
+        shared = {name: weights[name] for name in weights if name not in self._apart}
+        own = {name: weights[name].expand(k, *weights[name].shape) for name in self._apart}
+        taps = tuple(batch.new_zeros(()).expand(k, *call.gave) for call in self._calls)
+        dims = (dict.fromkeys(shared), dict.fromkeys(own, 0), 0, 0)
+
+        def scores(own: Any, taps: Any) -> Any:
+            return vmap(self._tapped_one, in_dims=dims)(shared, own, taps, batch)
+
+        out, pull, inputs = vjp(scores, own, taps, has_aux=True)
+        by_own, outputs = pull(residual(out).to(self.dtype))
+        dense = [batch.new_zeros((k, 0))]
+        for name in self._columns:
+            if name in self._apart:
+                dense.append(by_own[name].reshape(k, -1))
+            elif name in self._biases:
+                parts = [_outputs(self._calls[i].layer, outputs[i]) for i in self._biases[name]]
+                dense.append(torch.stack([part.sum(1) for part in parts]).sum(0))
+            else:
+                outer = self._outer_of(name, inputs, outputs)
+                dense.append(outer.formed().flatten(1).to(self.dtype))
+        calls = [i for name in self._outer for i in self._weights[name]]
+        factors = [part for i in calls for part in (inputs[i], outputs[i])]
+        return [torch.cat(dense, dim=1), *factors]
+
+    def _as_held(self, parts: list[torch.Tensor]) -> Held:
+        dense, *factors = parts
+        calls = [i for name in self._outer for i in self._weights[name]]
+        inputs = dict(zip(calls, factors[::2], strict=True))
+        outputs = dict(zip(calls, factors[1::2], strict=True))
+        return Held(dense, tuple(self._outer_of(name, inputs, outputs) for name in self._outer))
+
+    def _outer_of(self, name: str, inputs: Any, outputs: Any) -> Outer:
+        calls = self._weights[name]
+        return Outer(
+            tuple(self._calls[i].layer for i in calls),
+            tuple(inputs[i] for i in calls),
+            tuple(outputs[i] for i in calls),
+        )
+
+    def _tapped_one(self, shared: Any, own: Any, taps: Any, row: torch.Tensor) -> Any:
+        """Scores of one row, with `taps` added to what layers give, and what these are given."""
+        inputs: list[torch.Tensor] = []
+
+        def tap(call: _Call, given: torch.Tensor, gave: torch.Tensor) -> torch.Tensor:
+            i = len(inputs)
+            if i >= len(self._calls) or self._calls[i] != call:
+                raise RuntimeError("layers are called in another order or with other shapes")
+            inputs.append(given)
+            return gave + taps[i]
+
+        with self._hooked(tap):
+            return self._one({**shared, **own}, row), tuple(inputs)
+
+    @contextmanager
+    def _hooked(self, tap: Callable[..., Any]) -> Iterator[None]:
+        """Context in which `tap` sees each call of a layer that is known."""
+
+        def hook(path: str, layer: Any, args: Any, kwargs: Any, gave: torch.Tensor) -> Any:
+            given = args[0] if args else kwargs["input"]
+            return tap(_Call(path, layer, tuple(given.shape), tuple(gave.shape)), given, gave)
+
+        handles = [
+            layer.register_forward_hook(
+                lambda *called, path=path: hook(path, *called), with_kwargs=True, prepend=True
+            )
+            for path, layer in self._used.named_modules()
+            if _known(layer) and any(p.requires_grad for p in layer.parameters(recurse=False))
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    # What belongs to which parameter
+
+    def _recorded(self) -> list[_Call]:
+        """Calls of layers for one random row."""
+        from torch.func import vmap
+
+        calls = []
+
+        def tap(call: _Call, given: torch.Tensor, gave: torch.Tensor) -> None:
+            calls.append(call)
+
+        try:
+            with self._hooked(tap):
+                vmap(lambda row: self._one(self._starts, row))(
+                    self.batch(random_rows(1, self.shape), 1)
+                )
+        except Exception as error:  # of a random row, which an error may speak of
+            raise not_vectorised(error) from error
+        return calls
+
+    def _sorted(
+        self, apart: frozenset[str]
+    ) -> tuple[dict[str, list[int]], dict[str, list[int]], frozenset[str]]:
+        """Calls by weight and by bias, and the names of parameters to take apart."""
+        owners = dict(self._used.named_modules())
+        kinds: dict[str, set[str]] = {name: set() for name in self._places}
+        calls: dict[str, list[int]] = {name: [] for name in self._places}
+        for alias, name in self._aliases.items():
+            path, _, attribute = alias.rpartition(".")
+            found = [i for i, call in enumerate(self._calls) if call.layer is owners[path]]
+            # What a layer that is never called has is used in some other way.
+            kinds[name].add(attribute if _known(owners[path]) and found else "")
+            calls[name] += found
+        factored = {name: kind for name, kind in kinds.items() if name not in apart}
+        weights = {name: calls[name] for name, kind in factored.items() if kind == {"weight"}}
+        biases = {name: calls[name] for name, kind in factored.items() if kind == {"bias"}}
+        return weights, biases, frozenset(self._places) - weights.keys() - biases.keys()
+
+    def _short(self, name: str) -> bool:
+        """Whether the gradient by a weight takes less memory than its factors."""
+        calls = [self._calls[i] for i in self._weights[name]]
+        factors = sum(math.prod(call.given) + math.prod(call.gave) for call in calls)
+        return self._starts[name].numel() <= factors
+
+    def _dense_columns(self) -> dict[str, slice]:
+        """Where gradients that are formed stand among each other, by name."""
+        columns, stop = {}, 0
+        for name in self._places:
+            if name not in self._outer:
+                size = self._starts[name].numel()
+                columns[name] = slice(stop, stop + size)
+                stop += size
+        return columns
+
+    def _formed(self) -> int:
+        """Formed gradients, outputs, and the inputs of the layer with the most of them."""
+        positions = [
+            math.prod(call.gave) // call.layer.weight.shape[0] * _d_in(call.layer)
+            for call in self._calls
+        ]
+        formed = sum(part.stop - part.start for part in self._columns.values())
+        return 2 * formed + sum(math.prod(call.gave) for call in self._calls) + max([0, *positions])

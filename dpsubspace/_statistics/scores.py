@@ -1,0 +1,49 @@
+"""Scores of candidates, added up over records without rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._release.mechanisms import BoundedScores, score_sum
+
+__all__ = ["ScoreTotal"]
+
+# Scores are whole multiples of one over this: sums of 2^29 of them are exact in float64.
+_STEPS = 2.0**24
+
+
+class ScoreTotal:
+    """Sum over records of one number in [0, 1] for each of some candidates.
+
+    Parameters
+    ----------
+    n_candidates : int
+        Number of candidates.
+    present : boolean array of shape (n,) or None
+        False makes a record a null record, which brings exactly 0 to all candidates.
+
+    Notes
+    -----
+    Bounds: those of :func:`~dpsubspace._release.mechanisms.score_sum`. What a record brings is
+    rounded to a multiple of 2^-24, of which the sum is exact in whatever order it is taken.
+    """
+
+    def __init__(self, n_candidates: int, present: np.ndarray | None = None):
+        self._total = np.zeros(n_candidates)
+        self._present = present
+
+    def add(self, rows: Any, scores: np.ndarray) -> None:
+        """Add what the records of a slice bring, of shape (k, n_candidates).
+
+        What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
+        """
+        whole = np.rint(np.nan_to_num(np.clip(scores, 0.0, 1.0)) * _STEPS)
+        if self._present is not None:
+            whole = np.where(self._present[rows, None], whole, 0.0)
+        self._total += whole.sum(axis=0)
+
+    def bounded_sum(self, *public: float) -> BoundedScores:
+        """Return the total, with scores of further candidates that are public."""
+        return score_sum(np.append(self._total / _STEPS, public))
