@@ -48,7 +48,7 @@ def task(name, *, n_private=2_000, n_public=2_000, seed=0):
     X, y, rest, X_test, y_test = _private(name, n_private, rng)
     own = _some(rest, n_public, rng)
     others = {
-        source: _some(_source(source, TASKS[name]), n_public, rng)
+        source: _source(source, TASKS[name], n_public, rng)
         for source in SOURCES
         if source != name
     }
@@ -72,7 +72,7 @@ def mixtures(*, n_private=2_000, n_public=2_000, seed=0):
     rng = np.random.default_rng([seed, len(TASKS)])
     X, y, rest, X_test, y_test = _private("fashion", n_private, rng)
     own = _some(rest, n_public, rng)
-    other = _some(_source("mnist", TASKS["fashion"]), n_public, rng)
+    other = _source("mnist", TASKS["fashion"], n_public, rng)
     candidates = {}
     for percent in range(0, 101, 10):
         n_own = n_public * percent // 100
@@ -130,10 +130,9 @@ def _labelled(name):
     return _data.load("chest_mixed" if name == "chest" else name)
 
 
-@cache
-def _source(name, shape):
-    """All images of a set that may be public, in some shape."""
-    return _shaped(_images(name), shape)
+def _source(name, shape, count, rng):
+    """Some images of a set that may be public, in the shape of the private ones."""
+    return _shaped(_some(_images(name), count, rng), shape)
 
 
 @cache
