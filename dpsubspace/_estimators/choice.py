@@ -20,7 +20,9 @@ from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, slices
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._estimators.base import guarantee_of
-from dpsubspace._public.gradient_spaces import FeatureSpace
+from dpsubspace._estimators.probes import gradient_space
+from dpsubspace._gradients.torch_rows import row_shape
+from dpsubspace._public.gradient_spaces import GradientSpace
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
@@ -85,6 +87,9 @@ def select_public(
     n_components: int = 16,
     y_public: Mapping[Any, Any] | None = None,
     none: float | None = None,
+    module: Any = None,
+    input_shape: tuple[int, ...] | None = None,
+    n_classes: int = 10,
     neighboring_relation: str = "zero_out",
     random_state: int | np.random.RandomState | None = None,
 ) -> PublicChoice:
@@ -95,8 +100,20 @@ def select_public(
     ``1 / epsilon`` are told apart, however many sets, columns or parameters there are.
     """
     target = Target(epsilon, 0.0, neighboring_relation)
-    options = {"method": method, "n_components": n_components, "y_public": y_public, "none": none}
-    return _select(X, target, random_state, candidates=candidates, y=y, **options)
+    return _select(
+        X,
+        target,
+        random_state,
+        candidates=candidates,
+        y=y,
+        method=method,
+        n_components=n_components,
+        y_public=y_public,
+        none=none,
+        module=module,
+        input_shape=input_shape,
+        n_classes=n_classes,
+    )
 
 
 def _select(
@@ -105,17 +122,21 @@ def _select(
     random_state: Any,
     *,
     candidates: Mapping[Any, Any],
-    y: Any,
-    method: str,
-    n_components: int,
-    y_public: Mapping[Any, Any] | None,
-    none: float | None,
+    y: Any = None,
+    method: str = "energy",
+    n_components: int = 16,
+    y_public: Mapping[Any, Any] | None = None,
+    none: float | None = None,
+    module: Any = None,
+    input_shape: tuple[int, ...] | None = None,
+    n_classes: int = 10,
     present: np.ndarray | None = None,
 ) -> PublicChoice:
     """Choose a set, with the records where `present` is False as null records."""
     target = target.checked(pure=True)
-    check_choice("method", method, tuple(_METHODS))
+    check_choice("method", method, ("energy", "validation"))
     k = check_integer("n_components", n_components, low=1)
+    c = check_integer("n_classes", n_classes, low=2)
     if none is not None:
         check_real("none", none, low=-math.inf, high=1, include_high=True)
     model = BaseEstimator()
@@ -124,7 +145,7 @@ def _select(
             raise ValueError("method='validation' needs the labels of the private rows: pass `y`.")
         X, y = check_rows_and_labels(model, X, y)
     else:
-        X = check_rows(model, X, reset=True)
+        X = check_rows(model, X, reset=True, accept_sparse=module is None)
     sets = check_candidates(model, X, candidates, "candidates")
     names = [*sets, *([] if none is None else [NONE])]
     if len(names) < 2:
@@ -135,8 +156,14 @@ def _select(
     if none is not None and NONE in sets:
         raise ValueError(f"`candidates` has a set called {NONE!r}: rename it, or leave out `none`.")
     noise = as_noise(random_state)
-    score = _METHODS[method](sets, X, y, y_public, k)
     n_samples, n_features = X.shape
+    if method == "validation":
+        score = _validation(sets, X, y, y_public)
+    else:
+        seed = int(noise.public().integers(2**31))
+        score = _energy(
+            sets, X, gradient_space(module, row_shape(input_shape, n_features), c, seed), k
+        )
     budget = Budget.split(target, {"choice": Part(1.0, kind="range")}, n_samples)
     guarantee = guarantee_of(
         budget,
@@ -164,31 +191,24 @@ def _select(
 # What a record brings to each candidate ---------------------------------------------------------
 
 
-def _energy(
-    sets: Mapping[Any, np.ndarray], X: Any, y: Any, y_public: Any, k: int
-) -> _Scorer:
+def _energy(sets: Mapping[Any, np.ndarray], X: Any, space: GradientSpace, k: int) -> _Scorer:
     """Share of the energy of a record's gradient on the leading directions of each set."""
-    space, directions = FeatureSpace(X.shape[1]), []
-    for name, rows in sets.items():
-        directions.append(space.directions(rows, k))
-        if len(directions[-1]) < k:
+    spanned, counts = space.spanned([*sets.values()], k)
+    for name, count in zip(sets, counts, strict=True):
+        if count < k:
             raise ValueError(
-                f"`candidates[{name!r}]` spans {len(directions[-1])} directions, and"
-                f" `n_components`={k} are asked for from each set: pass more rows, or use fewer"
+                f"gradients of `candidates[{name!r}]` span {count} directions, and"
+                f" `n_components`={k} are taken from each set: pass more rows, or use fewer"
                 " components."
             )
-    stacked = np.concatenate(directions)
 
     def score(rows: slice) -> np.ndarray:
-        shares = space.shares(X[rows], stacked)
-        return shares.reshape(len(shares), -1, k).sum(axis=2)
+        return (spanned.embedded(X[rows]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
 
     return score
 
 
-def _validation(
-    sets: Mapping[Any, np.ndarray], X: Any, y: Any, y_public: Any, k: int
-) -> _Scorer:
+def _validation(sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, y_public: Any) -> _Scorer:
     """Whether a model that was fitted to each set predicts the label of a record."""
     if not isinstance(y_public, Mapping) or y_public.keys() != sets.keys():
         raise ValueError(
@@ -200,9 +220,7 @@ def _validation(
         given = y_public[name] if isinstance(y_public[name], tuple) else (y_public[name],)
         labels = np.concatenate([column_or_1d(each) for each in given])
         if len(labels) != len(rows):
-            raise ValueError(
-                f"`y_public[{name!r}]` has {len(labels)} labels for {len(rows)} rows."
-            )
+            raise ValueError(f"`y_public[{name!r}]` has {len(labels)} labels for {len(rows)} rows.")
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         models[name] = model.fit(rows, labels)
 
@@ -212,6 +230,3 @@ def _validation(
         return np.stack(right, axis=1).astype(np.float64)
 
     return score
-
-
-_METHODS = {"energy": _energy, "validation": _validation}

@@ -15,8 +15,10 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.probes import gradient_space, probe_gradients
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
-from dpsubspace._public.gradient_spaces import WIDEST, feature_space
+from dpsubspace._gradients.torch_rows import row_shape
+from dpsubspace._public.gradient_spaces import WIDEST, GradientSpace
 from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, without_values
@@ -65,7 +67,7 @@ class SubspaceDistance(NamedTuple):
     >>> _, details = gradient_subspace_distance(
     ...     private, public, n_components=4, random_state=0, return_details=True)
     >>> details.angles.shape
-    (5, 4)
+    (3, 4)
     """
 
     distance: float
@@ -82,7 +84,7 @@ def gradient_subspace_distance(
     *,
     n_components: int = _COMPONENTS,
     n_classes: int = 10,
-    n_repeats: int = 5,
+    n_repeats: int = 3,
     module: Any = None,
     params: Any = None,
     random_state: int | np.random.RandomState | None = None,
@@ -110,7 +112,7 @@ def gradient_subspace_distance(
     n_classes : int, default=10
         Number of labels to draw from, which is also the number of scores of a module (one score
         for two classes).
-    n_repeats : int, default=5
+    n_repeats : int, default=3
         Number of times that labels are drawn; the mean distance is returned.
     module : None, "cnn" or torch.nn.Module, default=None
         Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
@@ -176,8 +178,15 @@ def gradient_subspace_distance(
     k = check_integer("n_components", n_components, low=1)
     c = check_integer("n_classes", n_classes, low=2)
     n_repeats = check_integer("n_repeats", n_repeats, low=1)
-    rng, sets = as_noise(random_state).public(), _both(X_private, X_public, images=module)
-    inner = _linear_products(sets, c) if module is None else _products(sets, c, module, params)
+    rng, sets = (
+        as_noise(random_state).public(),
+        _both(X_private, X_public, images=module is not None),
+    )
+    rows = np.concatenate(sets).reshape(len(sets[0]) + len(sets[1]), -1)
+    if module is None:
+        inner = _linear_products(rows, c)
+    else:
+        inner = _module_products(rows, sets[0].shape[1:], c, module, params)
     warn(
         "a gradient subspace distance is not private: it tells of every private row. Publish"
         " neither it nor what is chosen by it; use GSDScorer or select_public for that.",
@@ -199,9 +208,9 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
     """Both sets, checked, in float64 unless they are images; ValueError where they do not fit."""
     sets = []
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
-        options = {"allow_nd": images, "dtype": [np.float64, np.float32]}
+        options = {"allow_nd": images, "accept_sparse": "csr", "input_name": name}
         try:
-            sets.append(check_array(rows, input_name=name, accept_sparse="csr", **options))
+            sets.append(check_array(rows, dtype=[np.float64, np.float32], **options))
         except (TypeError, ValueError) as error:
             failure = f"`{name}`: {without_values(rows, str(error))}"
         else:
@@ -221,16 +230,34 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
     return private, public
 
 
-def _linear_products(sets: tuple[np.ndarray, np.ndarray], c: int) -> Callable[[int], np.ndarray]:
+def _linear_products(rows: np.ndarray, c: int) -> Callable[[int], np.ndarray]:
     """Inner products of gradients of a linear model at zero weights, by the seed of the labels."""
-    rows = np.concatenate(sets).astype(np.float64)
-    products = rows @ rows.T
+    wide = rows.astype(np.float64)
+    products = wide @ wide.T
 
     def of(seed: int) -> np.ndarray:
-        labels = np.random.default_rng(seed).integers(c, size=len(rows))
+        labels = _labels(seed, c, len(rows))
         return products * ((labels[:, None] == labels[None, :]) - 1 / c)
 
     return of
+
+
+def _module_products(
+    rows: np.ndarray, shape: tuple[int, ...], c: int, module: Any, params: Any
+) -> Callable[[int], np.ndarray]:
+    """Inner products of gradients of a module, by the seed of the labels."""
+    built_in = isinstance(module, str)
+    fixed = None if built_in else probe_gradients(module, shape, c, 0, params=params)
+
+    def of(seed: int) -> np.ndarray:
+        found = fixed or probe_gradients(module, shape, c, seed, params=params)
+        return found.beside(rows, _labels(seed, c, len(rows))).gram()
+
+    return of
+
+
+def _labels(seed: int, c: int, n: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(c, size=n)
 
 
 def _cosines(products: np.ndarray, k: int, n_private: int) -> np.ndarray:
@@ -259,7 +286,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Number of directions. "auto" is 16, or as many as there are.
+        Number of directions. "auto" takes those of the first 16 that stand out of the noise.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
@@ -272,6 +299,13 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         a row says, and needs up to twice the noise. The number of rows is public in both.
     mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
         How directions are released, as in :class:`DPPCA`.
+    module : None, "cnn" or torch.nn.Module, default=None
+        Model that has the gradients.
+    input_shape : tuple of int or None, default=None
+        Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
+    n_classes : int, default=10
+        Number of labels to draw from, which is also the number of scores of a module (one score
+        for two classes).
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
@@ -305,10 +339,13 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     """
 
     n_components: int | str = "auto"
-    epsilon: float = 1.0
+    epsilon: float | None = 1.0
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
     mechanism: str = "auto"
+    module: Any = None
+    input_shape: tuple[int, ...] | None = None
+    n_classes: int = 10
     device: Any = "cpu"
     random_state: int | np.random.RandomState | None = None
 
@@ -327,7 +364,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         check_is_fitted(self, "components_")
         rows = check_rows(self, X_public, reset=False)
         rows = rows.toarray() if sparse.issparse(rows) else rows
-        found = self._space.directions(rows, self.n_components_)
+        found = self._space.leading(rows, self.n_components_)
         if len(found) < self.n_components_:
             raise ValueError(
                 f"`X_public` spans {len(found)} directions, and {self.n_components_} are"
@@ -367,15 +404,23 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
         plan = self._plan()
-        X = check_rows(self, X, reset=True)
+        X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
         if isinstance(X_public, Mapping):
             sets = tuple(check_candidates(self, X, X_public, "X_public").values())
         else:
             sets = check_public_rows(self, X, X_public)
-        k = plan.n_components or _COMPONENTS
-        space = feature_space(sets, k, X.shape[1])
+        asked = plan.n_components is not None
+        k = int(plan.n_components or _COMPONENTS)
+        if self.module is not None and not sets:
+            raise ValueError(
+                "a module has too many gradients to be searched without public rows: pass the"
+                " candidates as `X_public`, or leave out `module`."
+            )
+        space = self._gradient_space(X.shape[1])
+        if sets:
+            space = space.spanned(sets, k)[0].joined()
         most = min(X.shape[0], space.width)
-        if plan.n_components is not None and k > most:
+        if asked and k > most:
             raise ValueError(
                 f"`n_components`={k} is more than the {most} directions that {X.shape[0]} rows have"
                 f" in a space of {space.width} dimensions: use at most as many."
@@ -391,11 +436,20 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
         spectrum, _, _ = fit_spectrum(self, plan, space.embedded(X), known, present=present)
         self._space, self.within_public_span_ = space, bool(sets)
-        self.n_components_, self.energies_ = len(spectrum.components), spectrum.energies
-        self.span_energy_ = min(1.0, spectrum.total)
-        self._directions = spectrum.components
-        self.components_ = space.in_features(spectrum.components)
+        # Directions that do not stand out of the noise would be compared with chance.
+        n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
+        kept = slice(0, k if asked else n_clear)
+        self.energies_, self._directions = spectrum.energies[kept], spectrum.components[kept]
+        self.n_components_, self.span_energy_ = len(self.energies_), min(1.0, spectrum.total)
+        self.components_ = space.in_features(self._directions)
         return self
+
+    def _gradient_space(self, n_features: int) -> GradientSpace:
+        """Space of the gradients of the model, before public rows span one."""
+        n_classes = check_integer("n_classes", self.n_classes, low=2)
+        shape = row_shape(self.input_shape, n_features)
+        seed = int(as_noise(self.random_state).public().integers(2**31))
+        return gradient_space(self.module, shape, n_classes, seed, self.device)
 
     # Parameters -----------------------------------------------------------------------------
 

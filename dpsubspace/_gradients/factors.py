@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from dpsubspace._array import slices
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.vectorised import (

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _SAME_SHAPE, _OTHER_SHAPE = 1e-4, 5e-2
 
 
-def torch_package() -> Any:
-    """The torch package, or ImportError that tells how to get it."""
+def torch_package(user: str = "TorchFeatures") -> Any:
+    """The torch package, or ImportError that tells who needs it and how to get it."""
     try:
         import torch
     except ImportError as error:
-        raise ImportError('TorchFeatures needs torch: pip install "dpsubspace[torch]".') from error
+        raise ImportError(f'{user} needs torch: pip install "dpsubspace[torch]".') from error
     return torch
 
 

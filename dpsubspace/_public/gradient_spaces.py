@@ -13,7 +13,7 @@ gradient along directions U of features is ``|U x|^2 / |x|^2`` at any weights an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -45,8 +45,8 @@ class GradientSpace(Protocol):
         """Number of directions."""
         ...
 
-    def spanned(self, sets: Sequence[np.ndarray], count: int) -> Self:
-        """The leading directions of each public set, one set after the other."""
+    def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[Self, list[int]]:
+        """The leading directions of each public set, one set after the other; how many of each."""
         ...
 
     def joined(self) -> Self:
@@ -89,10 +89,10 @@ class FeatureSpace:
         """Number of directions."""
         return self.n_features if self.axes is None else len(self.axes)
 
-    def spanned(self, sets: Sequence[np.ndarray], count: int) -> FeatureSpace:
-        """The leading directions of each public set, one set after the other."""
+    def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[FeatureSpace, list[int]]:
+        """The leading directions of each public set, one set after the other; how many of each."""
         found = [_leading_features(rows, count) for rows in sets]
-        return FeatureSpace(self.n_features, np.concatenate(found))
+        return FeatureSpace(self.n_features, np.concatenate(found)), [*map(len, found)]
 
     def joined(self) -> FeatureSpace:
         """Orthonormal directions of the same span, at most `WIDEST` of them."""
@@ -151,22 +151,22 @@ class ModuleSpace:
         Labels to draw from.
     seed : int
         Of the labels; public.
-    weights : ndarray of shape (q, m) or None
-        Directions, as weights of the gradients of m anchors. None has no direction yet.
+    weights : ndarray of shape (q, m)
+        Directions, as weights of the gradients of m anchors; none at first.
     """
 
     gradients: ModuleGradients
     n_classes: int
     seed: int
-    weights: np.ndarray | None = None
+    weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def width(self) -> int:
         """Number of directions."""
-        return 0 if self.weights is None else len(self.weights)
+        return len(self.weights)
 
-    def spanned(self, sets: Sequence[np.ndarray], count: int) -> ModuleSpace:
-        """The leading directions of each public set, one set after the other."""
+    def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[ModuleSpace, list[int]]:
+        """The leading directions of each public set, one set after the other; how many of each."""
         own = [_some(rows) for rows in sets]
         found = [leading_weights(self._of(rows).gram(), count) for rows in own]
         weights = np.zeros((sum(map(len, found)), sum(map(len, own))))
@@ -176,7 +176,7 @@ class ModuleSpace:
             start, column = start + len(part), column + part.shape[1]
         labels = np.concatenate([self._labels(len(rows)) for rows in own])
         anchors = self.gradients.beside(np.concatenate(own), labels)
-        return replace(self, gradients=anchors, weights=weights)
+        return replace(self, gradients=anchors, weights=weights), [*map(len, found)]
 
     def joined(self) -> ModuleSpace:
         """Orthonormal directions of the same span, at most `WIDEST` of them."""
