@@ -3,6 +3,7 @@
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._estimators.choice import PublicChoice, select_public
 from dpsubspace._estimators.directions import GradientDirections
+from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
@@ -14,6 +15,7 @@ from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegr
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.ranking import GSDRankingDisplay
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,
@@ -34,6 +36,7 @@ __all__ = [
     "DPSGDRegressor",
     "GEPClassifier",
     "GEPRegressor",
+    "GSDRankingDisplay",
     "GSDScorer",
     "GradientDirections",
     "PrivacyBudgetError",
@@ -50,8 +53,10 @@ __all__ = [
     "audit_epsilon",
     "gradient_subspace_distance",
     "one_run_audit",
+    "optimal_transport_distance",
     "private_covariance",
     "private_mean",
     "private_quantile",
     "select_public",
+    "task2vec_distance",
 ]

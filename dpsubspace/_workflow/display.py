@@ -22,7 +22,7 @@ from dpsubspace.exceptions import PrivacyError
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["PrivacyUtilityDisplay"]
+__all__ = ["PrivacyUtilityDisplay", "pyplot"]
 
 
 class PrivacyUtilityDisplay:
@@ -185,7 +185,7 @@ class PrivacyUtilityDisplay:
         ImportError
             If matplotlib is not installed; nothing was fitted then.
         """
-        _pyplot()
+        pyplot("PrivacyUtilityDisplay")
         epsilons = _checked_epsilons(epsilons)
         check_integer("n_repeats", n_repeats, low=1)
         if random_state is not None:
@@ -318,7 +318,7 @@ class PrivacyUtilityDisplay:
         ImportError
             If matplotlib is not installed.
         """
-        plt = _pyplot()
+        plt = pyplot("PrivacyUtilityDisplay")
         if ax is None:
             _, ax = plt.subplots()
         name = self.name if name is None else name
@@ -349,14 +349,12 @@ class PrivacyUtilityDisplay:
         return self
 
 
-def _pyplot() -> Any:
-    """The pyplot module of matplotlib, or ImportError that tells how to get it."""
+def pyplot(name: str) -> Any:
+    """The pyplot module of matplotlib, or ImportError that tells how to get it for `name`."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(
-            'PrivacyUtilityDisplay needs matplotlib: pip install "dpsubspace[plot]".'
-        ) from error
+        raise ImportError(f'{name} needs matplotlib: pip install "dpsubspace[plot]".') from error
     return plt
 
 

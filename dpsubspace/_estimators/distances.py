@@ -1,0 +1,280 @@
+"""Distances from private to public rows that are not private, to hold ours against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+
+from dpsubspace._checks import check_integer
+from dpsubspace._public.distances import LabelledRows, fisher_distance, transport_cost
+from dpsubspace._release.noise import as_noise
+from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+__all__ = ["optimal_transport_distance", "task2vec_distance"]
+
+
+def task2vec_distance(
+    X_private: Any,
+    X_public: Any,
+    *,
+    y_private: Any = None,
+    y_public: Any = None,
+    max_samples: int = 5000,
+    random_state: int | np.random.RandomState | None = None,
+) -> float:
+    """Distance between the features that models of two sets of rows need; this is not private.
+
+    A baseline (Achille et al., 2019): a set is described by the Fisher information of each
+    feature, which says how much the weights of this feature matter to a linear classifier of
+    the set, and sets are compared by the angle between their descriptions.
+
+    Parameters
+    ----------
+    X_private : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Private rows. Nothing protects them here.
+    X_public : {array-like, sparse matrix} of shape (n_public_samples, n_features)
+        Public rows, with the same features.
+    y_private : array-like of shape (n_samples,) or None, default=None
+        Classes of the private rows. Both sets have labels or none has.
+    y_public : array-like of shape (n_public_samples,) or None, default=None
+        Classes of the public rows, which may be other ones.
+    max_samples : int, default=5000
+        Most rows of each set that are compared: a random sample of a set with more.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the sample of rows. It hides nothing: no noise is added.
+
+    Returns
+    -------
+    float
+        From 0 for sets that need the same features to 1 for sets that have none in common.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used.
+
+    Warns
+    -----
+    PrivacyWarning
+        At each call, since the number is not private.
+
+    See Also
+    --------
+    gradient_subspace_distance : By the directions of gradients.
+    select_public : A private choice among public sets.
+    optimal_transport_distance : How far the rows of one set lie from those of the other.
+
+    Notes
+    -----
+    The paper's probe is a deep network; here the rows themselves are the features. With labels a
+    softmax classifier is fitted to each set. The information of feature a is the mean of
+    ``x_a^2 sum_l p_l (1 - p_l)`` over the rows, where p are its probabilities of the classes.
+    Without labels all weights are zero, and it is the mean of ``x_a^2`` alone. The distance of
+    F and G is the cosine distance of ``F / (F + G)`` and ``G / (F + G)``, entry by entry. So
+    neither the unit of a feature matters, if both sets have it, nor a common factor of all rows
+    of a set; and features that are zero throughout both sets are left out. All others count alike,
+    however little they inform.
+
+    References
+    ----------
+    Achille, Lam, Tewari, Ravichandran, Maji, Fowlkes, Soatto, Perona. "Task2Vec: Task
+    embedding for meta-learning". ICCV 2019.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import PrivacyWarning, task2vec_distance
+    >>> X, y = load_digits(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PrivacyWarning)  # these digits are public
+    ...     near = task2vec_distance(X[:900], X[900:])
+    ...     far = task2vec_distance(X[:900], X[900:, ::-1])
+    >>> near < far / 2
+    True
+    """
+    check_integer("max_samples", max_samples, low=1)
+    seed = _seed(random_state)
+    sets = _checked_sets(X_private, X_public, y_private, y_public)
+    sets = [rows.sample(max_samples, seed) for rows in sets]
+    for name, rows in zip(("y_private", "y_public"), sets, strict=True):
+        if rows.codes is not None and rows.codes.min() == rows.codes.max():
+            raise ValueError(
+                f"`{name}` has one class among the rows that are compared, and a classifier needs"
+                " two: leave out the labels of both sets, or raise `max_samples`."
+            )
+    _warn("task2vec_distance")
+    return fisher_distance(*sets)
+
+
+def optimal_transport_distance(
+    X_private: Any,
+    X_public: Any,
+    *,
+    y_private: Any = None,
+    y_public: Any = None,
+    max_samples: int = 1000,
+    random_state: int | np.random.RandomState | None = None,
+) -> float:
+    """Cost of moving one set of rows onto another; this is not private.
+
+    A baseline (Alvarez-Melis and Fusi, 2020, "OTDD"): each private row is paired with one public
+    row such that the squared distances of all pairs are least in sum. With labels, a pair costs
+    more the less the rows of its two classes are alike.
+
+    Parameters
+    ----------
+    X_private : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Private rows. Nothing protects them here.
+    X_public : {array-like, sparse matrix} of shape (n_public_samples, n_features)
+        Public rows, with the same features.
+    y_private : array-like of shape (n_samples,) or None, default=None
+        Classes of the private rows. Both sets have labels or none has.
+    y_public : array-like of shape (n_public_samples,) or None, default=None
+        Classes of the public rows, which may be other ones.
+    max_samples : int, default=1000
+        Most rows of each set that are compared: a random sample of a set with more. Of both sets
+        as many are taken as the smaller one has.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the sample of rows. It hides nothing: no noise is added.
+
+    Returns
+    -------
+    float
+        Mean cost of a pair, in squared units of the features; 0 for equal sets.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used.
+
+    Warns
+    -----
+    PrivacyWarning
+        At each call, since the number is not private.
+
+    See Also
+    --------
+    gradient_subspace_distance : By the directions of gradients.
+    select_public : A private choice among public sets.
+    task2vec_distance : By the features that a linear model of each set needs.
+
+    Notes
+    -----
+    The rows of a class are described by their mean m and covariance matrix S. A pair of rows x
+    and x' costs ``|x - x'|^2``, and with labels
+    ``|m - m'|^2 + tr(S + S' - 2 (S^1/2 S' S^1/2)^1/2)`` more: the squared 2-Wasserstein distance
+    of the Gaussians of their classes. The result is not rooted, as in the paper. There the
+    cheapest plan is approximated by entropic regularisation, by which a row is spread over
+    several others. Here it is exact, for a sample of rows: the time grows with the third power of
+    `max_samples`. Means and covariances are those of the sampled rows.
+
+    Two samples of one distribution are apart as well, the further the fewer rows they
+    have: compare sets at one number of rows. A shift or another unit of all rows counts in full.
+
+    References
+    ----------
+    Alvarez-Melis, Fusi. "Geometric dataset distances via optimal transport". NeurIPS 2020.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import PrivacyWarning, optimal_transport_distance
+    >>> X, y = load_digits(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PrivacyWarning)  # these digits are public
+    ...     near = optimal_transport_distance(X[:300], X[300:600])
+    ...     far = optimal_transport_distance(X[:300], 16 - X[300:600])
+    >>> near < far / 2
+    True
+    """
+    check_integer("max_samples", max_samples, low=1)
+    seed = _seed(random_state)
+    sets = _checked_sets(X_private, X_public, y_private, y_public)
+    _warn("optimal_transport_distance")
+    size = min(max_samples, *(rows.X.shape[0] for rows in sets))
+    return transport_cost(*(rows.sample(size, seed) for rows in sets))
+
+
+# What all distances share -------------------------------------------------------------------
+
+
+def _checked_sets(
+    X_private: Any, X_public: Any, y_private: Any = None, y_public: Any = None
+) -> tuple[LabelledRows, LabelledRows]:
+    """Private and public rows of one width, and the classes of both or of neither."""
+    if (y_private is None) != (y_public is None):
+        missing = "y_private" if y_private is None else "y_public"
+        raise ValueError(
+            f"`{missing}` is missing: give the labels of both sets, or leave out those of both."
+        )
+    private, names = _checked("private", X_private, y_private)
+    public, public_names = _checked("public", X_public, y_public)
+    widths = [rows.X.shape[1] for rows in (private, public)]
+    if widths[0] != widths[1]:
+        raise ValueError(
+            f"`X_public` has {widths[1]} features and `X_private` has {widths[0]}: a distance"
+            " needs the same features in both."
+        )
+    if names is not None and public_names is not None and list(names) != list(public_names):
+        raise ValueError(
+            "`X_public` has other column names than `X_private`, or the same in another order."
+        )
+    return private, public
+
+
+def _checked(which: str, X: Any, y: Any) -> tuple[LabelledRows, Any]:
+    """Rows of one set with the index of the class of each, and the names of their columns."""
+    if isinstance(X, (tuple, Mapping)):
+        raise ValueError(
+            f"`X_{which}` must be one set of rows, got {type(X).__name__}: compare one set after"
+            " the other, or stack them."
+        )
+    checker, codes = BaseEstimator(), None
+    try:
+        if y is None:
+            X = check_rows(checker, X, reset=True)
+        else:
+            X, y = check_rows_and_labels(checker, X, y)
+    except (TypeError, ValueError) as error:
+        message = str(error)
+    else:
+        if y is not None:
+            codes = _codes(f"y_{which}", y)
+        return LabelledRows(X, codes), getattr(checker, "feature_names_in_", None)
+    # Raised out here, so that no chained exception carries an entry.
+    raise ValueError(f"`X_{which}`: {message}" if y is None else f"the {which} set: {message}")
+
+
+def _codes(name: str, y: np.ndarray) -> np.ndarray:
+    """Index of the class of each row."""
+    try:
+        check_classification_targets(y)
+        return np.unique(y, return_inverse=True)[1]
+    except (TypeError, ValueError):  # its message may hold labels
+        pass
+    raise ValueError(
+        f"`{name}` must hold classes, one a row: numbers that are measured, missing labels and"
+        " labels of several types are none."
+    )
+
+
+def _seed(random_state: Any) -> int:
+    """Seed that the samples of both sets share."""
+    return int(as_noise(random_state).public().integers(2**32))
+
+
+def _warn(name: str) -> None:
+    """Warn that what the function `name` returns is not private."""
+    warn(
+        f"{name} is not private: it tells of every private row. Publish neither the number nor what"
+        " is chosen by it; use GSDScorer or select_public for that.",
+        PrivacyWarning,
+        about=("not private", name),
+    )
