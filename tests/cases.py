@@ -16,7 +16,7 @@ from scipy import sparse
 import dpsubspace
 from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators import functions
+from dpsubspace._estimators import choice, functions
 
 # Options that are no parameters, but of the plan of a fit.
 _OF_PLANS = ("descent", "chunk", "centre", "bounds")
@@ -65,10 +65,12 @@ class Case:
         if self.task == "classes":
             options.setdefault("classes", [0, 1, 2, 3])
         if self.module:
-            options["module"] = small_module(X.shape[1], 4 if self.task == "classes" else 1)
+            n_outputs = 1 if self.task == "numbers" else 4
+            options["module"] = small_module(X.shape[1], n_outputs)
         model = self.build(neighboring_relation=relation, **options)
         if self.task == "rows":
-            return model._fit(X, present=present)
+            given = {"X_public": (public_rows(X.shape[1])[0],)} if public["public"] else {}
+            return model._fit(X, present=present, **given)
         if public["public"]:
             rows, labels = public_rows(X.shape[1])
             labelled = public["labelled"] or model.mirror or getattr(model, "init", "") == "public"
@@ -87,6 +89,17 @@ def small_module(width, n_outputs):
         for part in module.parameters():
             part.copy_(torch.as_tensor(rng.normal(size=part.shape) / 2))
     return module
+
+
+def choose(X, target, random_state, *, present=None, **options):
+    """Choice among public rows of which one set is like those of `helpers.blobs`."""
+    rows, labels = public_rows(X.shape[1])
+    candidates = {"like": rows, "mirrored": -rows[:, ::-1], "few": rows[:20]}
+    if options.get("method") == "validation":
+        options["y_public"] = {"like": labels, "mirrored": labels, "few": labels[:20]}
+        options["y"] = np.arange(X.shape[0]) % 3
+    options = {"candidates": candidates, "n_components": 2, **options}
+    return choice._select(X, target, random_state, present=present, **options)
 
 
 def privacy_of(fitted):
@@ -283,6 +296,38 @@ CASES = [
         },
         {"epsilon": 2.0},
         n=100,
+    ),
+]
+CASES += [
+    Case(
+        "GSDScorer",
+        dpsubspace.GSDScorer,
+        {
+            "plain": {},
+            "gaussian": {"mechanism": "gaussian"},
+            "power": {"mechanism": "power"},
+            "public rows": {"public": True},
+            "public rows, gaussian": {"public": True, "mechanism": "gaussian"},
+        },
+        {"n_components": 2, "epsilon": 2.0},
+        n=60,
+    ),
+    Case(
+        "GSDScorer, a module",
+        dpsubspace.GSDScorer,
+        {"plain": {}, "gaussian": {"mechanism": "gaussian"}},
+        {"n_components": 8, "epsilon": 2.0, "n_classes": 4},
+        n=60,
+        public=True,
+        module=True,
+        sparse=False,
+    ),
+    Case(
+        "select_public",
+        choose,
+        {"plain": {}, "none": {"none": 0.5}, "validation": {"method": "validation"}},
+        {"epsilon": 0.1, "delta": 0.0},
+        gaussian=False,
     ),
 ]
 GAUSSIAN = [case for case in CASES if case.gaussian]

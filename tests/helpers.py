@@ -245,6 +245,9 @@ def left_behind(fit):
 
 def _without_addresses(value):
     """A torch module as what it holds: as a pickle it has addresses in it."""
+    if hasattr(value, "gradients"):  # the space of those of a module
+        rows = value.gradients
+        return value.weights, value.seed, rows.X, rows.y, _without_addresses(rows._rows.module)
     if not hasattr(value, "state_dict"):
         return value
     held = {name: tensor.numpy().copy() for name, tensor in value.state_dict().items()}

@@ -38,6 +38,8 @@ _MOST_ROWS = 20_000
 class SubspaceDistance(NamedTuple):
     """What stands behind a :func:`gradient_subspace_distance`.
 
+    None of it is private.
+
     Parameters
     ----------
     distance : float
@@ -60,8 +62,10 @@ class SubspaceDistance(NamedTuple):
 
     Examples
     --------
+    >>> import warnings
     >>> import numpy as np
-    >>> from dpsubspace import gradient_subspace_distance
+    >>> from dpsubspace import PrivacyWarning, gradient_subspace_distance
+    >>> warnings.simplefilter("ignore", PrivacyWarning)  # which says that this is not private
     >>> rng = np.random.default_rng(0)
     >>> private, public = rng.normal(size=(2, 200, 30))
     >>> _, details = gradient_subspace_distance(
@@ -165,8 +169,10 @@ def gradient_subspace_distance(
 
     Examples
     --------
+    >>> import warnings
     >>> import numpy as np
-    >>> from dpsubspace import gradient_subspace_distance
+    >>> from dpsubspace import PrivacyWarning, gradient_subspace_distance
+    >>> warnings.simplefilter("ignore", PrivacyWarning)  # which says that this is not private
     >>> rng = np.random.default_rng(0)
     >>> scales = np.linspace(3, 0.1, 30) ** 2
     >>> private, near, far = scales * rng.normal(size=(3, 500, 30))
@@ -336,6 +342,59 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features, where `X` has names that are strings.
+
+    See Also
+    --------
+    select_public : Chooses among public sets, at a tenth of the price.
+    gradient_subspace_distance : The same distance without any privacy.
+    DPPCA : Has the mechanisms, for rows in place of gradients.
+
+    Notes
+    -----
+    What is released is the second moment of unit gradients, by the releases of :class:`DPPCA` with
+    ``centered=False`` and 1 as the bound on norms; see there for the sums, and how far one row
+    moves them. With "auto" and "adaptive" all of them are Gaussian mechanisms: sums of
+    gradients for their mean (moved by at most 1, or 2 with ``"replace_one"``, and then by at most
+    twice a released radius), counts of distances from it (by 1), and the second moment about it
+    (by ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm). The unit is one row. Public are the
+    numbers of rows and features, `X_public`, the module and all parameters but `random_state`.
+
+    Every gradient is divided by its norm, so that each row counts the same and a long one no more
+    than others. For a linear model ``module=None`` the gradient of a row x is ``x r^T`` with the
+    residual r of its scores. Averaged over random labels at zero weights, leading directions of
+    such gradients are leading directions of unit rows about zero, one for each contrast of
+    labels, so that `y` is not needed. Gradients of a module are taken at its own weights, at
+    labels that are drawn at random once, and from inner products layer by layer.
+
+    With `X_public`, directions are looked for in the span of the leading directions of all public
+    sets, of at most 200 dimensions. There is less noise in so few, and a module needs it;
+    what gradients have outside is lost, of which ``span_energy_`` tells. Distances are those
+    *within the public span*, also to sets that were not there in ``fit``.
+
+    The rows that are given to ``transform`` and ``distance`` are taken to be public. ``transform``
+    of private rows is as private as they are. So is ``score`` on the validation folds of a
+    :class:`~sklearn.model_selection.GridSearchCV` over private rows: what it chooses leaks,
+    and no ``privacy_`` counts it.
+
+    Noise makes distances larger than they are, all of them: compare candidates with each other,
+    and do not read the number itself.
+
+    References
+    ----------
+    Gu, Kamath, Wu. "Choosing public datasets for private machine learning via gradient
+    subspace distance". 2023, Algorithm 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import GSDScorer
+    >>> rng = np.random.default_rng(0)
+    >>> scales = np.linspace(3, 0.1, 30) ** 2
+    >>> private, near, far = scales * rng.normal(size=(3, 2000, 30))
+    >>> candidates = {"far": far[:, ::-1], "near": near}
+    >>> scorer = GSDScorer(n_components=4, random_state=0).fit(private, X_public=candidates)
+    >>> list(scorer.rank(candidates))
+    ['near', 'far']
     """
 
     n_components: int | str = "auto"
@@ -352,15 +411,68 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     # Public data are asked for once, here, so that no user has to route them.
     __metadata_request__fit: ClassVar = {"X_public": True}
 
+    # Public surface -------------------------------------------------------------------------
+
     def fit(self, X: Any, y: Any = None, *, X_public: Any = None):
+        """Release the directions in which gradients of private rows mostly lie.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows; dense ones for a module.
+        y : None
+            Ignored: gradients are taken at random labels, or averaged over them.
+        X_public : array-like of shape (n_public, n_features), tuple or dict of them, optional
+            Public sets whose gradients span the space to look in; a dict has them by name, as
+            ``rank`` takes them.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
         return self._fit(X, X_public=X_public)
 
     def transform(self, X: Any) -> np.ndarray:
+        """Return how much of the gradient of each row lies along each private direction.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows: public ones, to pick those that are like the private.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+            Shares of the energy of a gradient, averaged over all labels, from 0 to 1. The sum of a
+            row tells how much of it private directions hold.
+        """
         check_is_fitted(self, "components_")
         X = check_rows(self, X, reset=False)
         return self._space.shares(X, self._directions)
 
     def distance(self, X_public: Any, y_public: Any = None) -> float:
+        """Return the gradient subspace distance of a public set; it costs nothing.
+
+        Parameters
+        ----------
+        X_public : array-like of shape (n_public, n_features)
+            Public rows.
+        y_public : None
+            Ignored: gradients are taken at random labels, or averaged over them.
+
+        Returns
+        -------
+        float
+            From 0, where the leading directions of both are the same, to 1, where they have
+            nothing in common. Noise makes it larger.
+        """
         check_is_fitted(self, "components_")
         rows = check_rows(self, X_public, reset=False)
         rows = rows.toarray() if sparse.issparse(rows) else rows
@@ -373,10 +485,43 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         return share_apart(cosines(self._directions @ found.T), self.n_components_)
 
     def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the distance of a public set, as a search of scikit-learn takes it.
+
+        On private rows it is not private, and nobody counts it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Public rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            In [-1, 0]; larger is nearer.
+        """
         return -self.distance(X)
 
     def rank(self, candidates: Mapping[Any, Any]) -> dict[Any, float]:
+        """Return the distances of many public sets, the nearest first; they cost nothing.
+
+        Parameters
+        ----------
+        candidates : dict of array-like of shape (n_public, n_features)
+            Public rows by name.
+
+        Returns
+        -------
+        dict of float
+            Distance by name. :class:`GSDRankingDisplay` draws it.
+        """
         check_is_fitted(self, "components_")
+        if not isinstance(candidates, Mapping):
+            raise ValueError(
+                "`candidates` must be a dict of public rows by name, such as {'hospital': rows_1,"
+                f" 'survey': rows_2}}, got {type(candidates).__name__}."
+            )
         distances = {name: self.distance(rows) for name, rows in candidates.items()}
         return dict(sorted(distances.items(), key=lambda item: item[1]))
 

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from dpsubspace._array import slices
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.vectorised import (
@@ -38,6 +40,9 @@ _WIDE = 1 << 23
 
 # Entries beyond this do not count: products of four of them would leave the range of float64.
 _LARGEST = 1e70
+
+# Random rows of which gradients are compared with those of autograd.
+_TRIED = 3
 
 
 # Products of factors --------------------------------------------------------------------------
@@ -310,35 +315,42 @@ class LayerByLayer(RowByRow):
             start += k
         return self._as_held(kept)
 
-    def mismatched(self, watch: Callable[[torch.Tensor], None], seed: int) -> frozenset[str]:
-        """Names of parameters that factors do not give the gradient of random rows by.
-
-        Raises
-        ------
-        ValueError
-            If the module cannot be vectorised, or its gradients are others where it is.
-        """
-        weights = self._perturbed()
-        batch = self.batch(random_rows(3, self.shape, seed), 3)
+    def tried(self, watch: Callable[[torch.Tensor], None], seed: int) -> list[np.ndarray]:
+        """Residuals and what is kept of the gradients of random rows; ValueError if vmap fails."""
+        batch = self.batch(random_rows(_TRIED, self.shape, seed), _TRIED)
         watch(batch)
-        residuals = []
+        residuals: list[torch.Tensor] = []
 
         def residual(scores: torch.Tensor) -> torch.Tensor:
             residuals.append(scores + 1)
             return residuals[-1]
 
         try:
-            held = self._as_held(self._found(weights, batch, residual))
-            module, wrong = self.loaded(weights), set()
-            for i in range(3):
-                expected = self._alone(module, batch[i], residuals[0][i])
-                scale = max(float(one.abs().max()) for one in expected.values() if one.numel())
-                for name, one in expected.items():
-                    gap = (self._row(held, name, i) - one.reshape(-1)).abs()
-                    if not bool((gap <= SAME * scale).all()):
-                        wrong.add(name)
+            found = self._found(self._perturbed(), batch, residual)
         except Exception as error:  # of random rows, which an error may speak of
             raise not_vectorised(error) from error
+        return [part.cpu().numpy().copy() for part in (*residuals, *found)]
+
+    def mismatched(self, tried: list[np.ndarray], seed: int) -> frozenset[str]:
+        """Names of parameters whose gradients of random rows autograd finds to be others.
+
+        Raises
+        ------
+        ValueError
+            If one of them was taken apart already.
+        """
+        import torch
+
+        residual, *parts = (torch.tensor(part, device=self.device) for part in tried)
+        batch = self.batch(random_rows(_TRIED, self.shape, seed), _TRIED)
+        held, module, wrong = self._as_held(parts), self.loaded(self._perturbed()), set()
+        for i in range(_TRIED):
+            expected = self._alone(module, batch[i], residual[i])
+            scale = max(float(one.abs().max()) for one in expected.values() if one.numel())
+            for name, one in expected.items():
+                gap = (self._row(held, name, i) - one.reshape(-1)).abs()
+                if not bool((gap <= SAME * scale).all()):
+                    wrong.add(name)
         if wrong & self._apart:
             raise other_gradients()
         return frozenset(wrong)

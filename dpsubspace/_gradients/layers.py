@@ -102,6 +102,11 @@ class ModuleGradients:
             self._rows = _layers_of(checked, shape, where)
             self._most = microbatch_size or self._rows.default_rows()
         self.loss, self.X, self.y = loss, X, y
+        self._made = (n_targets, shape, device, microbatch_size)
+
+    def __reduce__(self) -> Any:
+        """A pickle checks the module anew: what is known of it rests on where its tensors lie."""
+        return _rebuilt, (self._rows.module, self.loss, self.X, self.y, *self._made)
 
     @property
     def n_samples(self) -> int:
@@ -207,6 +212,14 @@ class ModuleGradients:
         return residual
 
 
+def _rebuilt(
+    module: Any, loss: Loss, X: np.ndarray, y: np.ndarray, n: Any, shape: Any, where: Any, most: Any
+) -> ModuleGradients:
+    """What a pickle held."""
+    options = {"n_targets": n, "input_shape": shape, "device": where, "microbatch_size": most}
+    return ModuleGradients(module, loss, X, y, **options)
+
+
 def _layers_of(
     module: torch.nn.Module, shape: tuple[int, ...], device: torch.device
 ) -> LayerByLayer:
@@ -214,6 +227,8 @@ def _layers_of(
     trial, apart, agreed = Trial(module), frozenset(), 0
     while agreed < 2:
         with trial.round() as watch:
-            wrong = LayerByLayer(module, shape, device, apart).mismatched(watch, agreed)
+            tried = LayerByLayer(module, shape, device, apart).tried(watch, agreed)
+        # Out here: in a round, memory that is let go of has no use until its end.
+        wrong = LayerByLayer(module, shape, device, apart).mismatched(tried, agreed)
         apart, agreed = apart | wrong, agreed + (not wrong)
     return LayerByLayer(module, shape, device, apart)

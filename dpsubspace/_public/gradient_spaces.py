@@ -201,13 +201,17 @@ class ModuleSpace:
 
     def shares(self, X: Any, directions: np.ndarray) -> np.ndarray:
         """Energy along directions over all energy, each added up over all labels."""
-        along, whole = np.zeros((X.shape[0], len(directions))), np.zeros(X.shape[0])
-        for label in range(self.n_classes):
-            of_rows = self.gradients.beside(X, np.full(X.shape[0], label))
-            products = of_rows.inner(self.gradients) @ (directions @ self.weights).T
-            along += products**2
-            whole += of_rows.squares()
-        return np.divide(along, whole[:, None], out=along, where=whole[:, None] > 0)
+        found, c = np.zeros((X.shape[0], len(directions))), self.n_classes
+        weights = (directions @ self.weights).T
+        for rows in slices(X.shape[0], max(1, _ROWS // c)):
+            some = X[rows]
+            labels = np.tile(np.arange(c), len(some))
+            of_rows = self.gradients.beside(np.repeat(some, c, axis=0), labels)
+            along = (of_rows.inner(self.gradients) @ weights) ** 2
+            along = along.reshape(len(some), c, -1).sum(axis=1)
+            whole = of_rows.squares().reshape(len(some), c).sum(axis=1)[:, None]
+            np.divide(along, whole, out=found[rows], where=whole > 0)
+        return found
 
     def in_features(self, directions: np.ndarray) -> np.ndarray:
         """Directions as they are: those of a module are of no features."""

@@ -10,12 +10,14 @@ import numpy as np
 
 from dpsubspace._checks import check_bool, check_choice, check_real, shown
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
+from dpsubspace._estimators.gsd import gradient_subspace_distance
 from dpsubspace._workflow.display import pyplot
 
 __all__ = ["GSDRankingDisplay"]
 
 # Distances that are known by name.
 _DISTANCES = {
+    "gradient_subspace": gradient_subspace_distance,
     "optimal_transport": optimal_transport_distance,
     "task2vec": task2vec_distance,
 }
@@ -174,7 +176,7 @@ class GSDRankingDisplay:
     def from_sets(
         cls,
         sets: Mapping[str, Any],
-        distance: str | Callable[..., float],
+        distance: str | Callable[..., float] = "gradient_subspace",
         *,
         labels: Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -188,9 +190,10 @@ class GSDRankingDisplay:
         ----------
         sets : dict of str to {array-like, sparse matrix}
             Rows of each set by its name, at least two sets, with the same features.
-        distance : {"task2vec", "optimal_transport"} or callable
+        distance : {"gradient_subspace", "task2vec", "optimal_transport"} or callable, \
+                default="gradient_subspace"
             A distance that is the same in both directions, for one call for each two sets. A
-            callable takes two sets of rows, as :func:`optimal_transport_distance` does, and
+            callable takes two sets of rows, as :func:`gradient_subspace_distance` does, and
             ``y_private`` and ``y_public`` where there are `labels`.
         labels : dict of str to array-like or None, default=None
             Classes of the rows of each set, by the same names, for a distance that takes them.
@@ -223,6 +226,10 @@ class GSDRankingDisplay:
         if labels is not None:
             classes = _named(_checked_mapping("labels", labels))
             _check_names("labels", classes, "sets", rows)
+            if distance == "gradient_subspace":
+                raise ValueError(
+                    f"`distance`={distance!r} draws labels of its own: leave out `labels`."
+                )
         if distance_name is None:
             distance_name = _title(distance)
         measure: Any = distance

@@ -11,6 +11,7 @@ import pytest
 from dpsubspace import (
     GSDRankingDisplay,
     PrivacyWarning,
+    gradient_subspace_distance,
     optimal_transport_distance,
     task2vec_distance,
 )
@@ -223,6 +224,18 @@ def test_a_distance_of_ones_own_with_and_without_labels():
     expected = gaps + 10 * np.abs(places[:, None] - places)
     np.testing.assert_allclose(compare(SETS, mean_gap, labels=labels).distances, expected)
     assert compare(SETS, mean_gap, distance_name="Gap").distance_name == "Gap"
+
+
+@quiet
+def test_gradient_subspaces_are_compared_unless_told_otherwise():
+    rows = {name: rng.normal(size=(60, 20)) * np.linspace(1, i, 20) for i, name in enumerate("ab")}
+    display = compare(rows, random_state=0)
+    function = partial(gradient_subspace_distance, random_state=0)
+    np.testing.assert_array_equal(display.distances, compare(rows, function).distances)
+    assert display.distances[0, 1] == function(rows["a"], rows["b"])
+    assert display.distance_name == "Distance (gradient subspace)"
+    with pytest.raises(ValueError, match="draws labels of its own: leave out `labels`"):
+        compare(rows, labels={"a": np.zeros(60), "b": np.ones(60)})
 
 
 @quiet

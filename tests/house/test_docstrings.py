@@ -50,6 +50,7 @@ DIFFERENT = {
     "loss": "classifiers and regressors have other losses",
     "n_components": "directions of features, of gradients, or components",
     "bounds": "of columns that are scaled, of which a mean is taken, or of a search",
+    "mechanism": "all of it, or a reference to it",
     "row_norm": "a map of rows before training, or after scaling",
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
