@@ -2,9 +2,11 @@
 
 ``task(name)`` gives ``(X, y, X_test, y_test, candidates)``: private rows and labels, the test set,
 and a dict of public rows by name. Everything has the shape of the private images: 28 x 28 for
-"fashion" and "mnist", 32 x 32 for "chest", and 32 x 32 in three colours for "cifar10". Larger
-images lose two pixels at each edge, smaller ones get two of background; colours are averaged,
-and grey ones repeated. Pixels are from 0 to 1, and rows are flat and in float32.
+"fashion" and "mnist", 32 x 32 for "chest", and 16 x 16 in three colours for "cifar10", whose
+images are averaged over squares of 2 x 2 pixels (principal directions of 2,000 rows of 3,072
+columns take 6 seconds in every fit). Larger images lose two pixels at each edge, smaller
+ones get two of background; colours are averaged, and grey ones repeated. Pixels are from 0
+to 1, and rows are flat and in float32.
 
 The seed draws which rows are private and which are in a candidate; candidates never hold private
 rows or test rows.
@@ -21,17 +23,18 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Shape:
-    """Images of so many pixels at each side, and so many colours."""
+    """Images of so many pixels at each side, and so many colours, of which squares are averaged."""
 
     side: int
     colours: int = 1
+    square: int = 1
 
 
 TASKS = {
     "fashion": Shape(28),
     "mnist": Shape(28),
     "chest": Shape(32),
-    "cifar10": Shape(32, colours=3),
+    "cifar10": Shape(32, colours=3, square=2),
 }
 
 # What there is beside the task itself.
@@ -42,41 +45,55 @@ def task(name, *, n_private=2_000, n_public=2_000, seed=0):
     """Private rows and labels, test set and candidates of a task.
 
     Candidates are rows of the task itself that are not private ("held out"), all other sets,
-    halves of two sets, changed rows of the task, and noise.
+    halves of two sets, changed rows of the task, and noise. The task "mixtures" is "fashion" with
+    mixtures of its own rows and MNIST in steps of a tenth.
     """
+    *private, candidates = labelled_task(name, n_private=n_private, n_public=n_public, seed=seed)
+    return *private, {title: rows for title, (rows, _) in candidates.items()}
+
+
+def labelled_task(name, *, n_private=2_000, n_public=2_000, seed=0):
+    """The same with labels: candidates are pairs of rows and labels.
+
+    Labels of changed rows are those of the rows, sets keep theirs, those of two sets are told
+    apart in a mixture, and noise has random labels of ten.
+    """
+    if name == "mixtures":
+        return _mixtures(n_private, n_public, seed)
     rng = np.random.default_rng([seed, list(TASKS).index(name)])
     X, y, rest, X_test, y_test = _private(name, n_private, rng)
-    own = _some(rest, n_public, rng)
+    own, labels = _some(rest, n_public, rng)
     others = {
-        source: _source(source, TASKS[name], n_public, rng)
-        for source in SOURCES
-        if source != name
+        source: _source(source, TASKS[name], n_public, rng) for source in SOURCES if source != name
     }
     near, far = _RELATED[name]
-    candidates = {"held out": own, **others}
+    candidates = {"held out": (own, labels), **others}
     candidates |= {
-        f"held out + {near}": _halves(own, others[near]),
+        f"held out + {near}": _halves((own, labels), others[near]),
         f"{near} + {far}": _halves(others[near], others[far]),
-        "shifted": _shifted(own, TASKS[name], 4),
-        "inverted": 1 - own,
-        "permuted": own[:, rng.permutation(own.shape[1])],
-        "gaussian": _gaussian(own.shape, rng),
-        "uniform": rng.random(own.shape, dtype=np.float32),
+        "shifted": (_shifted(own, TASKS[name]), labels),
+        "inverted": (1 - own, labels),
+        "permuted": (own[:, rng.permutation(own.shape[1])], labels),
     }
-    candidates["held out + uniform"] = _halves(own, candidates["uniform"])
+    random = np.arange(len(own)) % 10
+    candidates["gaussian"] = (_gaussian(own.shape, rng), random)
+    candidates["uniform"] = (rng.random(own.shape, dtype=np.float32), random)
+    candidates["held out + uniform"] = _halves((own, labels), candidates["uniform"])
     return X, y, X_test, y_test, candidates
 
 
-def mixtures(*, n_private=2_000, n_public=2_000, seed=0):
-    """The task "fashion" with candidates that are 0 %, 10 %, ... 100 % Fashion, the rest MNIST."""
+def _mixtures(n_private, n_public, seed):
+    """Fashion rows, and candidates that are 0 %, 10 %, ... 100 % Fashion, the rest MNIST."""
     rng = np.random.default_rng([seed, len(TASKS)])
     X, y, rest, X_test, y_test = _private("fashion", n_private, rng)
-    own = _some(rest, n_public, rng)
-    other = _source("mnist", TASKS["fashion"], n_public, rng)
+    own, labels = _some(rest, n_public, rng)
+    other, other_labels = _source("mnist", TASKS["fashion"], n_public, rng)
     candidates = {}
     for percent in range(0, 101, 10):
         n_own = n_public * percent // 100
-        candidates[f"{percent} % fashion"] = np.vstack([own[:n_own], other[: n_public - n_own]])
+        n_other = n_public - n_own
+        mixed = np.concatenate([labels[:n_own], other_labels[:n_other] + 10])
+        candidates[f"{percent} % fashion"] = np.vstack([own[:n_own], other[:n_other]]), mixed
     return X, y, X_test, y_test, candidates
 
 
@@ -93,24 +110,29 @@ _RELATED = {
 
 
 def _private(name, n_private, rng):
-    """Private rows and labels, all other rows of the training set, and the test set."""
+    """Private rows and labels, all other rows and labels of the training set, and the test set."""
     X, y, X_test, y_test = _labelled(name)
     order = rng.permutation(len(X))
-    kept = order[:n_private]
-    return X[kept], y[kept], X[order[n_private:]], X_test, y_test
+    kept, rest = order[:n_private], order[n_private:]
+    return X[kept], y[kept], (X[rest], y[rest]), X_test, y_test
 
 
-def _some(rows, count, rng):
-    return rows[rng.permutation(len(rows))[:count]]
+def _some(rows_and_labels, count, rng):
+    rows, labels = rows_and_labels
+    chosen = rng.permutation(len(rows))[:count]
+    return rows[chosen], labels[chosen]
 
 
 def _halves(first, second):
-    return np.vstack([first[: len(first) // 2], second[: len(second) // 2]])
+    half = len(first[0]) // 2
+    labels = np.concatenate([first[1][:half], second[1][:half] + first[1].max() + 1])
+    return np.vstack([first[0][:half], second[0][:half]]), labels
 
 
-def _shifted(rows, shape, pixels):
-    """Images moved to the right and down, what leaves at one edge coming in at the other."""
-    images = rows.reshape(-1, shape.side, shape.side, shape.colours)
+def _shifted(rows, shape):
+    """Images moved by 4 pixels to the right and down; what leaves at one edge enters opposite."""
+    side, pixels = shape.side // shape.square, 4 // shape.square
+    images = rows.reshape(-1, side, side, shape.colours)
     return np.roll(images, (pixels, pixels), axis=(1, 2)).reshape(rows.shape)
 
 
@@ -126,27 +148,30 @@ def _labelled(name):
     """Training and test set of a task; the two parts of chest X-rays, which differ, are mixed."""
     if name == "cifar10":
         X, y, X_test, y_test = _data._needed("cifar10", _data._ALL)
-        return _data._pixels(X), y.astype(int), _data._pixels(X_test), y_test.astype(int)
+        X, X_test = (_data._pixels(part).reshape(part.shape) for part in (X, X_test))
+        shape = TASKS["cifar10"]
+        return _shaped(X, shape), y.astype(int), _shaped(X_test, shape), y_test.astype(int)
     return _data.load("chest_mixed" if name == "chest" else name)
 
 
 def _source(name, shape, count, rng):
-    """Some images of a set that may be public, in the shape of the private ones."""
-    return _shaped(_some(_images(name), count, rng), shape)
+    """Some images of a set that may be public, in the shape of the private ones, and labels."""
+    images, labels = _some(_images(name), count, rng)
+    return _shaped(images, shape), labels
 
 
 @cache
 def _images(name):
-    """Images (n, side, side, colours) of training sets, or of the only part there is."""
+    """Images (n, side, side, colours) of a training set, or of the only part there is; labels."""
     if name in ("cifar10", "cifar100"):
-        file, column = ("cifar10", "train_x") if name == "cifar10" else ("cifar100_part", "x")
         names = _data._ALL if name == "cifar10" else ("x", "y")
-        images = _data._needed(file, names)[names.index(column)]
-        return _data._pixels(images).reshape(images.shape)
+        file = name if name == "cifar10" else "cifar100_part"
+        images, labels = _data._needed(file, names)[:2]
+        return _data._pixels(images).reshape(images.shape), labels.astype(int)
     loaded = {"kmnist": "kmnist8k", "notmnist": "notmnist8k", "chest": "chest_mixed"}
-    rows = _data.load(loaded.get(name, name))[0]
+    rows, labels = _data.load(loaded.get(name, name))[:2]
     side = int(np.sqrt(rows.shape[1]))
-    return rows.reshape(-1, side, side, 1)
+    return rows.reshape(-1, side, side, 1), labels
 
 
 def _shaped(images, shape):
@@ -160,7 +185,9 @@ def _shaped(images, shape):
         images = images.mean(axis=3, keepdims=True)
     elif images.shape[3] == 1:
         images = np.repeat(images, shape.colours, axis=3)
-    return np.ascontiguousarray(images.reshape(len(images), -1), dtype=np.float32)
+    side, step = shape.side // shape.square, shape.square
+    images = images.reshape(-1, side, step, side, step, shape.colours).mean(axis=(2, 4))
+    return images.reshape(len(images), -1).astype(np.float32)
 
 
 if __name__ == "__main__":
