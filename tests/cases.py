@@ -316,7 +316,7 @@ CASES += [
         "GSDScorer, a module",
         dpsubspace.GSDScorer,
         {"plain": {}, "gaussian": {"mechanism": "gaussian"}},
-        {"n_components": 8, "epsilon": 2.0, "n_classes": 4},
+        {"n_components": 12, "epsilon": 2.0, "n_classes": 4},
         n=60,
         public=True,
         module=True,
@@ -325,7 +325,12 @@ CASES += [
     Case(
         "select_public",
         choose,
-        {"plain": {}, "none": {"none": 0.5}, "validation": {"method": "validation"}},
+        {
+            "plain": {},
+            "none": {"none": 0.5},
+            "pairs": {"method": "centered_energy", "none": dpsubspace.GEPClassifier()},
+            "validation": {"method": "validation"},
+        },
         {"epsilon": 0.1, "delta": 0.0},
         gaussian=False,
     ),

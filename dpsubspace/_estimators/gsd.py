@@ -214,9 +214,10 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
     """Both sets, checked, in float64 unless they are images; ValueError where they do not fit."""
     sets = []
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
-        options = {"allow_nd": images, "accept_sparse": "csr", "input_name": name}
+        options: dict[str, Any] = {"allow_nd": images, "accept_sparse": "csr"}
         try:
-            sets.append(check_array(rows, dtype=[np.float64, np.float32], **options))
+            dtypes: Any = [np.float64, np.float32]
+            sets.append(check_array(rows, dtype=dtypes, input_name=name, **options))
         except (TypeError, ValueError) as error:
             failure = f"`{name}`: {without_values(rows, str(error))}"
         else:

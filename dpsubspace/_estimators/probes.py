@@ -10,6 +10,7 @@ import numpy as np
 
 from dpsubspace._gradients.layers import ModuleGradients
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
+from dpsubspace._gradients.probe import probe_network
 from dpsubspace._gradients.torch_rows import torch_package
 from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace, ModuleSpace
 
@@ -36,9 +37,8 @@ def gradient_space(
     """
     if module is None:
         return FeatureSpace(int(np.prod(shape)))
-    return ModuleSpace(
-        probe_gradients(module, shape, n_classes, seed, device=device), n_classes, seed
-    )
+    gradients = probe_gradients(module, shape, n_classes, seed, device=device)
+    return ModuleSpace(gradients, n_classes, seed)
 
 
 def probe_gradients(
@@ -57,16 +57,15 @@ def probe_gradients(
     ValueError
         If `module` is none, `params` are not its own, or it cannot be taken row by row.
     """
-    torch_package("module")
+    torch_package("A `module`")
+    network: Any = module
     if isinstance(module, str) and module == "cnn":
         shape = _image_shape(shape)
-        from dpsubspace._gradients.probe import probe_network
-
-        module = probe_network(shape, n_classes, seed)
+        network = probe_network(shape, n_classes, seed)
     if params is not None:
-        module = _with_params(module, params)
+        network = _with_params(network, params)
     return ModuleGradients(
-        module,
+        network,
         CLASSIFIER_LOSSES["log_loss"],
         np.zeros((0, int(np.prod(shape)))),
         np.zeros(0, dtype=np.int64),

@@ -13,7 +13,7 @@ layer, is taken apart: each row gets its own copy, and autograd forms its gradie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -110,7 +110,7 @@ class Outer:
         """Gradients are formed for some outputs after the other."""
         _, d_in, d_out = self.sizes
         n, m = len(self.inputs[0]), len(other.inputs[0])
-        total = 0.0
+        total: Any = 0.0
         for some in slices(d_out, max(1, _WIDE // max(1, (n + m) * d_in))):
             ours = self.formed(some).flatten(1)
             theirs = ours if other is self else other.formed(some).flatten(1)
@@ -294,17 +294,17 @@ class LayerByLayer(RowByRow):
         entries += sum(part.stop - part.start for part in self._columns.values())
         return max(1, entries) * next(iter(self._starts.values())).element_size()
 
-    def held(self, batches: Callable[[], Iterator[Any]], n_rows: int) -> Held:
-        """Gradients of `n_rows` rows.
+    def held(self, batches: Iterable[Any], n_rows: int) -> Held:
+        """What is kept of the gradients of `n_rows` rows.
 
-        `batches` gives batches, of one size, with how many rows of each are no padding and a
-        function from scores to residuals and whether they count.
+        They come in batches of one size, each with the number of rows that are no padding and a
+        function from scores to residuals.
         """
         import torch
 
         kept: list[torch.Tensor] = []
         start = 0
-        for batch, k, residual in batches():
+        for batch, k, residual in batches:
             found = [part[:k] for part in self._found(self._starts, batch, residual)]
             finite = [(part.abs() <= _LARGEST).flatten(1).all(1) for part in found]
             absent = ~torch.stack(finite).all(0)
@@ -388,7 +388,8 @@ class LayerByLayer(RowByRow):
         def scores(own: Any, taps: Any) -> Any:
             return vmap(self._tapped_one, in_dims=dims)(shared, own, taps, batch)
 
-        out, pull, inputs = vjp(scores, own, taps, has_aux=True)
+        found: Any = vjp(scores, own, taps, has_aux=True)
+        out, pull, inputs = found
         by_own, outputs = pull(residual(out).to(self.dtype))
         dense = [batch.new_zeros((k, 0))]
         for name in self._columns:

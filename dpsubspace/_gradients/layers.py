@@ -180,14 +180,14 @@ class ModuleGradients:
         """What is kept of the gradients of some rows."""
         with exact_arithmetic(self._rows.device):
             n_rows = len(range(*rows.indices(self.n_samples)))
-            held = guarded(lambda n: self._rows.held(lambda: self._batches(rows), n), n_rows)
+            held = guarded(lambda n: self._rows.held(self._batches(rows), n), n_rows)
         failure = emptied(self._rows.module, self._rows.versions)
         if failure:
             raise RuntimeError(failure)
         return held
 
     def _batches(self, rows: slice) -> Iterator[tuple[torch.Tensor, int, Callable]]:
-        """Batches of one size, how many rows of each count, and their residuals by scores."""
+        """Batches of one size, how many rows of each are no padding, and their residuals."""
         for part in slices(rows.stop - rows.start, self._chunk):
             some = slice(rows.start + part.start, rows.start + part.stop)
             k = some.stop - some.start

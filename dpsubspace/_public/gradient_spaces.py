@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
+from scipy import sparse
 
 from dpsubspace._array import slices
 from dpsubspace._gradients.layers import ModuleGradients
@@ -65,6 +66,10 @@ class GradientSpace(Protocol):
         """Share of each row's energy along directions (k, width), over all labels, (n, k)."""
         ...
 
+    def in_features(self, directions: np.ndarray) -> np.ndarray:
+        """Directions (k, width) as those of features, where gradients have any."""
+        ...
+
 
 # Linear models ----------------------------------------------------------------------------------
 
@@ -89,9 +94,14 @@ class FeatureSpace:
         """Number of directions."""
         return self.n_features if self.axes is None else len(self.axes)
 
-    def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[FeatureSpace, list[int]]:
-        """The leading directions of each public set, one set after the other; how many of each."""
-        found = [_leading_features(rows, count) for rows in sets]
+    def spanned(
+        self, sets: Sequence[np.ndarray], count: int, *, centered: bool = False
+    ) -> tuple[FeatureSpace, list[int]]:
+        """The leading directions of each public set, one set after the other; how many of each.
+
+        About zero, or about the mean of the unit rows of a set.
+        """
+        found = [_leading_features(rows, count, centered=centered) for rows in sets]
         return FeatureSpace(self.n_features, np.concatenate(found)), [*map(len, found)]
 
     def joined(self) -> FeatureSpace:
@@ -114,6 +124,14 @@ class FeatureSpace:
         """Squared coordinates of unit rows: a label makes no difference."""
         return _coordinates(X, self.in_features(directions)) ** 2
 
+    def apart(self, X: Any, others: Any) -> np.ndarray:
+        """Coordinates of differences of unit rows, over their lengths; zero where these are."""
+        assert self.axes is not None
+        first, second = (
+            unit_rows(rows.toarray() if sparse.issparse(rows) else rows) for rows in (X, others)
+        )
+        return unit_rows(first - second) @ self.axes.T
+
     def in_features(self, directions: np.ndarray) -> np.ndarray:
         """Directions (k, width) as those of features, (k, n_features)."""
         return directions if self.axes is None else directions @ self.axes
@@ -125,9 +143,11 @@ def _coordinates(X: Any, axes: np.ndarray) -> np.ndarray:
     return features.inner(slice(0, features.n_samples), axes)
 
 
-def _leading_features(rows: np.ndarray, count: int) -> np.ndarray:
+def _leading_features(rows: np.ndarray, count: int, *, centered: bool = False) -> np.ndarray:
     """Leading directions (k, d) of unit rows about zero: fewer where they span fewer."""
     unit = unit_rows(rows)
+    if centered:
+        unit = unit - unit.mean(axis=0)
     if len(unit) > unit.shape[1]:
         weights = leading_weights(unit.T @ unit, count)
         return weights / np.linalg.norm(weights, axis=1, keepdims=True)

@@ -366,6 +366,17 @@ print(sum(p.numel() for p in net.parameters()), (after - before) * 1024)
     assert n_params > 2e6 and grown < 772 * 4 * n_params / 20
 
 
+def test_two_blocks_are_no_more_than_may_be_held(monkeypatch):
+    monkeypatch.setattr(layers, "_HELD_BYTES", 1 << 16)
+    found = gradients(made("deep"), n=40, microbatch_size=2)
+    sizes = [len(range(40)[rows]) for rows in found._blocks()]
+    assert sum(sizes) == 40 and len(sizes) > 1
+    for rows in found._blocks():
+        held = found._held(rows)
+        parts = [held.dense, *(t for outer in held.outer for t in (*outer.inputs, *outer.outputs))]
+        assert 2 * sum(part.nbytes for part in parts) <= 1 << 16
+
+
 # Refusals and privacy -------------------------------------------------------------------------
 
 
