@@ -34,10 +34,13 @@ which is Fashion-MNIST with mixtures of MNIST and Fashion rows (``_public_sets.p
 - ``nothing``: the share of energy from which on directions are better than none, found by turning
   32 directions of held-out rows into random ones, beside the rule 1 - (1 + z_k) / (1 + z_p).
 
+Cells that are in the output file already are not run again.
+
 usage: python benchmarks/repro_gsd.py [section ...] [--seeds 20] [--tasks fashion ...] [--out FILE]
 """
 
 from collections import Counter
+from functools import cache, lru_cache, partial
 from itertools import combinations
 
 import _public_sets
@@ -67,23 +70,38 @@ CONSUMERS, NOTHING = ("gep", "pca"), "nothing"
 N_COMPONENTS, EPSILON = 32, 0.5
 
 
+@cache
+def before(path):
+    """Rows by section that the output file had at the start."""
+    return earlier(path) or {}
+
+
 def known(args, section):
-    """Rows that this run or the output file has of a section."""
-    return args.results.get(section) or (earlier(args.out) or {}).get(section, [])
+    """Rows of a section that this run or the output file has."""
+    return args.results.get(section) or before(args.out).get(section, [])
+
+
+def resumed(cells):
+    """Section of cells, pairs of a key and a function that measures, but for those there are."""
+
+    def section(args):
+        for key, measure in cells(args):
+            rows = before(args.out).get(cells.__name__, [])
+            there = [row for row in rows if key.items() <= row.items()]
+            yield there[0] if there else key | measure()
+
+    return section
 
 
 # Accuracy ---------------------------------------------------------------------------------------
 
 
+@resumed
 def accuracy(args):
     """Accuracy of both consumers with each candidate, a row for each task and seed."""
-    rows = (earlier(args.out) or {}).get("accuracy", [])
-    yield from rows
-    there = {(row["task"], row["seed"]) for row in rows}
     for task in args.tasks:
         for seed in args.seeds:
-            if (task, seed) not in there:
-                yield {"task": task, "seed": seed} | accuracies(task, seed)
+            yield {"task": task, "seed": seed}, partial(accuracies, task, seed)
 
 
 def accuracies(task, seed):
@@ -165,22 +183,32 @@ def good_enough(table):
 # What is larger for candidates that are closer.
 CLOSENESS = ("energy", "energy_16", "energy_64", "affine", "pairs")
 DISTANCES = ("gsd", "task2vec", "transport")
+INTERVAL, POOLED = (0.025, 0.975), ("pooled", "low", "high")
 
 
+@resumed
 def distances(args):
     for task in args.tasks:
-        X, y, _, _, candidates = _public_sets.labelled_task(task)
-        classes = {"n_classes": len(np.unique(y)), "n_repeats": 3, "random_state": 0}
-        for name, (public, labels) in candidates.items():
-            labelled = {"y_private": y, "y_public": labels, "random_state": 0}
-            gsd, details = gradient_subspace_distance(X, public, return_details=True, **classes)
-            row = {"task": task, "candidate": name, "gsd": gsd, "gsd_spread": details.spread}
-            row["task2vec"] = task2vec_distance(X, public, **labelled)
-            row["transport"] = optimal_transport_distance(X, public, **labelled)
-            yield {
-                key: value if isinstance(value, str) else round(float(value), 5)
-                for key, value in (row | energies(X, public)).items()
-            }
+        for name in _public_sets.task(task)[4]:
+            yield {"task": task, "candidate": name}, partial(distances_of, task, name)
+
+
+def distances_of(task, name):
+    X, y, candidates = labelled(task)
+    public, labels = candidates[name]
+    classes = {"n_classes": len(np.unique(y)), "n_repeats": 3, "random_state": 0}
+    both = {"y_private": y, "y_public": labels, "random_state": 0}
+    gsd, details = gradient_subspace_distance(X, public, return_details=True, **classes)
+    found = {"gsd": gsd, "gsd_spread": details.spread} | energies(X, public)
+    found["task2vec"] = task2vec_distance(X, public, **both)
+    found["transport"] = optimal_transport_distance(X, public, **both)
+    return {key: round(float(value), 5) for key, value in found.items()}
+
+
+@lru_cache(1)
+def labelled(task):
+    X, y, _, _, candidates = _public_sets.labelled_task(task)
+    return X, y, candidates
 
 
 def energies(X, public):
@@ -215,21 +243,23 @@ def directions(rows, count):
 
 
 def concordance(args):
-    rng = np.random.default_rng(0)
+    closeness = {}
+    for row in known(args, "distances"):
+        for kind in DISTANCES + CLOSENESS:
+            of_kind = closeness.setdefault(kind, {}).setdefault(row["task"], {})
+            of_kind[row["candidate"]] = row[kind] * (1 if kind in CLOSENESS else -1)
     for consumer in CONSUMERS:
         tables = {task: candidates_of(args, task, consumer) for task in args.tasks}
-        for kind in DISTANCES + CLOSENESS:
-            closeness = {}
-            for row in known(args, "distances"):
-                sign = 1 if kind in CLOSENESS else -1
-                closeness.setdefault(row["task"], {})[row["candidate"]] = sign * row[kind]
+        orders, rng = clear_orders(tables), np.random.default_rng(0)
+        drawn = [clear_orders(resampled(tables, rng)) for _ in range(500)]
+        for kind, values in closeness.items():
             row = {"consumer": consumer, "distance": kind}
             for task in args.tasks:
-                row[task] = agreement({task: tables[task]}, closeness)
-            row["pooled"] = agreement(tables, closeness)
-            drawn = [agreement(resampled(tables, rng), closeness) for _ in range(500)]
-            row["low"], row["high"] = np.quantile(drawn, [0.025, 0.975])
-            yield {key: round(v, 3) if not isinstance(v, str) else v for key, v in row.items()}
+                row[task] = agreement([each for each in orders if each[0] == task], values)
+            row["pooled"] = agreement(orders, values)
+            row["low"], row["high"] = np.quantile([agreement(d, values) for d in drawn], INTERVAL)
+            numbers = {key: round(float(row[key]), 3) for key in (*args.tasks, *POOLED)}
+            yield row | numbers
 
 
 def candidates_of(args, task, consumer):
@@ -238,15 +268,20 @@ def candidates_of(args, task, consumer):
     return [(name, values) for name, values in table.items() if name != NOTHING]
 
 
-def agreement(tables, closeness):
-    """Concordance over the pairs of candidates of all tasks, of which accuracies differ clearly."""
-    total = count = 0
+def clear_orders(tables):
+    """Task, two candidates, and the sign of the difference of their accuracies, where clear."""
+    found = []
     for task, table in tables.items():
         for (first, accuracy), (second, other) in combinations(table, 2):
-            order = apart(accuracy, other)
-            total += order * np.sign(closeness[task][first] - closeness[task][second])
-            count += abs(order)
-    return float(total / max(count, 1))
+            if order := apart(accuracy, other):
+                found.append((task, first, second, order))
+    return found
+
+
+def agreement(orders, values):
+    """Share of pairs that values put in the same order, less that of the other order."""
+    signs = [order * np.sign(values[task][a] - values[task][b]) for task, a, b, order in orders]
+    return float(np.mean(signs)) if signs else 0.0
 
 
 def resampled(tables, rng):
@@ -301,41 +336,48 @@ def told(args, task, better, worse):
     }
 
 
+@resumed
 def probes(args):
     """Kendall's tau of the order by GSD with that by the linear model at zero weights."""
     for task in _public_sets.TASKS:
-        X, y, _, _, candidates = _public_sets.task(task, n_private=300, n_public=300)
-        shape = _public_sets.TASKS[task]
-        side, c = shape.side // shape.square, len(np.unique(y))
+        for probe in ("linear", "convolutions", *(f"perceptron, {n} epochs" for n in (0, 1, 10))):
+            yield {"task": task, "probe": probe}, partial(order_by, task, probe)
 
-        def images(rows, side=side, colours=shape.colours):
-            rows = rows.reshape(-1, side, side, colours).transpose(0, 3, 1, 2)
-            return np.ascontiguousarray(rows if colours > 1 else rows[:, 0])
 
-        def ranked(shaped, module, c=c, candidates=candidates, X=X):
-            options = {"module": module, "n_classes": c, "n_repeats": 1, "random_state": 0}
-            return np.array(
-                [
-                    gradient_subspace_distance(shaped(X), shaped(rows), **options)
-                    for rows in candidates.values()
-                ]
-            )
+def order_by(task, probe):
+    names, linear = probed(task, "linear")
+    values = probed(task, probe)[1]
+    return {
+        "tau": round(float(kendalltau(linear, values)[0]), 3),
+        "own": round(float(values[names.index("held out")]), 3),
+        "closest": names[int(np.argmin(values))],
+        "farthest": names[int(np.argmax(values))],
+    }
 
-        flat = ranked(np.asarray, None)
-        found = {"convolutions": ranked(images, "cnn")}
-        for epochs in (0, 1, 10):
-            module = perceptron(X, y, epochs)
-            found[f"perceptron, {epochs} epochs"] = ranked(np.asarray, module)
-        names = list(candidates)
-        for probe, values in {"linear": flat, **found}.items():
-            yield {
-                "task": task,
-                "probe": probe,
-                "tau": round(float(kendalltau(flat, values)[0]), 3),
-                "own": round(float(values[names.index("held out")]), 3),
-                "closest": names[int(np.argmin(values))],
-                "farthest": names[int(np.argmax(values))],
-            }
+
+@cache
+def probed(task, probe):
+    """Names of the candidates, and their GSD by some model."""
+    X, y, _, _, candidates = _public_sets.task(task, n_private=300, n_public=300)
+    shape, c, module, as_seen = _public_sets.TASKS[task], len(np.unique(y)), None, np.asarray
+    if probe == "convolutions":
+        module, as_seen = "cnn", partial(images, shape=shape)
+    elif probe != "linear":
+        module = perceptron(X, y, int(probe.split()[1]))
+    options = {"module": module, "n_classes": c, "n_repeats": 1, "random_state": 0}
+    rows = as_seen(X)
+    values = [
+        gradient_subspace_distance(rows, as_seen(public), **options)
+        for public in candidates.values()
+    ]
+    return list(candidates), values
+
+
+def images(rows, shape):
+    """Rows as (height, width) or (colours, height, width)."""
+    side = shape.side // shape.square
+    rows = rows.reshape(-1, side, side, shape.colours).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(rows if shape.colours > 1 else rows[:, 0])
 
 
 def perceptron(X, y, epochs):
@@ -356,25 +398,26 @@ def perceptron(X, y, epochs):
     return module.eval()
 
 
+@resumed
 def start(args):
     """Accuracy of GEPClassifier from weights that were fitted to a candidate with its labels."""
     for task in ("fashion", "mnist", "cifar10"):
-        found = {}
-        for seed in args.seeds[:5]:
-            X, y, X_test, y_test, candidates = _public_sets.labelled_task(task, seed=seed)
-            names = ("held out", "shifted", "inverted", "permuted", "kmnist", "gaussian")
-            for name in names:
-                public, labels = candidates[name]
-                model = GEPClassifier(epsilon=EPSILON, random_state=seed)
-                model.fit(X, y, X_public=(public,), y_public=(labels,))
-                each = found.setdefault(name, {"labels": [], "none": [], "used": 0})
-                each["labels"].append(model.score(X_test, y_test))
-                each["used"] += model.init_ == "public"
-        for name, each in found.items():
-            without = scores(args, task, "gep")[name][: len(each["labels"])]
-            row = {"task": task, "candidate": name, "started there": each["used"]}
-            row |= spread("with labels", each["labels"])
-            yield row | {"without": round(float(without.mean()), 4)}
+        for name in ("held out", "shifted", "inverted", "permuted", "kmnist", "gaussian"):
+            yield {"task": task, "candidate": name}, partial(started, args, task, name)
+
+
+def started(args, task, name):
+    values, used = [], 0
+    for seed in args.seeds[:5]:
+        X, y, X_test, y_test, candidates = _public_sets.labelled_task(task, seed=seed)
+        public, labels = candidates[name]
+        model = GEPClassifier(epsilon=EPSILON, random_state=seed)
+        model.fit(X, y, X_public=(public,), y_public=(labels,))
+        values.append(model.score(X_test, y_test))
+        used += model.init_ == "public"
+    without = scores(args, task, "gep")[name][: len(values)].mean()
+    row = {"started there": used} | spread("with labels", values)
+    return row | {"without": round(float(without), 4)}
 
 
 # The private choice -----------------------------------------------------------------------------
@@ -404,30 +447,26 @@ def choice(args):
             yield row
 
 
+@resumed
 def runs(args):
     """The name that is chosen in each run, and totals of energy in the first runs of a task."""
-    rows = (earlier(args.out) or {}).get("runs", [])
-    yield from rows
     for task in args.tasks:
-        there = {row["seed"] for row in rows if row["task"] == task}
         for seed in range(1000, 1000 + args.runs):
-            if seed in there:
-                continue
-            X, _, _, _, candidates = _public_sets.task(task, seed=seed)
-            options = {"n_components": CHOICE_COMPONENTS, "random_state": seed}
-            chosen = select_public(candidates, X, epsilon=CHOICE_EPSILON, **options).name
-            row = {"task": task, "seed": seed, "chosen": chosen}
-            if seed < 1000 + CURVE_RUNS:
-                rows = unit(X)
-                row["totals"] = {
-                    name: round(float(np.sum((rows @ of(public)) ** 2)), 1)
-                    for name, public in candidates.items()
-                }
-            yield row
+            with_totals = seed < 1000 + CURVE_RUNS
+            yield {"task": task, "seed": seed}, partial(one_run, task, seed, with_totals)
 
 
-def of(public):
-    return directions(unit(public), CHOICE_COMPONENTS)
+def one_run(task, seed, with_totals):
+    X, _, _, _, candidates = _public_sets.task(task, seed=seed)
+    options = {"n_components": CHOICE_COMPONENTS, "random_state": seed}
+    row = {"chosen": select_public(candidates, X, epsilon=CHOICE_EPSILON, **options).name}
+    if with_totals:
+        rows = unit(X)
+        row["totals"] = {
+            name: round(float(np.sum((rows @ directions(unit(public), CHOICE_COMPONENTS)) ** 2)), 1)
+            for name, public in candidates.items()
+        }
+    return row
 
 
 def all_runs(args, task):
@@ -518,21 +557,24 @@ def delta(mu, epsilon):
 KEPT, GRADIENT = (0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1), 0.05
 
 
+@resumed
 def nothing(args):
     """Where accuracy on directions of some share crosses that without directions."""
     for task in ("mnist", "fashion", "chest"):
         for epsilon in (0.2, 0.5, 1.5):
-            found = [turned(task, epsilon, seed) for seed in args.seeds[:3]]
-            shares, *with_share = np.mean([each[0] for each in found], axis=0).T
-            without = np.mean([each[1] for each in found], axis=0)
-            row = {"task": task, "epsilon": epsilon}
-            for name, accuracies, alone in (
-                ("pca", with_share[0], without[0]),
-                ("gep", with_share[1], without[1]),
-                ("gep or dpsgdf", with_share[1], without[2]),
-            ):
-                row[f"{name} from"] = crossing(shares, accuracies, alone)
-            yield row | {"rule": rule(task, epsilon)}
+            yield {"task": task, "epsilon": epsilon}, partial(crossings, args, task, epsilon)
+
+
+def crossings(args, task, epsilon):
+    found = [turned(task, epsilon, seed) for seed in args.seeds[:3]]
+    shares, pca, gep = np.mean([each[0] for each in found], axis=0).T
+    without = np.mean([each[1] for each in found], axis=0)
+    return {
+        "pca from": crossing(shares, pca, without[0]),
+        "gep from": crossing(shares, gep, without[1]),
+        "gep or dpsgdf from": crossing(shares, gep, without[2]),
+        "rule": rule(task, epsilon),
+    }
 
 
 def turned(task, epsilon, seed):
