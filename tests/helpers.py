@@ -276,6 +276,10 @@ class ScaledNoise:
     def uniform(self, shape):
         return self.source.uniform(shape)
 
+    def exponentials(self, shape):
+        # A choice adds logarithms of these to its scores.
+        return self.source.exponentials(shape) ** self.factor
+
     def poisson_sample(self, n, rate):
         return self.source.poisson_sample(n, rate)
 

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from sklearn.base import BaseEstimator, is_classifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import column_or_1d
+from sklearn.base import is_classifier
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import Released
 from dpsubspace._accounting.permission import about_to_release
-from dpsubspace._array import plain_arithmetic, slices
+from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
 from dpsubspace._estimators.probes import gradient_space
+from dpsubspace._estimators.scoring import (
+    centered_energy_scorer,
+    energy_scorer,
+    validation_scorer,
+)
 from dpsubspace._gradients.torch_rows import row_shape
-from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace
+from dpsubspace._public.gradient_spaces import COMPONENTS
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
+from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named
 from dpsubspace._rows.public import check_candidates
 from dpsubspace._solvers.descent import STEPS
-from dpsubspace._statistics.scores import ScoreTotal
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["PublicChoice", "select_public"]
@@ -38,9 +37,6 @@ __all__ = ["PublicChoice", "select_public"]
 NONE = "none"
 
 _METHODS = ("energy", "centered_energy", "validation")
-
-# Entries of pairs of rows that are compared at once (64 MiB).
-_ENTRIES = 1 << 23
 
 
 class PublicChoice(Released):
@@ -85,7 +81,7 @@ def select_public(
     *,
     epsilon: float = 0.1,
     method: str = "energy",
-    n_components: int = 16,
+    n_components: int | str = "auto",
     y_public: Mapping[Any, Any] | None = None,
     none: Any = None,
     module: Any = None,
@@ -98,8 +94,8 @@ def select_public(
 
     Every private row says how well each set serves it, by a number from 0 to 1, and the name of a
     set with a large total is released. Two sets are told apart if their totals differ by more than
-    a few times ``1 / epsilon``, however many sets, columns or parameters there are: with 2,000
-    rows and ``epsilon=0.1``, if they serve one row in a hundred better.
+    a few times ``1 / epsilon``, however many columns or parameters there are: with 2,000 rows and
+    ``epsilon=0.1``, if the means of their numbers differ by about 0.015.
 
     Parameters
     ----------
@@ -108,27 +104,30 @@ def select_public(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows.
     y : array-like of shape (n_samples,), optional
-        Their labels, which "validation" needs and "energy" does not.
+        Their labels, which only "validation" looks at.
     epsilon : float, default=0.1
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
     method : {"energy", "centered_energy", "validation"}, default="energy"
         What a private row says of a set. "energy" is the share of its gradient that lies on the
         leading directions of the gradients of the set, which is what is left of it when
-        training keeps to these directions. "centered_energy" is that share of the difference of
-        two rows, which their mean has no part in: it is what a choice against `none` goes by.
-        "validation" is whether a logistic regression that was trained on the set alone predicts
-        the label of the row; labels of the sets must mean the same.
+        training keeps to these directions. "centered_energy" is the same share of the difference
+        of two private rows, so that what all rows have in common counts for nothing; it is meant
+        for a choice that has `none` in it. "validation" is whether a logistic regression that was
+        trained on the set alone predicts the label of the row; labels of the sets must mean the
+        same as `y`.
     n_components : int, default=16
-        Number of leading directions of each set.
+        Number of leading directions of each set; a linear model has as many as there are
+        features. "validation" has no use for it.
     y_public : dict of array-like of shape (n_public,), optional
-        Labels of the candidates by name, for "validation".
+        Labels of the candidates by name, for "validation"; a tuple of them for a tuple of sets.
     none : float, estimator or None, default=None
-        Adds a candidate called "none": no public data at all. A number is the share by which
-        a set must serve private rows to be better than that. An estimator such as
-        ``GEPClassifier(epsilon=0.5)``, which is not fitted, stands for the share from which on
-        training it on `n_components` directions is better than on all features, by its budget
-        and public sizes; this needs ``method="centered_energy"``. None always chooses a set.
+        Adds a candidate called "none": no public data at all. A number in (0, 1] is what every
+        private row says of it, so that sets of which they say more on average are better. An
+        estimator that is not fitted, such as ``GEPClassifier(epsilon=0.5)``, stands for the share
+        from which on it is better to train it on `n_components` directions than on all features.
+        It follows from the budget of the estimator and from public sizes by a rule of thumb,
+        and needs ``method="centered_energy"``. None always chooses a set.
     module : None, "cnn" or torch.nn.Module, default=None
         Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
         network of the paper for images, two convolutions and a linear layer with random
@@ -172,9 +171,10 @@ def select_public(
     what each says of the set, a number in [0, 1]. A row that becomes null takes away a
     number in [0, 1] from every total; so two totals move apart by at most 1, and by at most 2
     where it is replaced. The guarantee is pure: there is no delta. Its event is a bounded
-    range of epsilon, which a ledger counts for about half of what epsilon would cost beside a
-    fit with Gaussian noise. That is why the mechanism is this one: permute-and-flip chooses better
-    at the same epsilon, and worse at the same charge in such a ledger.
+    range of epsilon. A ledger whose first charge it is counts all of epsilon. After a fit with
+    Gaussian noise, and in ``epsilon_if_planned()``, it counts for less: 0.1 beside a fit of 0.5
+    at delta 1e-5 for 0.05 and 0.04. Permute-and-flip would choose worse at such a charge, and
+    better where all of epsilon is counted.
 
     The unit is one row. Public are the numbers of rows and features, the candidates, `none`, the
     module and all parameters but `random_state`. For "centered_energy" rows are paired at
@@ -187,6 +187,10 @@ def select_public(
     errs, with one constant that was found by experiment; measured crossings lie within 0.17 of it.
     It is about directions. A set whose mean is far from that of the private rows can do harm
     although it captures more.
+
+    Columns in different units must be scaled first, private and public rows alike: otherwise the
+    one with the largest numbers decides alone. What the methods found, and where they failed, is in
+    ``docs/choosing_public_data.md``.
 
     For a linear model the share of a gradient is ``|U x|^2 / |x|^2`` with U the leading
     directions of the unit rows of a set: weights, labels and loss have no part in it. The
@@ -239,7 +243,7 @@ def _select(
     candidates: Mapping[Any, Any],
     y: Any = None,
     method: str = "energy",
-    n_components: int = 16,
+    n_components: int | str = "auto",
     y_public: Mapping[Any, Any] | None = None,
     none: Any = None,
     module: Any = None,
@@ -250,44 +254,41 @@ def _select(
     """Choose a set, with the records where `present` is False as null records."""
     target = target.checked(pure=True)
     check_choice("method", method, _METHODS)
-    k = check_integer("n_components", n_components, low=1)
     c = check_integer("n_classes", n_classes, low=2)
-    model, needs = BaseEstimator(), method == "validation"
-    if needs and y is None:
+    model, labelled = named("select_public"), method == "validation"
+    if isinstance(X, Mapping):
+        raise ValueError("`X` is a dict: the candidates come first, select_public(candidates, X).")
+    if labelled and y is None:
         raise ValueError("method='validation' needs the labels of the private rows: pass `y`.")
-    if needs:
+    if labelled:
         X, y = check_rows_and_labels(model, X, y)
     else:
         X = check_rows(model, X, reset=True, accept_sparse=module is None)
     n_samples, n_features = X.shape
     sets = check_candidates(model, X, candidates, "candidates")
+    k = _n_components(n_components, n_features, linear=module is None)
     names, constants = [*sets], []
     if none is not None:
         names.append(NONE)
         constants.append(_worth_it(none, method, Sizes(n_samples, n_features), k, c))
-    if len(set(names)) < len(names):
-        raise ValueError(f"`candidates` has a set called {NONE!r}: rename it, or leave out `none`.")
-    if len(names) < 2:
-        raise ValueError(
-            "`candidates` has one set, and there is nothing to choose from: give another, or `none`"
-            " to choose between the set and no public data."
-        )
+    _check_names(names)
     noise = as_noise(random_state)
     rng, shape = noise.public(), row_shape(input_shape, n_features)
-    if method == "validation":
-        scorer = _validation(sets, X, y, y_public)
+    if labelled:
+        scorer = validation_scorer(sets, X, y, y_public)
     elif method == "energy":
         space = gradient_space(module, shape, c, int(rng.integers(2**31)))
-        scorer = _energy(sets, X, space, k)
+        scorer = energy_scorer(sets, X, space, k)
     else:
-        scorer = _centered_energy(sets, X, module, k, rng)
+        scorer = centered_energy_scorer(sets, X, module, k, rng)
     budget = Budget.split(target, {"choice": Part(1.0, kind="range")}, n_samples)
+    n_public, of_labels = sum(map(len, sets.values())), " and labels" if labelled else ""
     guarantee = guarantee_of(
         budget,
         secure=noise.secure,
         n_samples=n_samples,
         n_features=n_features,
-        public=(f"{len(sets)} candidates and their {sum(map(len, sets.values()))} rows",),
+        public=(f"{n_public} rows{of_labels} of {len(sets)} public set{'s' * (len(sets) > 1)}",),
     )
     if not target.private:
         warn(
@@ -302,6 +303,27 @@ def _select(
         )
         chosen = Releases(budget, noise, present).choice("choice", scores)
     return PublicChoice(names[chosen], guarantee)
+
+
+def _n_components(value: Any, n_features: int, *, linear: bool) -> int:
+    """Directions of each set: of few columns, half of them, since all of them tell nothing."""
+    if isinstance(value, str) and value == "auto":
+        return min(COMPONENTS, max(1, n_features // 2)) if linear else COMPONENTS
+    try:
+        return check_integer("n_components", value, low=1)
+    except ValueError as error:
+        raise ValueError(f"{error} Or use 'auto'.") from None
+
+
+def _check_names(names: list[Any]) -> None:
+    """ValueError unless there is something to choose from."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"`candidates` has a set called {NONE!r}: rename it, or leave out `none`.")
+    if len(names) < 2:
+        raise ValueError(
+            "`candidates` has one set, and there is nothing to choose from: give another, or `none`"
+            " to choose between the set and no public data."
+        )
 
 
 def _worth_it(none: Any, method: str, sizes: Sizes, k: int, n_classes: int) -> float:
@@ -327,111 +349,3 @@ def _worth_it(none: Any, method: str, sizes: Sizes, k: int, n_classes: int) -> f
         n_samples=sizes.known("n_samples", "the noise of a fit"),
         multiplier=budget.of_all(STEPS),
     )
-
-
-# What a record brings to each candidate ---------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Scorer:
-    """Numbers in [0, 1] that units bring to each candidate; each record is in one unit at most.
-
-    Parameters
-    ----------
-    units : tuple of ndarray of shape (n_units,)
-        Records of each unit: one, or a pair.
-    score : callable
-        From indices of records, an array a member of a unit, to numbers (k, n_candidates).
-    step : int
-        Units to score at once.
-    """
-
-    units: tuple[np.ndarray, ...]
-    score: Callable[..., np.ndarray]
-    step: int = 4096
-
-    @property
-    def n_units(self) -> int:
-        """Number of units, public."""
-        return len(self.units[0])
-
-    def total(self, present: np.ndarray | None, n_candidates: int) -> ScoreTotal:
-        """Sum over units of which all records are there: a null record takes its unit along.
-
-        Notes
-        -----
-        Privacy: units share no record and are drawn without looking at any, so what one record
-        can move of each candidate is the number of its own unit.
-        """
-        if present is not None:
-            present = np.logical_and.reduce([present[members] for members in self.units])
-        total = ScoreTotal(n_candidates, present)
-        for some in slices(self.n_units, self.step):
-            total.add(some, self.score(*(members[some] for members in self.units)))
-        return total
-
-
-def _energy(sets: Mapping[Any, np.ndarray], X: Any, space: GradientSpace, k: int) -> _Scorer:
-    """Share of the energy of a record's gradient on the leading directions of each set."""
-    spanned, counts = space.spanned([*sets.values()], k)
-    _check_counts(sets, counts, k)
-
-    def score(rows: np.ndarray) -> np.ndarray:
-        return (spanned.embedded(X[rows]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
-
-    return _Scorer((np.arange(X.shape[0]),), score)
-
-
-def _centered_energy(
-    sets: Mapping[Any, np.ndarray], X: Any, module: Any, k: int, rng: np.random.Generator
-) -> _Scorer:
-    """The same of the difference of two records, which no common mean has a part in."""
-    if module is not None:
-        raise ValueError(
-            "method='centered_energy' is for linear models: use method='energy' with a `module`."
-        )
-    n_samples, n_features = X.shape
-    spanned, counts = FeatureSpace(n_features).spanned([*sets.values()], k, centered=True)
-    _check_counts(sets, counts, k)
-    order = rng.permutation(n_samples)[: n_samples - n_samples % 2]
-
-    def score(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return (spanned.apart(X[first], X[second]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
-
-    step = max(1, _ENTRIES // n_features)
-    return _Scorer((order[::2], order[1::2]), score, step)
-
-
-def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> None:
-    """ValueError where gradients of a set span fewer directions than are taken from each."""
-    for name, count in zip(sets, counts, strict=True):
-        if count < k:
-            raise ValueError(
-                f"gradients of `candidates[{name!r}]` span {count} directions, and"
-                f" `n_components`={k} are taken from each set: pass more rows, or use fewer"
-                " components."
-            )
-
-
-def _validation(sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, y_public: Any) -> _Scorer:
-    """Whether a model that was fitted to each set predicts the label of a record."""
-    if not isinstance(y_public, Mapping) or y_public.keys() != sets.keys():
-        raise ValueError(
-            "method='validation' needs the labels of all candidates: pass `y_public` as a dict with"
-            f" the names {list(sets)}."
-        )
-    models = {}
-    for name, rows in sets.items():
-        given = y_public[name] if isinstance(y_public[name], tuple) else (y_public[name],)
-        labels = np.concatenate([column_or_1d(each) for each in given])
-        if len(labels) != len(rows):
-            raise ValueError(f"`y_public[{name!r}]` has {len(labels)} labels for {len(rows)} rows.")
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        models[name] = model.fit(rows, labels)
-
-    def score(rows: np.ndarray) -> np.ndarray:
-        some = X[rows].toarray() if sparse.issparse(X) else X[rows]
-        right = [model.predict(some) == y[rows] for model in models.values()]
-        return np.stack(right, axis=1).astype(np.float64)
-
-    return _Scorer((np.arange(len(y)),), score)

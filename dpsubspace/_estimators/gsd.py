@@ -10,29 +10,29 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.probes import gradient_space, probe_gradients
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
 from dpsubspace._gradients.torch_rows import row_shape
-from dpsubspace._public.gradient_spaces import WIDEST, GradientSpace
+from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace
 from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.inputs import check_rows, without_values
+from dpsubspace._rows.inputs import check_rows, named, without_values
 from dpsubspace._rows.public import check_candidates, check_public_rows
-from dpsubspace._statistics.spectra import MECHANISMS
+from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"]
 
-# Directions of gradients that are compared, as in the paper.
-_COMPONENTS = 16
 
-# Most rows of both sets together of which all inner products are kept (3.2 GB).
-_MOST_ROWS = 20_000
+# Directions that noise leaves, up to which a distance says little: the first is what most rows
+# have in common.
+_FEW = 2
 
 
 class SubspaceDistance(NamedTuple):
@@ -86,9 +86,10 @@ def gradient_subspace_distance(
     X_private: Any,
     X_public: Any,
     *,
-    n_components: int = _COMPONENTS,
+    n_components: int = COMPONENTS,
     n_classes: int = 10,
     n_repeats: int = 3,
+    max_samples: int = 2000,
     module: Any = None,
     params: Any = None,
     random_state: int | np.random.RandomState | None = None,
@@ -96,11 +97,11 @@ def gradient_subspace_distance(
 ) -> Any:
     """Distance between the gradients of two sets of rows; this is not private.
 
-    Rows of both sets get random labels, and gradients of a model that has not seen them. The
-    leading directions of these gradients span a subspace for each set. The distance is the
-    root mean square of the sines of the angles between the two: 0 where they are the same,
-    1 where they have nothing in common. Public rows at a small distance help private training
-    the most, says the paper.
+    Rows of both sets get random labels, and a model that was not trained on them has a gradient
+    for each row. The leading directions of these gradients span a subspace for each set. The
+    distance is the root mean square of the sines of the angles between the two: 0 where they are
+    the same, 1 where they have nothing in common. Public rows at a small distance help private
+    training the most, says the paper.
 
     The number depends on every private row, and nothing hides how. Publish it, or choose by
     it, and the rows are no longer protected: use :class:`GSDScorer` or :func:`select_public`.
@@ -108,7 +109,7 @@ def gradient_subspace_distance(
     Parameters
     ----------
     X_private : array-like of shape (n_samples, n_features), or of images for a module
-        Private rows; a sample of about 2,000 is enough.
+        Private rows. Nothing protects them here.
     X_public : array-like of shape (n_public, n_features), or of images for a module
         Public rows.
     n_components : int, default=16
@@ -118,6 +119,8 @@ def gradient_subspace_distance(
         for two classes).
     n_repeats : int, default=3
         Number of times that labels are drawn; the mean distance is returned.
+    max_samples : int, default=2000
+        Most rows of each set that are compared: a random sample of a set with more.
     module : None, "cnn" or torch.nn.Module, default=None
         Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
         network of the paper for images, two convolutions and a linear layer with new random
@@ -150,17 +153,18 @@ def gradient_subspace_distance(
 
     Notes
     -----
-    Nothing here is private: there is no noise, and the event of a release would be non-private.
+    Nothing here is private: there is no noise, and so there is no epsilon to state.
 
     Gradients are never formed: angles follow from their inner products, which for a linear
     model are ``<x, x'> <r, r'>`` with residuals ``r = 1 / c - onehot(y)`` of c classes, and for a
-    module sums of such terms over its layers. All inner products are kept, so that both
-    sets together may have 20,000 rows.
+    module sums of such terms over its layers. All inner products are kept, 8 bytes for each
+    pair of rows that are compared.
 
     Two random subspaces of many dimensions are at a distance near 1, and two samples of the same
     rows are not at 0: compare distances with that of held-out rows, and with their spread. The
     distance says which directions gradients have, and not whether public data help at
-    all.
+    all. It was wrong on MNIST for :class:`GEPClassifier`, and mostly right elsewhere:
+    ``docs/choosing_public_data.md`` has the accuracies.
 
     References
     ----------
@@ -184,10 +188,9 @@ def gradient_subspace_distance(
     k = check_integer("n_components", n_components, low=1)
     c = check_integer("n_classes", n_classes, low=2)
     n_repeats = check_integer("n_repeats", n_repeats, low=1)
-    rng, sets = (
-        as_noise(random_state).public(),
-        _both(X_private, X_public, images=module is not None),
-    )
+    most = check_integer("max_samples", max_samples, low=1)
+    rng = as_noise(random_state).public()
+    sets = [_sample(X, most, rng) for X in _both(X_private, X_public, images=module is not None)]
     rows = np.concatenate(sets).reshape(len(sets[0]) + len(sets[1]), -1)
     if module is None:
         inner = _linear_products(rows, c)
@@ -211,7 +214,7 @@ def gradient_subspace_distance(
 
 
 def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Both sets, checked, in float64 unless they are images; ValueError where they do not fit."""
+    """Both sets, checked and dense; ValueError where they do not fit."""
     sets = []
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
         options: dict[str, Any] = {"allow_nd": images, "accept_sparse": "csr"}
@@ -229,12 +232,18 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
             f"a row of `X_private` has the shape {private.shape[1:]} and one of `X_public`"
             f" {public.shape[1:]}: bring public rows to the shape of the private ones."
         )
-    if len(private) + len(public) > _MOST_ROWS:
-        raise ValueError(
-            f"{len(private)} private and {len(public)} public rows are more than {_MOST_ROWS:,}"
-            " together: pass random samples. About 2,000 rows of each are enough."
-        )
+    if not images:  # data frames must agree in the names of their columns
+        model = named("gradient_subspace_distance")
+        validate_data(model, X_private, skip_check_array=True)
+        validate_data(model, X_public, skip_check_array=True, reset=False)
     return private, public
+
+
+def _sample(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows, or a random sample of so many in their order."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.sort(rng.permutation(len(rows))[:most])]
 
 
 def _linear_products(rows: np.ndarray, c: int) -> Callable[[int], np.ndarray]:
@@ -307,7 +316,10 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
         How directions are released, as in :class:`DPPCA`.
     module : None, "cnn" or torch.nn.Module, default=None
-        Model that has the gradients.
+        Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
+        network of the paper for images, two convolutions and a linear layer with random
+        weights; `input_shape` must be that of an image. A module has its gradients at its own
+        weights, in evaluation mode, row by row, and needs `X_public` in ``fit``.
     input_shape : tuple of int or None, default=None
         Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     n_classes : int, default=10
@@ -333,7 +345,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         Released share of the energy of gradients in the space that was searched: about 1 without
         public rows, and with them what lies within their span.
     n_components_ : int
-        Number of directions.
+        Number of directions. If "auto" finds only one or two, noise hides the others, and
+        distances say little; no warning tells.
     within_public_span_ : bool
         Whether directions were searched for in the span of public rows only.
     privacy_ : PrivacyGuarantee
@@ -378,7 +391,9 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     and no ``privacy_`` counts it.
 
     Noise makes distances larger than they are, all of them: compare candidates with each other,
-    and do not read the number itself.
+    and do not read the number itself. If columns are in different units, the one with the largest
+    numbers decides alone: scale first. Behind a scaler in a ``pipe``, scale candidates too:
+    ``pipe[-1].distance(pipe[:-1].transform(X_public))``.
 
     References
     ----------
@@ -456,15 +471,16 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         """
         check_is_fitted(self, "components_")
         X = check_rows(self, X, reset=False)
-        return self._space.shares(X, self._directions)
+        with plain_arithmetic(None):  # warnings would tell of rows
+            return self._space.shares(X, self._directions)
 
     def distance(self, X_public: Any, y_public: Any = None) -> float:
         """Return the gradient subspace distance of a public set; it costs nothing.
 
         Parameters
         ----------
-        X_public : array-like of shape (n_public, n_features)
-            Public rows.
+        X_public : array-like of shape (n_public, n_features) or tuple of them
+            Public rows; a tuple of sets stands for their union.
         y_public : None
             Ignored: gradients are taken at random labels, or averaged over them.
 
@@ -475,8 +491,9 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             nothing in common. Noise makes it larger.
         """
         check_is_fitted(self, "components_")
-        rows = check_rows(self, X_public, reset=False)
-        rows = rows.toarray() if sparse.issparse(rows) else rows
+        sets = X_public if isinstance(X_public, tuple) else (X_public,)
+        checked = [check_rows(self, each, reset=False) for each in sets]
+        rows = np.concatenate([x.toarray() if sparse.issparse(x) else x for x in checked])
         found = self._space.leading(rows, self.n_components_)
         if len(found) < self.n_components_:
             raise ValueError(
@@ -510,7 +527,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         Parameters
         ----------
         candidates : dict of array-like of shape (n_public, n_features)
-            Public rows by name.
+            Public rows by name. Stack the sets of a union with ``numpy.concatenate``.
 
         Returns
         -------
@@ -539,10 +556,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     # The fit --------------------------------------------------------------------------------
 
     def _budget(self, sizes: Sizes) -> Budget:
-        plan, n_features = self._plan(), sizes.n_features
-        if sizes.n_public:  # no space of public rows is wider
-            n_features = WIDEST if n_features is None else min(n_features, WIDEST)
-        return plan.budget(replace(sizes, n_features=n_features))
+        return _charged(self._plan(), sizes)
 
     def _fit(self, X: Any, *, X_public: Any = None, present: np.ndarray | None = None):
         """Fit with the records where `present` is False as null records.
@@ -551,51 +565,62 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         """
         plan = self._plan()
         X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
+        sets = self._sets(X, X_public)
+        wanted = int(plan.n_components or COMPONENTS)
+        space = self._space_of(X.shape[1], sets, wanted)
+        most = min(X.shape[0], space.width)
+        if plan.n_components is not None and wanted > most:
+            raise ValueError(
+                f"`n_components`={wanted} is more than the {most} directions that {X.shape[0]} rows"
+                f" have in a space of {space.width} dimensions: use at most as many."
+            )
+        n_public = sum(map(len, sets))
+        known = (f"{n_public} rows of X_public",) if sets else ()
+        released = replace(plan, n_components=min(wanted, most), unit=not sets)
+        budget = _charged(released, Sizes(*X.shape, n_public=n_public))
+        if not budget.private:
+            _warn_of_none()
+        spectrum, _, _ = fit_spectrum(
+            self, released, X, budget, known, space=space if sets else None, present=present
+        )
+        self.within_public_span_ = bool(sets)
+        # Directions that do not stand out of the noise would be compared with chance.
+        n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
+        self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
+        if plan.n_components is None and self.n_components_ <= _FEW < most:
+            _warn_of_few(self.n_components_, min(wanted, most), self.privacy_.epsilon)
+        return self
+
+    def _sets(self, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+        """Public sets, of which a dict has the names."""
         if isinstance(X_public, Mapping):
-            sets = tuple(check_candidates(self, X, X_public, "X_public").values())
-        else:
-            sets = check_public_rows(self, X, X_public)
-        asked = plan.n_components is not None
-        k = int(plan.n_components or _COMPONENTS)
+            return tuple(check_candidates(self, X, X_public, "X_public").values())
+        return check_public_rows(self, X, X_public)
+
+    def _store(self, spectrum: Spectrum, k: int, space: GradientSpace) -> None:
+        """Set what is released, of which k directions are kept."""
+        self._space, self._directions = space, spectrum.components[:k]
+        self.energies_, self.span_energy_ = spectrum.energies[:k], min(1.0, spectrum.total)
+        self.n_components_ = len(self._directions)
+        self.components_ = space.in_features(self._directions)  # last
+
+    def _space_of(self, n_features: int, sets: tuple[np.ndarray, ...], k: int) -> GradientSpace:
+        """Space that directions are looked for in: the span of public sets, where there are any."""
+        n_classes = check_integer("n_classes", self.n_classes, low=2)
         if self.module is not None and not sets:
             raise ValueError(
                 "a module has too many gradients to be searched without public rows: pass the"
                 " candidates as `X_public`, or leave out `module`."
             )
-        space = self._gradient_space(X.shape[1])
-        if sets:
-            space = space.spanned(sets, k)[0].joined()
-        most = min(X.shape[0], space.width)
-        if asked and k > most:
-            raise ValueError(
-                f"`n_components`={k} is more than the {most} directions that {X.shape[0]} rows have"
-                f" in a space of {space.width} dimensions: use at most as many."
-            )
-        if not plan.target.private:
-            warn(
-                "epsilon=inf: the gradient subspace of this fit is not private. Publish neither it"
-                " nor what is chosen by it.",
-                PrivacyWarning,
-                about="GSDScorer without privacy",
-            )
-        plan = replace(plan, n_components=min(k, most), unit=not sets)
-        known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
-        spectrum, _, _ = fit_spectrum(self, plan, space.embedded(X), known, present=present)
-        self._space, self.within_public_span_ = space, bool(sets)
-        # Directions that do not stand out of the noise would be compared with chance.
-        n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
-        kept = slice(0, k if asked else n_clear)
-        self.energies_, self._directions = spectrum.energies[kept], spectrum.components[kept]
-        self.n_components_, self.span_energy_ = len(self.energies_), min(1.0, spectrum.total)
-        self.components_ = space.in_features(self._directions)
-        return self
-
-    def _gradient_space(self, n_features: int) -> GradientSpace:
-        """Space of the gradients of the model, before public rows span one."""
-        n_classes = check_integer("n_classes", self.n_classes, low=2)
         shape = row_shape(self.input_shape, n_features)
         seed = int(as_noise(self.random_state).public().integers(2**31))
-        return gradient_space(self.module, shape, n_classes, seed, self.device)
+        space = gradient_space(self.module, shape, n_classes, seed, self.device)
+        if not sets:
+            return space
+        spanned, counts = space.spanned(sets, k)
+        if not any(counts):
+            raise ValueError("gradients of `X_public` are all zero: they span nothing to look in.")
+        return spanned.joined()
 
     # Parameters -----------------------------------------------------------------------------
 
@@ -620,3 +645,32 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             device=self.device,
             random_state=self.random_state,
         )
+
+
+def _charged(plan: SpectralPlan, sizes: Sizes) -> Budget:
+    """What a fit of these sizes releases; no space of public rows is wider than some."""
+    n_features = sizes.n_features
+    if sizes.n_public:
+        n_features = WIDEST if n_features is None else min(n_features, WIDEST)
+    return plan.budget(replace(sizes, n_features=n_features))
+
+
+def _warn_of_none() -> None:
+    """Warn of a fit without privacy."""
+    warn(
+        "epsilon=inf: the gradient subspace of this fit is not private. Publish neither it nor what"
+        " is chosen by it.",
+        PrivacyWarning,
+        about="GSDScorer without privacy",
+    )
+
+
+def _warn_of_few(n_left: int, n_wanted: int, epsilon: float) -> None:
+    """Warn where few released directions stand out of the noise: that is read off them."""
+    warn(
+        f"the noise of a fit with epsilon={epsilon:g} has hidden all but {n_left} of {n_wanted}"
+        " directions: most sets will be at about the same distance. More rows, fewer columns,"
+        " public rows in the fit or a larger epsilon help.",
+        PrivacyWarning,
+        about=("directions", epsilon),
+    )

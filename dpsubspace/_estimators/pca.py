@@ -10,6 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
@@ -240,7 +241,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         check_is_fitted(self, "components_")
         X = check_rows(self, X, reset=False)
         axes = self._axes(X.dtype)
-        return X @ axes - self.mean_.astype(X.dtype) @ axes
+        with plain_arithmetic(None):  # warnings would tell of rows
+            return X @ axes - self.mean_.astype(X.dtype) @ axes
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Return the rows that have given coordinates.
@@ -290,8 +292,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         public = check_public_rows(self, X, X_public)
         known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
+        budget = plan.budget(Sizes(*X.shape))
         spectrum, unit, mean = fit_spectrum(
-            self, plan, X, tuple(known), public=public, present=present
+            self, plan, X, budget, tuple(known), public=public, present=present
         )
         self._store(spectrum, plan.n_kept(spectrum), mean, unit, X.shape[0])
         return self

@@ -20,6 +20,7 @@ import numpy as np
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._array import Array, check_device, on_device, plain_arithmetic, row_norms, to_numpy
 from dpsubspace._estimators.base import guarantee_of
+from dpsubspace._public.gradient_spaces import GradientSpace
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -212,8 +213,10 @@ def fit_spectrum(
     estimator: Any,
     plan: SpectralPlan,
     X: Array,
+    budget: Budget,
     known: tuple[str, ...],
     *,
+    space: GradientSpace | None = None,
     public: tuple[np.ndarray, ...] = (),
     present: np.ndarray | None = None,
 ) -> tuple[Spectrum, float, np.ndarray | None]:
@@ -225,10 +228,14 @@ def fit_spectrum(
         Whose fit it is.
     plan : SpectralPlan
         What to do.
-    X : array or CSR matrix of shape (n_samples, width)
+    X : array or CSR matrix of shape (n_samples, n_features)
         Private rows.
+    budget : Budget
+        What is released, and what it costs.
     known : tuple of str
         What the guarantee assumes to be public.
+    space : GradientSpace, optional
+        What rows are seen in: their coordinates take their place.
     public : tuple of ndarray
         Public rows.
     present : boolean array of shape (n_samples,), optional
@@ -238,13 +245,13 @@ def fit_spectrum(
     -----
     Privacy: `plan` was read from the parameters before anything else runs, and all that is
     released is in the budget that is charged. Whatever may be refused is refused before
-    ``_start_spending``; from there on, failing costs what succeeding costs.
+    ``_start_spending``; from there on, failing costs what succeeding costs. Coordinates are
+    computed after it, since a module may fail on a row.
     """
-    n_samples, width = X.shape
+    n_samples, width = X.shape[0], X.shape[1] if space is None else space.width
     where, noise = check_device(plan.device), as_noise(plan.random_state)
     mechanism, k = plan.mechanism(width), plan.n_released(n_samples, width)
     _check_memory(mechanism, width, k, bool(public))
-    budget = plan.budget(Sizes(n_samples, width))
     guarantee = guarantee_of(
         budget,
         secure=noise.secure,
@@ -255,9 +262,10 @@ def fit_spectrum(
     )
     _warn(mechanism, budget, n_samples, width)
     with plain_arithmetic(where):
-        X = on_device(X, where)
+        X = X if space is not None else on_device(X, where)
         releases = Releases(budget, noise, on_device(present, where))
         estimator._start_spending(guarantee)
+        X = X if space is None else on_device(space.embedded(X), where)
         rows, unit, mean = plan.bounded(X, public, releases)
         return mechanism(rows, k, releases), unit, mean
 

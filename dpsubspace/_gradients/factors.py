@@ -7,11 +7,12 @@ itself, inside of ``torch.func.vmap``, as where gradients are formed; hooks tell
 layer, and add zeros to what it gives: the gradients by these zeros are the second factor. What
 belongs to which parameter is read off the module and then compared with autograd on random rows.
 A parameter where that fails (a weight that is used in another way as well), and one of any other
-layer, is taken apart: each row gets its own copy, and autograd forms its gradient.
+layer, is taken apart: its gradient is formed, row by row.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import numpy as np
 
 from dpsubspace._array import slices
 from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.throwaway import throwaway
 from dpsubspace._gradients.vectorised import (
     SAME,
     RowByRow,
@@ -281,6 +283,14 @@ class LayerByLayer(RowByRow):
         self._outer = [name for name in self._weights if name not in self._formed_weights]
         self._columns = self._dense_columns()
 
+    def once(self) -> LayerByLayer:
+        """The same with another copy of the module, for calls of which it may store something."""
+        other = copy.copy(self)
+        other._used = throwaway(self.module)
+        layers = dict(other._used.named_modules())
+        other._calls = [call._replace(layer=layers[call.path]) for call in self._calls]
+        return other
+
     @property
     def layout(self) -> tuple[Any, ...]:
         """What two modules must share for products of their gradients."""
@@ -380,17 +390,20 @@ class LayerByLayer(RowByRow):
         from torch.func import vjp, vmap
 
         k = len(batch)
-        shared = {name: weights[name] for name in weights if name not in self._apart}
-        own = {name: weights[name].expand(k, *weights[name].shape) for name in self._apart}
         taps = tuple(batch.new_zeros(()).expand(k, *call.gave) for call in self._calls)
-        dims = (dict.fromkeys(shared), dict.fromkeys(own, 0), 0, 0)
 
-        def scores(own: Any, taps: Any) -> Any:
-            return vmap(self._tapped_one, in_dims=dims)(shared, own, taps, batch)
+        def scores(taps: Any) -> Any:
+            return vmap(self._tapped_one, in_dims=(None, 0, 0))(weights, taps, batch)
 
-        found: Any = vjp(scores, own, taps, has_aux=True)
-        out, pull, inputs = found
-        by_own, outputs = pull(residual(out).to(self.dtype))
+        pull: Any = lambda residual: [()]  # noqa: E731
+        if taps:
+            found: Any = vjp(scores, taps, has_aux=True)
+            out, pull, inputs = found
+        else:
+            out, inputs = scores(taps)
+        by_out = residual(out).to(self.dtype)
+        outputs = pull(by_out)[0]
+        by_own = self._taken_apart(weights, batch, by_out)
         dense = [batch.new_zeros((k, 0))]
         for name in self._columns:
             if name in self._apart:
@@ -404,6 +417,26 @@ class LayerByLayer(RowByRow):
         calls = [i for name in self._outer for i in self._weights[name]]
         factors = [part for i in calls for part in (inputs[i], outputs[i])]
         return [torch.cat(dense, dim=1), *factors]
+
+    def _taken_apart(
+        self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Gradients of each row by the parameters that are taken apart.
+
+        All rows share these: given a copy for each row, torch reads an embedding of an index that
+        is out of range from the copy of another row, whose gradient it then moves.
+        """
+        from torch.func import grad, vmap
+
+        if not self._apart:
+            return {}
+
+        def product(own: Any, row: Any, residual: Any) -> Any:
+            return (self._one({**weights, **own}, row) * residual).sum()
+
+        own = {name: weights[name] for name in self._apart}
+        found: Any = vmap(grad(product), in_dims=(None, 0, 0))(own, batch, residual)
+        return found
 
     def _as_held(self, parts: list[torch.Tensor]) -> Held:
         dense, *factors = parts
@@ -420,7 +453,7 @@ class LayerByLayer(RowByRow):
             tuple(outputs[i] for i in calls),
         )
 
-    def _tapped_one(self, shared: Any, own: Any, taps: Any, row: torch.Tensor) -> Any:
+    def _tapped_one(self, weights: Any, taps: Any, row: torch.Tensor) -> Any:
         """Scores of one row, with `taps` added to what layers give, and what these are given."""
         inputs: list[torch.Tensor] = []
 
@@ -432,7 +465,7 @@ class LayerByLayer(RowByRow):
             return gave + taps[i]
 
         with self._hooked(tap):
-            return self._one({**shared, **own}, row), tuple(inputs)
+            return self._one(weights, row), tuple(inputs)
 
     @contextmanager
     def _hooked(self, tap: Callable[..., Any]) -> Iterator[None]:

@@ -8,7 +8,6 @@ through the module again, block against block.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +119,8 @@ class ModuleGradients:
     def beside(self, X: np.ndarray, y: np.ndarray) -> ModuleGradients:
         """Other rows through the same module, without new checks of it."""
         row_shape(self._rows.shape, X.shape[1])
-        other = copy.copy(self)
-        other.X, other.y = X, y
+        other = object.__new__(type(self))  # copy.copy would go the way of a pickle
+        vars(other).update(vars(self), X=X, y=y)
         return other
 
     def inner(self, other: ModuleGradients) -> np.ndarray:
@@ -180,7 +179,9 @@ class ModuleGradients:
         """What is kept of the gradients of some rows."""
         with exact_arithmetic(self._rows.device):
             n_rows = len(range(*rows.indices(self.n_samples)))
-            held = guarded(lambda n: self._rows.held(self._batches(rows), n), n_rows)
+            # Of a copy that is thrown away: what a module stores of a call must not be kept.
+            once = self._rows.once()
+            held = guarded(lambda n: once.held(self._batches(rows), n), n_rows)
         failure = emptied(self._rows.module, self._rows.versions)
         if failure:
             raise RuntimeError(failure)

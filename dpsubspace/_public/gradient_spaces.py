@@ -25,7 +25,10 @@ from dpsubspace._public.gram import leading_weights, orthonormal, unit_rows
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
 
-__all__ = ["WIDEST", "FeatureSpace", "GradientSpace", "ModuleSpace"]
+__all__ = ["COMPONENTS", "WIDEST", "FeatureSpace", "GradientSpace", "ModuleSpace"]
+
+# Directions of gradients that are compared where nothing else is asked for, as in the paper.
+COMPONENTS = 16
 
 # Most directions of a public span. Noise of a second moment grows with their square root.
 WIDEST = 200

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
@@ -20,10 +21,16 @@ __all__ = [
     "check_rows_and_labels",
     "check_rows_and_targets",
     "log_class_weights",
+    "named",
     "without_values",
 ]
 
 # Rows and labels ----------------------------------------------------------------------------
+
+
+def named(function: str) -> BaseEstimator:
+    """Estimator that checks the rows of a function, by the name of which messages speak of it."""
+    return type(function, (BaseEstimator,), {})()
 
 
 def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True) -> Any:

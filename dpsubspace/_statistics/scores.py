@@ -45,5 +45,8 @@ class ScoreTotal:
         self._total += whole.sum(axis=0)
 
     def bounded_sum(self, *public: float) -> BoundedScores:
-        """Return the total, with scores of further candidates that are public."""
-        return score_sum(np.append(self._total / _STEPS, public))
+        """Return the total, with scores of further candidates that are public.
+
+        These are rounded as well, so that differences of scores are exact.
+        """
+        return score_sum(np.append(self._total, np.rint(np.multiply(public, _STEPS))) / _STEPS)

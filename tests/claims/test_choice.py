@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cases import CASES, FORMS, RECORDS
 from helpers import RELATIONS, SeededNoise, blobs, pairs_first, public_rows, replaced
-from scipy import stats
+from scipy import sparse, stats
 
 from dpsubspace import GEPClassifier, PrivacyLedger, select_public
 from dpsubspace._accounting.budget import Budget, Part, Target
@@ -157,6 +157,31 @@ def test_what_a_record_brings_is_a_number_from_0_to_1(wild):
     assert 0 <= brought[0] <= 1 and brought[1] == 0.5
 
 
+def test_differences_to_a_public_score_are_exact():
+    total = ScoreTotal(1)
+    total.add(slice(0, 3), np.full((3, 1), 0.7))
+    assert (np.mod(total.bounded_sum(0.1, 1e6 / 3).value * 2.0**24, 1) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("as_rows", [np.asarray, sparse.csr_array])
+def test_no_row_is_refused_by_a_model_that_predicts_labels(rng, dtype, as_rows):
+    """Scaled by the small spread of public rows, the largest number is out of range."""
+    X, y = rng.normal(size=(50, 3)).astype(dtype), np.arange(50) % 2
+    X[0] = np.finfo(dtype).max
+    candidates = {name: (rng.normal(size=(40, 3)) / 100).astype(dtype) for name in "ab"}
+    labels = dict.fromkeys(candidates, np.arange(40) % 2)
+    found = select_public(candidates, as_rows(X), y, method="validation", y_public=labels)
+    assert found.name in candidates
+
+
+def test_pairs_take_two_rows():
+    rows, _ = public_rows(5)
+    options = {"n_components": 2, "method": "centered_energy"}
+    with pytest.raises(ValueError, match="takes pairs of rows"):
+        select_public({"a": rows, "b": -rows[:, ::-1]}, blobs(n=1)[0], **options)
+
+
 def test_probabilities_of_neighbours_stay_within_epsilon_and_its_range(rng):
     """Closed form: over all pairs of neighbours that differ in one record of any scores."""
     for relation, bound in UNIT.items():
@@ -213,6 +238,23 @@ def test_a_ledger_asks_before_a_choice_and_counts_it_beside_a_fit():
     assert ledger.epsilon() <= 0.6 + 1e-6 and ledger.epsilon_if_planned() < 0.56
     with pytest.raises(Exception, match=r"overspend|would cost|left"):
         ledger.run(select_public, candidates, X, n_components=2, epsilon=0.4)
+
+
+def test_a_choice_costs_less_after_a_fit_than_before_it():
+    """Figures of the docstring."""
+    fit = GEPClassifier(epsilon=0.5, delta=1e-5).privacy_event(2000, n_public=100)
+    cost = {}
+    for name, events in (
+        ("before", [bounded_range(0.1), fit]),
+        ("after", [fit, bounded_range(0.1)]),
+    ):
+        ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+        for event in events:
+            ledger.charge(event, neighboring_relation="zero_out")
+        cost[name] = ledger.epsilon() - 0.5
+    assert cost["before"] == pytest.approx(0.1, abs=1e-3)
+    assert cost["after"] == pytest.approx(0.051, abs=1e-3)
+    assert ledger.epsilon_if_planned() - 0.5 == pytest.approx(0.038, abs=1e-3)
 
 
 def test_bounds_of_scores_are_of_their_own_kind():

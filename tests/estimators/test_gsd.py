@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from dpsubspace import (
+    DPPCA,
     DPSGDClassifier,
     GEPClassifier,
     GSDScorer,
@@ -82,6 +83,16 @@ def test_distance_depends_on_the_seed_of_labels_only():
     assert first == pytest.approx(scaled, abs=1e-8)
 
 
+@not_private
+def test_distance_of_many_rows_is_that_of_a_sample():
+    distance, details = gradient_subspace_distance(
+        PRIVATE, HELD_OUT, n_components=4, max_samples=90, random_state=0, return_details=True
+    )
+    assert details.spread > 0 and 0 < distance < 1
+    whole = gradient_subspace_distance(PRIVATE, HELD_OUT, n_components=4, random_state=0)
+    assert whole != distance
+
+
 def test_distance_says_that_it_is_not_private():
     with pytest.warns(PrivacyWarning, match="is not private"):
         gradient_subspace_distance(PRIVATE[:50], HELD_OUT[:50])
@@ -129,7 +140,7 @@ BAD_DISTANCES = {
     "classes": ({"n_classes": 1}, "`n_classes` must be an integer of at least 2"),
     "repeats": ({"n_repeats": 0}, "`n_repeats` must be an integer"),
     "state": ({"random_state": "x"}, "`random_state` must be"),
-    "many rows": ({"X_public": np.zeros((30_000, 64))}, "pass random samples"),
+    "samples": ({"max_samples": 0}, "`max_samples` must be an integer"),
 }
 
 
@@ -347,7 +358,10 @@ def test_a_union_is_a_candidate():
     candidates = {"noise": NOISE, "both": (HELD_OUT[:half], HELD_OUT[half:])}
     choice = select_public(candidates, PRIVATE, epsilon=1.0)
     assert choice.name == choice.value == "both" and choice == ("both", choice.privacy)
-    assert "2 candidates and their 1194 rows" in str(choice.privacy)
+    assert "1194 rows of 2 public sets" in str(choice.privacy)
+    scorer = GSDScorer(n_components=4, epsilon=5.0).fit(PRIVATE)
+    stacked = scorer.distance(np.concatenate(candidates["both"]))
+    assert scorer.distance(candidates["both"]) == stacked == scorer.rank(candidates)["both"]
 
 
 def test_none_is_chosen_where_no_set_is_worth_it():
@@ -376,6 +390,34 @@ def test_choice_by_gradients_of_a_network():
     options = {"module": "cnn", "input_shape": (1, 8, 8), "n_components": 4, "epsilon": 2.0}
     candidates = {"noise": NOISE[:80], "held out": HELD_OUT[:80]}
     assert select_public(candidates, PRIVATE[:200], **options).name == "held out"
+
+
+def test_narrow_tables_are_compared_by_half_of_their_columns(rng):
+    scales = np.array([3.0, 1, 1, 0.1])
+    X, near, far = scales * rng.normal(size=(3, 400, 4))
+    assert select_public({"far": far[:, ::-1], "near": near}, X, epsilon=1.0).name == "near"
+
+
+def test_names_of_columns_must_agree():
+    frame = pd.DataFrame(PRIVATE).add_prefix("pixel ")
+    other = pd.DataFrame(HELD_OUT, columns=frame.columns[::-1])
+    with pytest.raises(ValueError, match="feature names"):
+        select_public({"a": other, "b": NOISE}, frame)
+    with (
+        pytest.raises(ValueError, match="feature names"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", PrivacyWarning)
+        gradient_subspace_distance(frame, other)
+    with pytest.warns(UserWarning, match="select_public was fitted with feature names"):
+        select_public({"a": HELD_OUT, "b": NOISE}, frame)
+
+
+@pytest.mark.filterwarnings("ignore:the noise of the second moment:dpsubspace.PrivacyWarning")
+def test_hidden_directions_are_told_of():
+    with pytest.warns(PrivacyWarning, match="has hidden all but"):
+        scorer = GSDScorer(epsilon=0.05, random_state=0).fit(PRIVATE[:400])
+    assert scorer.n_components_ <= 2
 
 
 def test_duplicates_are_told_of():
@@ -434,6 +476,7 @@ BAD_CHOICES = {
     ),
     "epsilon": (CANDIDATES, {"epsilon": 0.0}, "`epsilon` must be a number"),
     "relation": (CANDIDATES, {"neighboring_relation": "x"}, "`neighboring_relation`"),
+    "components": (CANDIDATES, {"n_components": 0}, "`n_components`.*Or use 'auto'"),
     "module": (
         CANDIDATES,
         {"method": "centered_energy", "module": "cnn"},
@@ -442,7 +485,87 @@ BAD_CHOICES = {
 }
 
 
+def test_swapped_arguments_are_told_of():
+    with pytest.raises(ValueError, match="the candidates come first"):
+        select_public(PRIVATE, CANDIDATES)
+
+
 @pytest.mark.parametrize(("candidates", "options", "match"), BAD_CHOICES.values(), ids=BAD_CHOICES)
 def test_bad_input_of_a_choice(candidates, options, match):
     with pytest.raises(ValueError, match=match):
         select_public(candidates, PRIVATE, **options)
+
+
+# What a private row may not show ----------------------------------------------------------------
+
+
+def test_a_row_that_is_out_of_range_makes_no_warnings(rng):
+    X, public = rng.normal(size=(400, 9)), rng.normal(size=(60, 9))
+    X[0] = np.finfo(np.float64).max
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for options in ({}, {"X_public": public}):
+            GSDScorer(n_components=2, epsilon=10.0).fit(X, **options).transform(X)
+        DPPCA(n_components=2, epsilon=10.0, data_norm=5.0).fit(X).transform(X)
+
+
+def test_a_module_that_fails_on_a_row_costs_what_a_fit_costs(rng):
+    torch = pytest.importorskip("torch")
+
+    class Narrow(torch.nn.Module):
+        """A module that fails where an entry is above 1e4."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(9, 4)
+
+        def forward(self, rows):
+            left = torch.eye(2) * (1e4 - rows.abs().amax(1))[:, None, None]
+            return self.layer(rows) * torch.linalg.cholesky(left)[:, 0, :1] / 100
+
+    X, public = rng.normal(size=(70, 9)), rng.normal(size=(60, 9))
+    X[0] = 98765.0
+    for function, options in ((GSDScorer, {}), (select_public, {"epsilon": 1.0})):
+        ledger = PrivacyLedger(epsilon=2.0, delta=1e-5)
+        options |= {"module": Narrow(), "n_classes": 4, "n_components": 2}
+        with pytest.raises(RuntimeError, match="withheld") as caught:
+            if function is GSDScorer:
+                ledger.fit(GSDScorer(**options), X, X_public=public)
+            else:
+                ledger.run(select_public, {"a": public, "b": public[:30]}, X, **options)
+        assert "98765" not in str(caught.getrepr(chain=True).reprcrash)
+        assert ledger.epsilon() == pytest.approx(1.0, rel=1e-6) and ledger.failures == 0
+
+
+def test_what_a_module_stores_of_rows_is_not_kept(rng):
+    torch = pytest.importorskip("torch")
+
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.kept = torch.nn.Linear(9, 4), []
+
+        def forward(self, rows):
+            self.kept.append(rows)
+            return self.layer(rows)
+
+    X, public = rng.normal(size=(70, 9)), rng.normal(size=(60, 9))
+    scorer = GSDScorer(n_components=2, module=Keeps(), n_classes=4).fit(X, X_public=public)
+    rows = scorer._space.gradients._rows
+    assert not rows.module.kept
+    assert sum(part.shape[0] for part in rows._used.kept) <= 2  # random ones
+    before = len(rows._used.kept)
+    scorer.transform(public)
+    assert len(rows._used.kept) == before and scorer._space.gradients._rows is rows
+
+
+def test_gradients_of_public_rows_must_span_something(rng):
+    with pytest.raises(ValueError, match="all zero"):
+        GSDScorer().fit(rng.normal(size=(60, 9)), X_public=np.zeros((20, 9)))
+
+
+def test_sparse_private_rows_are_not_taken_for_public_ones(rng):
+    X = sparse.csr_array(rng.normal(size=(60, 9)))
+    with pytest.raises(ValueError, match="is a part of `X` itself"):
+        select_public({"a": X, "b": rng.normal(size=(30, 9))}, X, n_components=2)
+    GSDScorer(n_components=2).fit(X, X_public=(X.copy(),))

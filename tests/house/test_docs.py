@@ -75,6 +75,26 @@ def test_recipe_for_mixed_columns_takes_and_gives_data_frames(library, output):
         assert list(rows.columns) == expected == list(last.feature_names_in_)
 
 
+@pytest.fixture
+def closed_figures():
+    """Figures of a page do not stay open."""
+    pytest.importorskip("matplotlib").use("Agg")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    yield
+    plt.close("all")
+
+
+@pytest.mark.usefixtures("closed_figures")
+@pytest.mark.filterwarnings("ignore:.*`disp` and `iprint`:DeprecationWarning")  # scikit-learn 1.6
+def test_page_on_public_data_runs(capsys):
+    page = {}
+    exec(code("docs/choosing_public_data.md"), page)
+    assert f"{page['ledger'].epsilon():.2f}" == "0.60"
+    assert next(iter(page["distances"])) == "digits"
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if " " not in line][:2] == ["digits", "none"]
+
+
 def test_privacy_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # it saves a ledger
     rng = np.random.default_rng(0)

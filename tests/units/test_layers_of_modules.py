@@ -489,6 +489,28 @@ def test_nothing_of_the_rows_is_kept(case):
         zoo.cleared()
 
 
+class Codes(nn.Module):
+    """An embedding of the first entry of a row, which is taken for a code."""
+
+    def __init__(self):
+        super().__init__()
+        self.codes, self.layer = nn.Embedding(1000, 4), nn.Linear(4, 3)
+
+    def forward(self, rows):
+        return self.layer(self.codes(rows[:, 0].abs().long()))
+
+
+@pytest.mark.parametrize("code", [1500.0, 3020.0])
+def test_a_code_that_is_out_of_range_moves_no_other_row(code):
+    """Where rows have copies of the table, torch takes it from the copy of a later one."""
+    X, y = np.random.default_rng(0).uniform(0, 999, size=(20, 2)), np.arange(20) % 3
+    found = ModuleGradients(Codes(), LogLoss(), X, y, n_targets=3)
+    assert (found.squares() > 0).all()
+    X[10, 0] = code
+    with pytest.raises(RuntimeError, match="failed with IndexError"):
+        found.beside(X, y).squares()
+
+
 # The probe ------------------------------------------------------------------------------------
 
 

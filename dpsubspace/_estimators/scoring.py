@@ -1,0 +1,147 @@
+"""What private records say of public sets: numbers in [0, 1], by method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import column_or_1d
+
+from dpsubspace._array import slices
+from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace
+from dpsubspace._statistics.scores import ScoreTotal
+
+__all__ = ["Scorer", "centered_energy_scorer", "energy_scorer", "validation_scorer"]
+
+# Entries of pairs of rows that are compared at once (64 MiB).
+_ENTRIES = 1 << 23
+
+# Scaled entries are cut to this, so that products with weights stay in the range of float64.
+_FARTHEST = 1e100
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Numbers in [0, 1] that units bring to each candidate; each record is in one unit at most.
+
+    Parameters
+    ----------
+    units : tuple of ndarray of shape (n_units,)
+        Records of each unit: one, or a pair.
+    score : callable
+        From indices of records, an array a member of a unit, to numbers (k, n_candidates).
+    step : int
+        Units to score at once.
+    """
+
+    units: tuple[np.ndarray, ...]
+    score: Callable[..., np.ndarray]
+    step: int = 4096
+
+    @property
+    def n_units(self) -> int:
+        """Number of units, public."""
+        return len(self.units[0])
+
+    def total(self, present: np.ndarray | None, n_candidates: int) -> ScoreTotal:
+        """Sum over units of which all records are there: a null record takes its unit along.
+
+        Notes
+        -----
+        Privacy: units share no record and are drawn without looking at any, so what one record
+        can move of each candidate is the number of its own unit.
+        """
+        if present is not None:
+            present = np.logical_and.reduce([present[members] for members in self.units])
+        total = ScoreTotal(n_candidates, present)
+        for some in slices(self.n_units, self.step):
+            total.add(some, self.score(*(members[some] for members in self.units)))
+        return total
+
+
+def energy_scorer(sets: Mapping[Any, np.ndarray], X: Any, space: GradientSpace, k: int) -> Scorer:
+    """Share of the energy of a record's gradient on the leading directions of each set."""
+    spanned, counts = space.spanned([*sets.values()], k)
+    _check_counts(sets, counts, k)
+
+    def score(rows: np.ndarray) -> np.ndarray:
+        return (spanned.embedded(X[rows]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
+
+    return Scorer((np.arange(X.shape[0]),), score)
+
+
+def centered_energy_scorer(
+    sets: Mapping[Any, np.ndarray], X: Any, module: Any, k: int, rng: np.random.Generator
+) -> Scorer:
+    """The same of the difference of two records, which no common mean has a part in."""
+    if module is not None:
+        raise ValueError(
+            "method='centered_energy' is for linear models: use method='energy' with a `module`."
+        )
+    n_samples, n_features = X.shape
+    if n_samples < 2:
+        raise ValueError("method='centered_energy' takes pairs of rows, and `X` has one row.")
+    spanned, counts = FeatureSpace(n_features).spanned([*sets.values()], k, centered=True)
+    _check_counts(sets, counts, k)
+    order = rng.permutation(n_samples)[: n_samples - n_samples % 2]
+
+    def score(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return (spanned.apart(X[first], X[second]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
+
+    step = max(1, _ENTRIES // n_features)
+    return Scorer((order[::2], order[1::2]), score, step)
+
+
+def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> None:
+    """ValueError where gradients of a set span fewer directions than are taken from each."""
+    for name, count in zip(sets, counts, strict=True):
+        if count < k:
+            raise ValueError(
+                f"gradients of `candidates[{name!r}]` span {count} directions, and"
+                f" `n_components`={k} are taken from each set: use fewer components, or pass more"
+                " rows if there are more features than that."
+            )
+
+
+def validation_scorer(
+    sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, y_public: Any
+) -> Scorer:
+    """Whether a model that was fitted to each set predicts the label of a record."""
+    if not isinstance(y_public, Mapping) or y_public.keys() != sets.keys():
+        raise ValueError(
+            "method='validation' needs the labels of all candidates: pass `y_public` as a dict with"
+            f" the names {list(sets)}."
+        )
+    models = {}
+    for name, rows in sets.items():
+        given = y_public[name] if isinstance(y_public[name], tuple) else (y_public[name],)
+        labels = np.concatenate([column_or_1d(each) for each in given])
+        if len(labels) != len(rows):
+            raise ValueError(f"`y_public[{name!r}]` has {len(labels)} labels for {len(rows)} rows.")
+        # A solver that any scipy runs without warnings.
+        regression = LogisticRegression(solver="newton-cg", max_iter=1000)
+        models[name] = make_pipeline(StandardScaler(), regression).fit(
+            rows.astype(np.float64), labels
+        )
+
+    def score(rows: np.ndarray) -> np.ndarray:
+        some = X[rows].toarray() if sparse.issparse(X) else X[rows]
+        right = [_predicted(model, some) == y[rows] for model in models.values()]
+        return np.stack(right, axis=1).astype(np.float64)
+
+    return Scorer((np.arange(len(y)),), score)
+
+
+def _predicted(model: Pipeline, rows: np.ndarray) -> np.ndarray:
+    """Labels by a scaler and a classifier, which would refuse what scaling brings out of range.
+
+    Whether one record is refused must not show: entries are cut instead.
+    """
+    scaled = model[0].transform(rows.astype(np.float64))
+    return model[1].predict(np.clip(scaled, -_FARTHEST, _FARTHEST))
