@@ -10,25 +10,25 @@ which is Fashion-MNIST with mixtures of MNIST and Fashion rows (``_public_sets.p
   DPSGDClassifier without public rows. Of chest X-rays the area under the curve stands beside.
 - ``means``: mean and standard error of these.
 - ``distances``: of the rows of seed 0, and none of them private. GSD with random labels and 16
-  directions; Task2Vec and optimal transport with labels; and shares of energy, which are sums
-  over private rows: "energy" is that of unit rows in 8 directions of the candidate (of 16, 64
-  beside), "affine" has one minus the squared distance of unit rows from the 8 directions about
-  the mean of the candidate, "pairs" the share of differences of two private rows in those.
+  directions; Task2Vec and optimal transport with labels. ``energies``: shares of energy, which
+  are sums over private rows. "energy" is that of unit rows in 8 directions of the candidate (16
+  and 64 beside), "affine" is one minus the squared distance of unit rows from 8 directions about
+  the mean of the candidate, "pairs" is the share of the difference of two rows in those (or 32).
 - ``concordance``: of each with the accuracies, which is the share of pairs of candidates in the
   same order less that of pairs in the other order. Pairs whose accuracies differ by less than two
   standard errors (of differences seed by seed) are left out. Intervals of 95 % are
   bootstrapped: seeds and candidates are drawn again, tasks are not.
 - ``claims``: what the paper says of candidates of the task itself and of unrelated ones, and what
-  the share of "pairs" and the rule of ``nothing`` say of those that differ clearly from nothing.
+  the share of "pairs_32" and the rule of ``nothing`` say of those that differ clearly from nothing.
 - ``probes``: GSD of other models and at trained weights, with 300 rows of each set: Kendall's tau
   with that of the linear model.
 - ``start``: accuracy with labelled public rows, which is the second phase of the paper, beside
   that without the labels, for five seeds.
-- ``runs``: `select_public` at epsilon 0.1 with 8 directions in 100 runs, each with other private
-  rows and candidates; ``choice``: in how many of them the mean accuracy of the chosen candidate is
-  within half a point, or two standard errors, of that of the best one. Beside it by epsilon,
-  computed from the energies of the first 10 runs: the chance of that, and the mean accuracy
-  that the choice loses.
+- ``runs``: `select_public` by both kinds of energy, at epsilon 0.1 and with 8 directions, in 100
+  runs, each with other private rows and candidates. ``choice``: in how many of them the mean
+  accuracy of the chosen candidate is within half a point, or two standard errors, of that of the
+  best one. Beside it by epsilon, computed from the energies of the first 10 runs: the chance of
+  that, and the mean accuracy that the choice loses.
 - ``mechanisms``: the exponential mechanism beside permute-and-flip at one charge, in a ledger
   that has a fit of GEPClassifier at epsilon 0.5 as well.
 - ``nothing``: the share of energy from which on directions are better than none, found by turning
@@ -181,7 +181,7 @@ def good_enough(table):
 # Distances --------------------------------------------------------------------------------------
 
 # What is larger for candidates that are closer.
-CLOSENESS = ("energy", "energy_16", "energy_64", "affine", "pairs")
+CLOSENESS = ("energy", "energy_16", "energy_64", "affine", "pairs", "pairs_32")
 DISTANCES = ("gsd", "task2vec", "transport")
 INTERVAL, POOLED = (0.025, 0.975), ("pooled", "low", "high")
 
@@ -199,7 +199,7 @@ def distances_of(task, name):
     classes = {"n_classes": len(np.unique(y)), "n_repeats": 3, "random_state": 0}
     both = {"y_private": y, "y_public": labels, "random_state": 0}
     gsd, details = gradient_subspace_distance(X, public, return_details=True, **classes)
-    found = {"gsd": gsd, "gsd_spread": details.spread} | energies(X, public)
+    found = {"gsd": gsd, "gsd_spread": details.spread}
     found["task2vec"] = task2vec_distance(X, public, **both)
     found["transport"] = optimal_transport_distance(X, public, **both)
     return {key: round(float(value), 5) for key, value in found.items()}
@@ -211,20 +211,35 @@ def labelled(task):
     return X, y, candidates
 
 
-def energies(X, public):
+def energies(args):
+    for task in args.tasks:
+        X, _, candidates = labelled(task)
+        for name, (public, _) in candidates.items():
+            found = shares(X, public)
+            row = {"task": task, "candidate": name}
+            yield row | {kind: round(float(value), 5) for kind, value in found.items()}
+
+
+def shares(X, public):
     """Shares of energy by kind: means over private rows of numbers from 0 to 1."""
     rows, public = unit(X), unit(public)
     about_zero, mean = directions(public, 64), public.mean(axis=0)
     found = {}
     for kind, count in (("energy", 8), ("energy_16", 16), ("energy_64", 64)):
         found[kind] = np.mean(np.sum((rows @ about_zero[:, :count]) ** 2, axis=1))
-    about_mean = directions(public - mean, 8)
+    about_mean = directions(public - mean, 32)
     centred = rows - mean
-    off = np.sum(centred**2, axis=1) - np.sum((centred @ about_mean) ** 2, axis=1)
+    off = np.sum(centred**2, axis=1) - np.sum((centred @ about_mean[:, :8]) ** 2, axis=1)
     found["affine"] = 1 - np.mean(np.minimum(off, 1))
+    for kind, count in (("pairs", 8), ("pairs_32", 32)):
+        found[kind] = np.mean(of_pairs(rows, about_mean[:, :count]))
+    return found
+
+
+def of_pairs(rows, axes):
+    """Share of the difference of two rows along some directions, each row in one pair."""
     pairs = rows[::2] - rows[1::2]
-    shares = np.sum((pairs @ about_mean) ** 2, axis=1) / np.sum(pairs**2, axis=1)
-    return found | {"pairs": np.mean(shares)}
+    return np.sum((pairs @ axes) ** 2, axis=1) / np.sum(pairs**2, axis=1)
 
 
 def unit(rows):
@@ -244,10 +259,11 @@ def directions(rows, count):
 
 def concordance(args):
     closeness = {}
-    for row in known(args, "distances"):
-        for kind in DISTANCES + CLOSENESS:
-            of_kind = closeness.setdefault(kind, {}).setdefault(row["task"], {})
-            of_kind[row["candidate"]] = row[kind] * (1 if kind in CLOSENESS else -1)
+    for section, kinds, sign in (("distances", DISTANCES, -1), ("energies", CLOSENESS, 1)):
+        for row in known(args, section):
+            for kind in kinds:
+                of_kind = closeness.setdefault(kind, {}).setdefault(row["task"], {})
+                of_kind[row["candidate"]] = sign * row[kind]
     for consumer in CONSUMERS:
         tables = {task: candidates_of(args, task, consumer) for task in args.tasks}
         orders, rng = clear_orders(tables), np.random.default_rng(0)
@@ -326,9 +342,9 @@ def claims(args):
 
 def told(args, task, better, worse):
     """How many candidates the share of pairs puts on the right side of the rule."""
-    rows = known(args, "distances")
-    share = {row["candidate"]: row["pairs"] for row in rows if row["task"] == task}
-    least = rule(task, EPSILON, CHOICE_COMPONENTS)
+    rows = known(args, "energies")
+    share = {row["candidate"]: row["pairs_32"] for row in rows if row["task"] == task}
+    least = rule(task, EPSILON)
     return {
         "rule": least,
         "better, and told": f"{sum(share[n] > least for n in better)} of {len(better)}",
@@ -386,7 +402,7 @@ def perceptron(X, y, epochs):
     c = len(np.unique(y))
     outputs = c if c > 2 else 1
     module = nn.Sequential(nn.Linear(X.shape[1], 32), nn.Tanh(), nn.Linear(32, outputs))
-    step = torch.optim.Adam(module.parameters(), lr=3e-3)
+    step = torch.optim.Adam(module.parameters(), lr=1e-3)
     X, y = torch.as_tensor(X), torch.as_tensor(y)
     loss = nn.CrossEntropyLoss() if c > 2 else nn.BCEWithLogitsLoss()
     target = y if c > 2 else y[:, None].float()
@@ -427,51 +443,66 @@ CURVE = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def choice(args):
-    for task in args.tasks:
-        chosen, totals = all_runs(args, task)
-        for consumer in CONSUMERS:
-            judged_by = good_enough(scores(args, task, consumer))
-            within = sum(judged_by[name][1] for name in chosen)
-            best = max(mean for mean, _ in judged_by.values())
-            lost = best - np.mean([judged_by[name][0] for name in chosen])
-            row = {"task": task, "consumer": consumer, "runs": len(chosen), "within": within}
-            row |= {"lost": round(float(lost), 4), "chosen": dict(Counter(chosen))}
-            for epsilon in CURVE:
-                chances = exponential(totals, epsilon)
-                behind = best - np.array([mean for mean, _ in judged_by.values()])
-                met = np.array([ok for _, ok in judged_by.values()])
-                row[f"within at {epsilon:g}"] = round(float((chances @ met).mean()), 3)
-                row[f"lost at {epsilon:g}"] = round(float((chances @ behind).mean()), 4)
-            if consumer == "gep" and task != "mixtures":
-                row |= judged(within >= 0.95 * len(chosen))
-            yield row
+    for method in METHODS:
+        for task in args.tasks:
+            chosen, totals = all_runs(args, method, task)
+            for consumer in CONSUMERS:
+                row = {"method": method, "task": task, "consumer": consumer, "runs": len(chosen)}
+                row |= outcome(good_enough(scores(args, task, consumer)), chosen, totals)
+                if consumer == "gep" and task != "mixtures":
+                    row |= judged(row["within"] >= 0.95 * len(chosen))
+                yield row
+
+
+def outcome(table, chosen, totals):
+    """How good the choices were, and how good they are at other epsilons."""
+    means, met = (np.array(each) for each in zip(*table.values(), strict=True))
+    lost = means.max() - np.mean([table[name][0] for name in chosen])
+    row = {"within": sum(table[name][1] for name in chosen), "lost": round(float(lost), 4)}
+    row["chosen"] = dict(Counter(chosen))
+    for epsilon in CURVE:
+        chances = exponential(totals, epsilon)
+        row[f"within at {epsilon:g}"] = round(float((chances @ met).mean()), 3)
+        row[f"lost at {epsilon:g}"] = round(float((chances @ (means.max() - means)).mean()), 4)
+    return row
+
+
+METHODS = ("energy", "centered_energy")
 
 
 @resumed
 def runs(args):
     """The name that is chosen in each run, and totals of energy in the first runs of a task."""
-    for task in args.tasks:
-        for seed in range(1000, 1000 + args.runs):
-            with_totals = seed < 1000 + CURVE_RUNS
-            yield {"task": task, "seed": seed}, partial(one_run, task, seed, with_totals)
+    for method in METHODS:
+        for task in args.tasks:
+            for seed in range(1000, 1000 + args.runs):
+                key = {"method": method, "task": task, "seed": seed}
+                yield key, partial(one_run, **key)
 
 
-def one_run(task, seed, with_totals):
+def one_run(method, task, seed):
     X, _, _, _, candidates = _public_sets.task(task, seed=seed)
-    options = {"n_components": CHOICE_COMPONENTS, "random_state": seed}
+    options = {"method": method, "n_components": CHOICE_COMPONENTS, "random_state": seed}
     row = {"chosen": select_public(candidates, X, epsilon=CHOICE_EPSILON, **options).name}
-    if with_totals:
+    if seed < 1000 + CURVE_RUNS:
         rows = unit(X)
         row["totals"] = {
-            name: round(float(np.sum((rows @ directions(unit(public), CHOICE_COMPONENTS)) ** 2)), 1)
+            name: round(float(total(method, rows, unit(public))), 1)
             for name, public in candidates.items()
         }
     return row
 
 
-def all_runs(args, task):
+def total(method, rows, public):
+    if method == "energy":
+        return np.sum((rows @ directions(public, CHOICE_COMPONENTS)) ** 2)
+    return np.sum(of_pairs(rows, directions(public - public.mean(axis=0), CHOICE_COMPONENTS)))
+
+
+def all_runs(args, method, task):
     """Names that were chosen, and the totals (runs, candidates)."""
-    rows = [row for row in known(args, "runs") if row["task"] == task]
+    of = {"method": method, "task": task}
+    rows = [row for row in known(args, "runs") if of.items() <= row.items()]
     totals = [list(row["totals"].values()) for row in rows if "totals" in row]
     return [row["chosen"] for row in rows], np.array(totals)
 
@@ -507,7 +538,7 @@ def mechanisms(args):
         table = good_enough(scores(args, task, "gep"))
         behind = max(mean for mean, _ in table.values()) - np.array([m for m, _ in table.values()])
         met = np.array([ok for _, ok in table.values()])
-        totals = all_runs(args, task)[1]
+        totals = all_runs(args, "energy", task)[1]
         row = {"task": task, "fit and choice": round(total, 4), "exponential": CHOICE_EPSILON}
         row |= {"flip by range": round(by_range, 4), "flip as pure": round(pure, 4)}
         for name, chances in (
@@ -633,6 +664,7 @@ SECTIONS = {
     "accuracy": accuracy,
     "means": means,
     "distances": distances,
+    "energies": energies,
     "concordance": concordance,
     "claims": claims,
     "probes": probes,
