@@ -461,7 +461,7 @@ def outcome(table, chosen, totals):
     row = {"within": sum(table[name][1] for name in chosen), "lost": round(float(lost), 4)}
     row["chosen"] = dict(Counter(chosen))
     for epsilon in CURVE:
-        chances = exponential(totals, epsilon)
+        chances = exponential(in_order(totals, table), epsilon)
         row[f"within at {epsilon:g}"] = round(float((chances @ met).mean()), 3)
         row[f"lost at {epsilon:g}"] = round(float((chances @ (means.max() - means)).mean()), 4)
     return row
@@ -500,11 +500,15 @@ def total(method, rows, public):
 
 
 def all_runs(args, method, task):
-    """Names that were chosen, and the totals (runs, candidates)."""
+    """Names that were chosen, and totals by candidate of the runs that have them."""
     of = {"method": method, "task": task}
     rows = [row for row in known(args, "runs") if of.items() <= row.items()]
-    totals = [list(row["totals"].values()) for row in rows if "totals" in row]
-    return [row["chosen"] for row in rows], np.array(totals)
+    return [row["chosen"] for row in rows], [row["totals"] for row in rows if "totals" in row]
+
+
+def in_order(totals, table):
+    """Totals as an array (runs, candidates), in the order of a table."""
+    return np.array([[each[name] for name in table] for each in totals])
 
 
 def exponential(totals, epsilon):
@@ -538,7 +542,7 @@ def mechanisms(args):
         table = good_enough(scores(args, task, "gep"))
         behind = max(mean for mean, _ in table.values()) - np.array([m for m, _ in table.values()])
         met = np.array([ok for _, ok in table.values()])
-        totals = all_runs(args, "energy", task)[1]
+        totals = in_order(all_runs(args, "energy", task)[1], table)
         row = {"task": task, "fit and choice": round(total, 4), "exponential": CHOICE_EPSILON}
         row |= {"flip by range": round(by_range, 4), "flip as pure": round(pure, 4)}
         for name, chances in (
