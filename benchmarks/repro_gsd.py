@@ -32,7 +32,7 @@ which is Fashion-MNIST with mixtures of MNIST and Fashion rows (``_public_sets.p
 - ``mechanisms``: the exponential mechanism beside permute-and-flip at one charge, in a ledger
   that has a fit of GEPClassifier at epsilon 0.5 as well.
 - ``nothing``: the share of energy from which on directions are better than none, found by turning
-  32 directions of held-out rows into random ones, beside the rule 1 - (1 + z_k) / (1 + z_p).
+  32 directions of held-out rows into random ones, beside the rule (1 + z_k) / (1 + z_p).
 
 Cells that are in the output file already are not run again.
 

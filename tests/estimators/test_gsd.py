@@ -435,7 +435,7 @@ BAD_CHOICES = {
     "an empty set": ({**ONE, "b": HELD_OUT[:0]}, {}, r"`candidates\['b'\]`: Found array with 0"),
     "an empty union": ({**ONE, "b": ()}, {}, r"`candidates\['b'\]` is an empty tuple"),
     "widths": ({**ONE, "b": HELD_OUT[:, 1:]}, {}, r"`candidates\['b'\]`.*63 features"),
-    "few rows": ({**ONE, "b": NOISE[:9]}, {}, r"`candidates\['b'\]` span 9 directions"),
+    "few rows": ({**ONE, "b": NOISE[:7]}, {}, r"`candidates\['b'\]` span 7 directions"),
     "missing": ({**ONE, "b": np.full((20, 64), np.nan)}, {}, r"`candidates\['b'\]`: Input"),
     "private rows": ({**ONE, "b": PRIVATE[5:99]}, {}, "is a part of `X` itself"),
     "none twice": ({**ONE, "none": NOISE}, {"none": 0.5}, "has a set called 'none'"),
