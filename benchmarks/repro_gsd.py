@@ -535,7 +535,7 @@ def mechanisms(args):
     fit = GEPClassifier(epsilon=EPSILON).privacy_event(2000, 785, 10)
     total = with_range(fit, CHOICE_EPSILON)
     bounds = (CHOICE_EPSILON / 10, CHOICE_EPSILON)
-    by_range = brentq(lambda e: with_range(fit, e + np.log(2 - np.exp(-e))) - total, *bounds)
+    by_range = brentq(lambda e: with_range(fit, 2 * np.log(2 * np.exp(e / 2) - 1)) - total, *bounds)
     pure = brentq(lambda e: with_pure(EPSILON, e) - total, *bounds)
     for task in args.tasks:
         table = good_enough(scores(args, task, "gep"))

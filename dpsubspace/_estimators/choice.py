@@ -187,7 +187,7 @@ def select_public(
     The share for an estimator with q = `n_components` directions, c columns of scores, d
     features and n rows is ``(1 + z_q) / (1 + z_d)`` with ``z_q = 20 s sqrt(q c) / n`` and s the
     noise multiplier of all its steps together. It follows from the rate at which private training
-    errs, with one constant that was found by experiment; measured crossings lie within 0.17 of it.
+    errs, with one constant that was found by experiment; measured crossings lie within 0.21 of it.
     It is about directions. A set whose mean is far from that of the private rows can do harm
     although it captures more.
 
