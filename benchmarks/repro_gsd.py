@@ -35,7 +35,7 @@ which is Fashion-MNIST with mixtures of MNIST and Fashion rows (``_public_sets.p
 - ``mechanisms``: the exponential mechanism beside permute-and-flip at one charge, in a ledger
   that has a fit of GEPClassifier at epsilon 0.5 as well.
 - ``nothing``: the share of energy from which on directions are better than none, found by turning
-  32 directions of held-out rows into random ones, beside the rule 1 - (1 + z_k) / (1 + z_p).
+  32 directions of held-out rows into random ones, beside the rule (1 + z_k) / (1 + z_p).
 
 Cells that are in the output file already are not run again.
 
@@ -564,7 +564,7 @@ def mechanisms(args):
     fit = GEPClassifier(epsilon=EPSILON).privacy_event(2000, 785, 10)
     total = with_range(fit, CHOICE_EPSILON)
     bounds = (CHOICE_EPSILON / 10, CHOICE_EPSILON)
-    by_range = brentq(lambda e: with_range(fit, e + np.log(2 - np.exp(-e))) - total, *bounds)
+    by_range = brentq(lambda e: with_range(fit, 2 * np.log(2 * np.exp(e / 2) - 1)) - total, *bounds)
     pure = brentq(lambda e: with_pure(EPSILON, e) - total, *bounds)
     for task in args.tasks:
         table = good_enough(scores(args, task, "gep"))

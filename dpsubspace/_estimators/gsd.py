@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -191,11 +191,10 @@ def gradient_subspace_distance(
     most = check_integer("max_samples", max_samples, low=1)
     rng = as_noise(random_state).public()
     sets = [_sample(X, most, rng) for X in _both(X_private, X_public, images=module is not None)]
-    rows = np.concatenate(sets).reshape(len(sets[0]) + len(sets[1]), -1)
     if module is None:
-        inner = _linear_products(rows, c)
+        inner = _linear_products(sets, c)
     else:
-        inner = _module_products(rows, sets[0].shape[1:], c, module, params)
+        inner = _module_products(sets, c, module, params)
     warn(
         "a gradient subspace distance is not private: it tells of every private row. Publish"
         " neither it nor what is chosen by it; use GSDScorer or select_public for that.",
@@ -246,10 +245,14 @@ def _sample(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray
     return rows[np.sort(rng.permutation(len(rows))[:most])]
 
 
-def _linear_products(rows: np.ndarray, c: int) -> Callable[[int], np.ndarray]:
-    """Inner products of gradients of a linear model at zero weights, by the seed of the labels."""
-    wide = rows.astype(np.float64)
-    products = wide @ wide.T
+def _linear_products(sets: Sequence[np.ndarray], c: int) -> Callable[[int], np.ndarray]:
+    """Inner products of gradients of a linear model at zero weights, by the seed of the labels.
+
+    In units of the largest entry of a set, which has no part in directions.
+    """
+    wide = [X.astype(np.float64) for X in sets]
+    rows = np.concatenate([X / (np.abs(X).max(initial=0.0) or 1.0) for X in wide])
+    products = rows @ rows.T
 
     def of(seed: int) -> np.ndarray:
         labels = _labels(seed, c, len(rows))
@@ -259,9 +262,10 @@ def _linear_products(rows: np.ndarray, c: int) -> Callable[[int], np.ndarray]:
 
 
 def _module_products(
-    rows: np.ndarray, shape: tuple[int, ...], c: int, module: Any, params: Any
+    sets: Sequence[np.ndarray], c: int, module: Any, params: Any
 ) -> Callable[[int], np.ndarray]:
     """Inner products of gradients of a module, by the seed of the labels."""
+    rows, shape = np.concatenate([X.reshape(len(X), -1) for X in sets]), sets[0].shape[1:]
     built_in = isinstance(module, str)
     fixed = None if built_in else probe_gradients(module, shape, c, 0, params=params)
 
@@ -492,6 +496,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         """
         check_is_fitted(self, "components_")
         sets = X_public if isinstance(X_public, tuple) else (X_public,)
+        if not sets:
+            raise ValueError("`X_public` is an empty tuple: pass public rows.")
         checked = [check_rows(self, each, reset=False) for each in sets]
         rows = np.concatenate([x.toarray() if sparse.issparse(x) else x for x in checked])
         found = self._space.leading(rows, self.n_components_)

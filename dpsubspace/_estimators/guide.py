@@ -7,6 +7,7 @@ what the step clips and sums, whatever the public rows are: bad ones cost accura
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -128,7 +129,10 @@ class Guide:
                 directions = None
         if labelled is not None and "right" in shares:
             expected = labelled.held_out(self.targets.right(labelled.targets))
-            if shares["right"] < (self.targets.chance(labelled.targets) + expected) / 2:
+            chance = self.targets.chance(labelled.targets)
+            # Labels that public rows do not tell beyond chance are nothing to start from.
+            beyond = 2 * math.sqrt(chance * (1 - chance) / len(labelled.targets))
+            if expected <= chance + beyond or shares["right"] < (chance + expected) / 2:
                 start = linear.start
         if self.anchors is not None:
             knowing = source.beside(formed)

@@ -124,6 +124,11 @@ def validation_scorer(
         labels = np.concatenate([column_or_1d(each) for each in given])
         if len(labels) != len(rows):
             raise ValueError(f"`y_public[{name!r}]` has {len(labels)} labels for {len(rows)} rows.")
+        if "O" not in (labels.dtype.kind, y.dtype.kind) and _is_text(labels) != _is_text(y):
+            raise ValueError(
+                f"`y_public[{name!r}]` has labels of another kind than `y`, so that none could be"
+                " equal: give both as text, or both as numbers."
+            )
         # A solver that any scipy runs without warnings.
         regression = LogisticRegression(solver="newton-cg", max_iter=1000)
         models[name] = make_pipeline(StandardScaler(), regression).fit(
@@ -136,6 +141,11 @@ def validation_scorer(
         return np.stack(right, axis=1).astype(np.float64)
 
     return Scorer((np.arange(len(y)),), score)
+
+
+def _is_text(labels: np.ndarray) -> bool:
+    """Whether labels are text, as far as their type tells."""
+    return labels.dtype.kind in "US"
 
 
 def _predicted(model: Pipeline, rows: np.ndarray) -> np.ndarray:

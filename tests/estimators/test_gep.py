@@ -363,6 +363,18 @@ def test_a_start_from_wrong_labels_is_found_out(Estimator):
 
 
 @noisy
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_that_public_rows_do_not_tell_are_no_start(seed):
+    """A fit to them is right as often as chance, which private rows bear out."""
+    X, y = blobs(n=300)
+    rows, _ = blobs(n=600)
+    labels = np.random.default_rng(seed).permutation(600) % 3
+    rows = rows + 0.1 * np.random.default_rng(9).normal(size=rows.shape)
+    model = GEPClassifier(epsilon=0.5, random_state=seed).fit(X, y, X_public=rows, y_public=labels)
+    assert model.init_ == "zero"
+
+
+@noisy
 def test_public_rows_that_miss_the_private_ones_are_found_out(rng):
     """Public rows in a plane, private ones in all directions: the whole space is trained."""
     flat = np.zeros((200, 12))

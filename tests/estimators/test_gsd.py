@@ -79,7 +79,7 @@ def test_distance_depends_on_the_seed_of_labels_only():
     assert first == gradient_subspace_distance(*sets, random_state=0)
     assert first != gradient_subspace_distance(*sets, random_state=1)
     # The scale of rows has no part in directions.
-    scaled = gradient_subspace_distance(sets[0] * 7, sets[1] / 3, random_state=0)
+    scaled = gradient_subspace_distance(sets[0] * 1e300, sets[1] / 3e99, random_state=0)
     assert first == pytest.approx(scaled, abs=1e-8)
 
 
@@ -305,6 +305,8 @@ def test_bad_candidates_of_a_fitted_scorer():
         scorer.distance(HELD_OUT[:3])
     with pytest.raises(ValueError, match="must be a dict of public rows by name"):
         scorer.rank([HELD_OUT])
+    with pytest.raises(ValueError, match="is an empty tuple"):
+        scorer.rank({"a": ()})
     with pytest.raises(ValueError, match="64 features"):
         scorer.distance(HELD_OUT[:, :5])
 
@@ -433,7 +435,7 @@ BAD_CHOICES = {
     "an empty set": ({**ONE, "b": HELD_OUT[:0]}, {}, r"`candidates\['b'\]`: Found array with 0"),
     "an empty union": ({**ONE, "b": ()}, {}, r"`candidates\['b'\]` is an empty tuple"),
     "widths": ({**ONE, "b": HELD_OUT[:, 1:]}, {}, r"`candidates\['b'\]`.*63 features"),
-    "few rows": ({**ONE, "b": NOISE[:9]}, {}, r"`candidates\['b'\]` span 9 directions"),
+    "few rows": ({**ONE, "b": NOISE[:7]}, {}, r"`candidates\['b'\]` span 7 directions"),
     "missing": ({**ONE, "b": np.full((20, 64), np.nan)}, {}, r"`candidates\['b'\]`: Input"),
     "private rows": ({**ONE, "b": PRIVATE[5:99]}, {}, "is a part of `X` itself"),
     "none twice": ({**ONE, "none": NOISE}, {"none": 0.5}, "has a set called 'none'"),
@@ -464,6 +466,15 @@ BAD_CHOICES = {
             "y_public": dict.fromkeys(CANDIDATES, LABELS[:9]),
         },
         "has 9 labels for 597 rows",
+    ),
+    "labels of another kind": (
+        CANDIDATES,
+        {
+            "method": "validation",
+            "y": LABELS[:1200].astype(str),
+            "y_public": dict.fromkeys(CANDIDATES, LABELS[1200:]),
+        },
+        "labels of another kind than `y`",
     ),
     "one label": (
         CANDIDATES,
