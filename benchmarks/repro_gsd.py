@@ -24,6 +24,9 @@ which is Fashion-MNIST with mixtures of MNIST and Fashion rows (``_public_sets.p
   with that of the linear model.
 - ``start``: accuracy with labelled public rows, which is the second phase of the paper, beside
   that without the labels, for five seeds.
+- ``fixed``: MNIST with the same number of its own directions and of those of CIFAR-10; "share" is
+  what they hold of centred rows, "signal" the squared norm of the mean gradient at zero weights of
+  rows that are brought to one length on them.
 - ``runs``: `select_public` by both kinds of energy, at epsilon 0.1 and with 8 directions, in 100
   runs, each with other private rows and candidates. ``choice``: in how many of them the mean
   accuracy of the chosen candidate is within half a point, or two standard errors, of that of the
@@ -436,6 +439,32 @@ def started(args, task, name):
     return row | {"without": round(float(without), 4)}
 
 
+@resumed
+def fixed(args):
+    """On MNIST: as many directions of its own rows as of CIFAR-10, for five seeds."""
+    for count in (16, 32, 48, 64):
+        for name in ("held out", "cifar10"):
+            key = {"components": count, "candidate": name}
+            yield key, partial(with_fixed, args, count, name)
+
+
+def with_fixed(args, count, name):
+    accuracies, kept, signals = [], [], []
+    for seed in args.seeds[:5]:
+        X, y, X_test, y_test, candidates = _public_sets.task("mnist", seed=seed)
+        public = candidates[name]
+        model = GEPClassifier(epsilon=EPSILON, n_components=count, random_state=seed)
+        accuracies.append(model.fit(X, y, X_public=(public,)).score(X_test, y_test))
+        rows, public = unit(X), unit(public)
+        centred = rows - rows.mean(axis=0)
+        on = centred @ directions(public - public.mean(axis=0), count)
+        kept.append(np.sum(on**2) / np.sum(centred**2))
+        residuals = np.eye(10)[y] - 0.1
+        signals.append(np.sum((residuals.T @ unit(on) / len(on)) ** 2))
+    row = spread("accuracy", accuracies) | {"share": round(float(np.mean(kept)), 3)}
+    return row | {"signal": round(float(np.mean(signals)), 4)}
+
+
 # The private choice -----------------------------------------------------------------------------
 
 RUNS, CURVE_RUNS, CHOICE_EPSILON, CHOICE_COMPONENTS = 100, 10, 0.1, 8
@@ -673,6 +702,7 @@ SECTIONS = {
     "claims": claims,
     "probes": probes,
     "start": start,
+    "fixed": fixed,
     "runs": runs,
     "choice": choice,
     "mechanisms": mechanisms,
