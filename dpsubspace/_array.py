@@ -54,6 +54,7 @@ __all__ = [
     "row_norms",
     "row_product",
     "row_squares",
+    "sampled",
     "slices",
     "sum_slack",
     "to_numpy",
@@ -134,6 +135,11 @@ def row_squares(R: Array) -> Array:
     if isinstance(R, np.ndarray):
         return np.einsum("ji,ji->i", R.T, R.T)  # in one pass, where columns are contiguous
     return (R * R).sum(axis=1)
+
+
+def sampled(n: int, most: int, rng: np.random.Generator) -> Any:
+    """Index of `n` rows: all of them, or a random sample of `most` in their order."""
+    return slice(None) if n <= most else np.sort(rng.permutation(n)[:most])
 
 
 def record_index(y: Array) -> Array:

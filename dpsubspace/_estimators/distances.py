@@ -15,7 +15,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-__all__ = ["optimal_transport_distance", "task2vec_distance"]
+__all__ = ["optimal_transport_distance", "task2vec_distance", "warn_not_private"]
 
 
 def task2vec_distance(
@@ -108,7 +108,7 @@ def task2vec_distance(
                 f"`{name}` has one class among the rows that are compared, and a classifier needs"
                 " two: leave out the labels of both sets, or raise `max_samples`."
             )
-    _warn("task2vec_distance")
+    warn_not_private("task2vec_distance")
     return fisher_distance(*sets)
 
 
@@ -197,7 +197,7 @@ def optimal_transport_distance(
     check_integer("max_samples", max_samples, low=1)
     seed = _seed(random_state)
     sets = _checked_sets(X_private, X_public, y_private, y_public)
-    _warn("optimal_transport_distance")
+    warn_not_private("optimal_transport_distance")
     size = min(max_samples, *(rows.X.shape[0] for rows in sets))
     return transport_cost(*(rows.sample(size, seed) for rows in sets))
 
@@ -270,11 +270,11 @@ def _seed(random_state: Any) -> int:
     return int(as_noise(random_state).public().integers(2**32))
 
 
-def _warn(name: str) -> None:
-    """Warn that what the function `name` returns is not private."""
+def warn_not_private(what: str) -> None:
+    """Warn that a number which a function returns is not private."""
     warn(
-        f"{name} is not private: it tells of every private row. Publish neither the number nor what"
+        f"{what} is not private: it tells of every private row. Publish neither the number nor what"
         " is chosen by it; use GSDScorer or select_public for that.",
         PrivacyWarning,
-        about=("not private", name),
+        about=("not private", what),
     )

@@ -13,13 +13,14 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpsubspace._accounting.budget import Budget, Sizes
-from dpsubspace._array import plain_arithmetic
+from dpsubspace._array import plain_arithmetic, sampled
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.distances import warn_not_private
 from dpsubspace._estimators.probes import gradient_space, probe_gradients
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
 from dpsubspace._gradients.torch_rows import row_shape
-from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace
+from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace, random_labels
 from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
@@ -190,17 +191,13 @@ def gradient_subspace_distance(
     n_repeats = check_integer("n_repeats", n_repeats, low=1)
     most = check_integer("max_samples", max_samples, low=1)
     rng = as_noise(random_state).public()
-    sets = [_sample(X, most, rng) for X in _both(X_private, X_public, images=module is not None)]
+    both = _both(X_private, X_public, images=module is not None)
+    sets = [X[sampled(len(X), most, rng)] for X in both]
     if module is None:
         inner = _linear_products(sets, c)
     else:
         inner = _module_products(sets, c, module, params)
-    warn(
-        "a gradient subspace distance is not private: it tells of every private row. Publish"
-        " neither it nor what is chosen by it; use GSDScorer or select_public for that.",
-        PrivacyWarning,
-        about="gradient_subspace_distance",
-    )
+    warn_not_private("a gradient subspace distance")
     seeds = rng.integers(2**31, size=n_repeats)
     found = np.array([_cosines(inner(int(seed)), k, len(sets[0])) for seed in seeds])
     distances = np.array([share_apart(each, k) for each in found])
@@ -238,13 +235,6 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
     return private, public
 
 
-def _sample(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """The rows, or a random sample of so many in their order."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.sort(rng.permutation(len(rows))[:most])]
-
-
 def _linear_products(sets: Sequence[np.ndarray], c: int) -> Callable[[int], np.ndarray]:
     """Inner products of gradients of a linear model at zero weights, by the seed of the labels.
 
@@ -255,7 +245,7 @@ def _linear_products(sets: Sequence[np.ndarray], c: int) -> Callable[[int], np.n
     products = rows @ rows.T
 
     def of(seed: int) -> np.ndarray:
-        labels = _labels(seed, c, len(rows))
+        labels = random_labels(seed, c, len(rows))
         return products * ((labels[:, None] == labels[None, :]) - 1 / c)
 
     return of
@@ -271,13 +261,9 @@ def _module_products(
 
     def of(seed: int) -> np.ndarray:
         found = fixed or probe_gradients(module, shape, c, seed, params=params)
-        return found.beside(rows, _labels(seed, c, len(rows))).gram()
+        return found.beside(rows, random_labels(seed, c, len(rows))).gram()
 
     return of
-
-
-def _labels(seed: int, c: int, n: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(c, size=n)
 
 
 def _cosines(products: np.ndarray, k: int, n_private: int) -> np.ndarray:

@@ -15,6 +15,8 @@ from scipy.linalg import svdvals
 from scipy.optimize import linear_sum_assignment
 from sklearn.linear_model import LogisticRegression
 
+from dpsubspace._array import sampled
+
 __all__ = ["LabelledRows", "fisher_distance", "fisher_information", "label_costs", "transport_cost"]
 
 # Weight of the penalty on the probe, beside the mean loss of rows that are scaled to one length.
@@ -35,10 +37,7 @@ class LabelledRows:
 
     def sample(self, size: int, seed: int) -> LabelledRows:
         """At most `size` rows, the same ones for each set of as many rows."""
-        n = self.X.shape[0]
-        if n <= size:
-            return self
-        chosen = np.sort(np.random.default_rng(seed).permutation(n)[:size])
+        chosen = sampled(self.X.shape[0], size, np.random.default_rng(seed))
         return LabelledRows(self.X[chosen], None if self.codes is None else self.codes[chosen])
 
     def scaled(self, scale: float) -> LabelledRows:

@@ -19,13 +19,20 @@ from typing import Any, Protocol, Self
 import numpy as np
 from scipy import sparse
 
-from dpsubspace._array import slices
+from dpsubspace._array import sampled, slices
 from dpsubspace._gradients.layers import ModuleGradients
 from dpsubspace._public.gram import leading_weights, orthonormal, unit_rows
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
 
-__all__ = ["COMPONENTS", "WIDEST", "FeatureSpace", "GradientSpace", "ModuleSpace"]
+__all__ = [
+    "COMPONENTS",
+    "WIDEST",
+    "FeatureSpace",
+    "GradientSpace",
+    "ModuleSpace",
+    "random_labels",
+]
 
 # Directions of gradients that are compared where nothing else is asked for, as in the paper.
 COMPONENTS = 16
@@ -244,11 +251,14 @@ class ModuleSpace:
         return self.gradients.beside(rows, self._labels(len(rows)))
 
     def _labels(self, n: int) -> np.ndarray:
-        return np.random.default_rng(self.seed).integers(self.n_classes, size=n)
+        return random_labels(self.seed, self.n_classes, n)
+
+
+def random_labels(seed: int, n_classes: int, n: int) -> np.ndarray:
+    """Index of a class for each of `n` rows, all classes alike."""
+    return np.random.default_rng(seed).integers(n_classes, size=n)
 
 
 def _some(rows: np.ndarray) -> np.ndarray:
     """Public rows to take gradients of: all, or a random sample, always the same."""
-    if len(rows) <= _ANCHORS:
-        return rows
-    return rows[np.sort(np.random.default_rng(0).permutation(len(rows))[:_ANCHORS])]
+    return rows[sampled(len(rows), _ANCHORS, np.random.default_rng(0))]
