@@ -23,6 +23,7 @@ from dpsubspace._estimators.scoring import (
     validation_scorer,
 )
 from dpsubspace._gradients.torch_rows import row_shape
+from dpsubspace._public.gradient_spaces import few
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named
@@ -309,9 +310,9 @@ def _select(
 
 
 def _n_components(value: Any, n_features: int, *, linear: bool) -> int:
-    """Directions of each set: of few columns, half of them, since all of them tell nothing."""
+    """Directions of each set."""
     if isinstance(value, str) and value == "auto":
-        return min(_COMPONENTS, max(1, n_features // 2)) if linear else _COMPONENTS
+        return few(_COMPONENTS, n_features) if linear else _COMPONENTS
     try:
         return check_integer("n_components", value, low=1)
     except ValueError as error:

@@ -20,7 +20,13 @@ from dpsubspace._estimators.distances import warn_not_private
 from dpsubspace._estimators.probes import gradient_space, probe_gradients
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
 from dpsubspace._gradients.torch_rows import row_shape
-from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace, random_labels
+from dpsubspace._public.gradient_spaces import (
+    COMPONENTS,
+    WIDEST,
+    GradientSpace,
+    few,
+    random_labels,
+)
 from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
@@ -292,7 +298,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Number of directions. "auto" takes those of the first 16 that stand out of the noise.
+        Number of directions. "auto" takes those of the first 16, or of half as many as there are
+        columns, that stand out of the noise.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
@@ -558,7 +565,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         plan = self._plan()
         X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
         sets = self._sets(X, X_public)
-        wanted = int(plan.n_components or COMPONENTS)
+        usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
+        wanted = int(plan.n_components or usual)
         space = self._space_of(X.shape[1], sets, wanted)
         most = min(X.shape[0], space.width)
         if plan.n_components is not None and wanted > most:
@@ -579,7 +587,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         # Directions that do not stand out of the noise would be compared with chance.
         n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
         self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
-        if plan.n_components is None and self.n_components_ <= _FEW < most:
+        if self.n_components_ <= _FEW and self.n_components_ < min(wanted, most):
             _warn_of_few(self.n_components_, min(wanted, most), self.privacy_.epsilon)
         return self
 

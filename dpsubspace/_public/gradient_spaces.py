@@ -31,6 +31,7 @@ __all__ = [
     "FeatureSpace",
     "GradientSpace",
     "ModuleSpace",
+    "few",
     "random_labels",
 ]
 
@@ -252,6 +253,11 @@ class ModuleSpace:
 
     def _labels(self, n: int) -> np.ndarray:
         return random_labels(self.seed, self.n_classes, n)
+
+
+def few(most: int, n_features: int) -> int:
+    """Directions of features to compare: `most`, or half of few columns, as all say nothing."""
+    return min(most, max(1, n_features // 2))
 
 
 def random_labels(seed: int, n_classes: int, n: int) -> np.ndarray:

@@ -397,7 +397,10 @@ def test_choice_by_gradients_of_a_network():
 def test_narrow_tables_are_compared_by_half_of_their_columns(rng):
     scales = np.array([3.0, 1, 1, 0.1])
     X, near, far = scales * rng.normal(size=(3, 400, 4))
-    assert select_public({"far": far[:, ::-1], "near": near}, X, epsilon=1.0).name == "near"
+    candidates = {"far": far[:, ::-1], "near": near}
+    assert select_public(candidates, X, epsilon=1.0).name == "near"
+    ranked = GSDScorer(epsilon=20.0, random_state=0).fit(X).rank(candidates)
+    assert ranked["near"] < 0.5 < ranked["far"]  # on all columns both would be at 0
 
 
 def test_names_of_columns_must_agree():
