@@ -33,7 +33,7 @@ _MOST_ROWS_OF_ALL = 100.0
 _LARGEST_LOSS = 16.0
 
 # Variance of all own weights together over that of the noise, where weights may point anywhere.
-_OWN_SPREADS = (0.1, 0.5)
+_OWN_SPREADS = (0.1, 0.5, 2.0)
 
 # The same for weights in a public subspace, of which no prior was released.
 _PUBLIC_SPREAD = 0.5
@@ -84,6 +84,13 @@ class Candidate:
         covariance[1:, 1:] += self.own * np.eye(len(covariance) - 1)
         values, vectors = np.linalg.eigh(covariance)
         return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def _along(constant: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Root of a covariance of an intercept and of weights of a usual size along directions."""
+    inside = directions * math.sqrt(_PUBLIC_SPREAD / directions.shape[1])
+    inside = np.concatenate([np.zeros((1, directions.shape[1])), inside])
+    return np.concatenate([constant, inside], axis=1)
 
 
 def ridge(chunk: UserChunk, prior: Candidate) -> Ridge:
@@ -192,11 +199,12 @@ class HeadPrior:
         found += [Candidate(f"local {s}", constant, s / d) for s in _OWN_SPREADS]
         if k:
             found += [Candidate("directions", shared)]
-            found += [Candidate(f"directions and local {s}", shared, s / d) for s in _OWN_SPREADS]
+            found += [
+                Candidate(f"directions and local {s}", shared, s / d) for s in _OWN_SPREADS[:2]
+            ]
+            found += [Candidate("directions, usual spread", _along(constant, directions))]
         if public is not None:
-            q = public.shape[1]
-            inside = np.concatenate([np.zeros((1, q)), public * math.sqrt(_PUBLIC_SPREAD / q)])
-            found += [Candidate("public directions", np.concatenate([constant, inside], axis=1))]
+            found += [Candidate("public directions", _along(constant, public))]
         return cls(tuple(found), noise, np.zeros(len(found)))
 
     @property

@@ -67,6 +67,8 @@ _BESIDE = 0.5
 # Bounds on what a user brings to the covariance of heads: the matrix, and the mean square.
 _HEAD_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 0.5
 
+_HIDDEN = 0.25
+
 # Largest number of unknowns of a round by moments, of which all products are released.
 _MOST_UNKNOWNS = 5000
 
@@ -474,6 +476,8 @@ def released_covariance(
     if 2 * noise > 0.3 or not square > 0.05:  # noise has hidden it
         square = _USUAL_NOISE + _USUAL_INTERCEPT
     covariance = (vectors * values) @ vectors.T
+    if noise / share * math.sqrt(q) > _HIDDEN:
+        covariance = np.diag([_USUAL_INTERCEPT, *np.full(q - 1, _USUAL_SCORES / max(q - 1, 1))])
     return covariance, max(square - float(np.trace(covariance)), 0.2 * square)
 
 
