@@ -203,9 +203,12 @@ class _Scaled:
         coef, constant = self.weights[None, :], np.array([self.constant])
         if heads is not None:
             coef, constant = coef + heads.coef, constant + heads.constant
+        coef, constant = self.affine.lifted(coef.T).T, constant + self.affine.constant(coef.T)
+        if heads is not None:
+            coef[heads.alone] = heads.own_coef[heads.alone]
+            constant[heads.alone] = heads.own_constant[heads.alone]
         scale = self.targets.scale[0]
-        constant = self.targets.location[0] + scale * (constant + self.affine.constant(coef.T))
-        return scale * self.affine.lifted(coef.T).T, constant
+        return scale * coef, self.targets.location[0] + scale * constant
 
     def predicted(self, X: Any, heads: Heads | None, index: np.ndarray | None) -> np.ndarray:
         """Targets of rows, of which `index` says whose they are; -1 is for nobody known."""
@@ -221,6 +224,11 @@ class _Scaled:
             heads_of = heads.coef[own[known]]
             found[known] += np.einsum("ij,ij->i", mapped[known], heads_of)
             found[known] += heads.constant[own[known]]
+            alone = known[heads.alone[own[known]]]
+            theirs = own[alone]
+            rows_of = X[some][alone].astype(np.float64)
+            found[alone] = np.einsum("ij,ij->i", rows_of, heads.own_coef[theirs])
+            found[alone] += heads.own_constant[theirs]
             return found
 
         with over_chunks(rows) as each:
