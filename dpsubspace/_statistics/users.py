@@ -13,6 +13,7 @@ numbers is what ``_array.py`` assumes as well.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ class UserRows:
         if not rows.affine.diagonal:
             raise ValueError("rows by user need a map of each column by itself.")
         self._rows, self._targets, self.n_users = rows, np.asarray(targets), n_users
-        self._weights, self._constant = np.asarray(weights, float).reshape(-1), float(constant)
+        self.weights, self.constant = np.asarray(weights, float).reshape(-1), float(constant)
         self.whitening, self.intercept = np.ascontiguousarray(whitening, dtype=float), intercept
         self._cut = _FAR_RESIDUAL if private else math.inf
         index = np.asarray(index)
@@ -146,19 +147,11 @@ class UserRows:
         """Columns of standardised rows."""
         return self.whitening.shape[0]
 
-    def seeing(self, rows: AffineRows, targets: np.ndarray, index: np.ndarray, n: int) -> UserRows:
-        """Other users' rows beside the same shared model."""
-        return UserRows(
-            rows,
-            targets,
-            index,
-            n,
-            weights=self._weights,
-            constant=self._constant,
-            whitening=self.whitening,
-            intercept=self.intercept,
-            private=self._cut < math.inf,
-        )
+    def sharing(self, weights: np.ndarray, constant: float) -> UserRows:
+        """The same rows beside another shared model."""
+        other = copy.copy(self)
+        other.weights, other.constant = np.asarray(weights, float), float(constant)
+        return other
 
     # Users, chunk by chunk --------------------------------------------------------------------
 
@@ -188,7 +181,7 @@ class UserRows:
         rows = np.ascontiguousarray(rows).reshape(len(users), length, self.width)
         targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
         with np.errstate(over="ignore"):
-            residuals = targets - (rows @ self._weights + self._constant)
+            residuals = targets - (rows @ self.weights + self.constant)
         residuals = np.where(there, np.clip(residuals, -self._cut, self._cut), 0.0)
         rows = np.where(there[:, :, None], rows, 0.0)
         ones = there.astype(np.float64) * self.intercept

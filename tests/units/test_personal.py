@@ -26,7 +26,7 @@ from dpsubspace._solvers.personal import (
     moments_round,
     pair_statistics,
     released_comparison,
-    released_covariance,
+    released_heads,
     released_pairs,
     slope_whitening,
 )
@@ -93,7 +93,7 @@ SUMS = {
     "pairs": lambda users, releases: released_pairs(users, releases),
     "gradient": lambda users, releases: gradient_round(users, releases, WHITE),
     "moments": lambda users, releases: moments_round(users, releases, WHITE),
-    "covariance": lambda users, releases: released_covariance(users, releases, WHITE),
+    "heads": lambda users, releases: released_heads(users, releases, WHITE),
     "comparison": lambda users, releases: released_comparison(users, releases, PRIOR_OF_HEADS),
 }
 
@@ -152,7 +152,7 @@ def test_a_user_moves_no_sum_by_more_than_its_bounds(name):
         assert np.all(np.isfinite(one.value))
         replaced += [np.linalg.norm(one.value - s.value) / s.replace_bound for s in sums]
     assert max(moved) <= 1 and max(replaced) <= 1
-    if name != "covariance":  # a bound far above what happens would hide a mistake here
+    if name != "heads":  # a bound far above what happens would hide a mistake here
         assert max(moved) > 0.9
 
 
@@ -378,8 +378,7 @@ def test_a_user_who_comes_later_has_the_head_of_one_who_was_there():
     users = users_of(X, y, index, J)
     there = PRIOR_OF_HEADS.heads(users)
     mine = index == 13
-    rows = AffineRows(X[mine], Affine(np.full(D, 0.01), np.full(D, 1.1)), constant=False, limit=4)
-    late = users.seeing(rows, y[mine], np.zeros(mine.sum(), int), 1)
+    late = users_of(X[mine], y[mine], np.zeros(mine.sum(), int), 1)
     np.testing.assert_allclose(PRIOR_OF_HEADS.heads(late).coef[0], there.coef[13], atol=1e-12)
 
 
@@ -419,7 +418,7 @@ def test_directions_are_found_and_their_number(epsilon):
     found = fitted(PersonalSolver(None, n_iter=1), users, epsilon)
     assert found.directions.shape == (d, K)
     assert missed(found.directions, basis) < 0.03
-    heads = found.prior.heads(users)
+    heads = found.heads(users)
     scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
     assert np.mean((y - scores) ** 2) < 0.5 * np.mean(y**2)
 
@@ -431,7 +430,7 @@ def test_without_personal_directions_none_is_taken_and_nothing_is_lost():
     users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
     found = fitted(PersonalSolver(None), users, 4.0)
     assert found.directions.shape == (d, 0)
-    heads = found.prior.heads(users)
+    heads = found.heads(users)
     scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
     assert np.mean(scores**2) < 0.01 * np.mean(y**2)
 
