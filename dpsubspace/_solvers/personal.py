@@ -48,13 +48,13 @@ _ROUNDS_SHARE = 0.35
 
 # Users for each column, over the noise multiplier of the whole fit, from which on a round
 # pays: after public directions the first and the second, and after released ones.
-_FIRST, _SECOND, _AFTER_RELEASED = 1.0, 50.0, 20.0
+_FIRST, _SECOND, _AFTER_RELEASED = 2.0, 50.0, 20.0
 
 # Rounds without privacy, and the most directions that "auto" takes.
 _EXACT_ROUNDS, _MOST_DIRECTIONS = 10, 10
 
 # Factor of the edge of noise that an eigenvalue or a singular value must be above.
-_ABOVE_EDGE, _ABOVE_STEP = 1.05, 1.1
+_ABOVE_EDGE, _ABOVE_STEP = 1.05, 1.2
 
 # Rows that the mean of 0 counts as in a user's mean residual.
 _CENTRING_ROWS = 4.0
@@ -321,11 +321,6 @@ def _round_of(chunk: UserChunk, white: np.ndarray) -> _Round:
     return _Round(found[:, 1:, 0], gradients[:, 0], rows)
 
 
-def _factors(squares: np.ndarray, entries: int, *, private: bool) -> np.ndarray:
-    """Factors of contributions: to norm 1, or none where nothing is private."""
-    return unit_weights(squares, entries) if private else np.ones_like(squares)
-
-
 def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases gradients.
 
@@ -341,7 +336,7 @@ def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np
     What follows is postprocessing. The second part says by which matrix the first has to be
     divided to be a step of least squares, since white rows have the identity as their moment.
     """
-    (d, k), private = white.shape, releases.budget.private
+    d, k = white.shape
     batch = releases.batch(ROUNDS, users.n_users)
 
     def of_chunk(chunk: UserChunk) -> np.ndarray:
@@ -349,7 +344,7 @@ def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np
         beside = _BESIDE * one.rows[:, None] * one.heads
         both = np.concatenate([one.gradients, beside], axis=1)
         squares = products(both, both) * products(one.heads, one.heads)
-        factors = _factors(squares, (d + k) * k, private=private)
+        factors = unit_weights(squares, (d + k) * k)
         return (both * factors[:, None]).T @ one.heads
 
     value = users.total(of_chunk, (d + k, k), batch, beside=3 * (d + k))
@@ -374,7 +369,7 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
     ``m_j^2 |M_j|^2 |v_j|^4``. So it has norm 1, and the sum has the bounds of
     :func:`gradient_round`. The moment is symmetric, and packed.
     """
-    (d, k), private = white.shape, releases.budget.private
+    d, k = white.shape
     if d * k > _MOST_UNKNOWNS:
         raise ValueError(
             f"method='moments' with {d} columns and {k} directions has {d * k} unknowns, and all"
@@ -392,7 +387,7 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
         head = products(one.heads, one.heads)
         squares = products(one.gradients, one.gradients) * head
         squares = squares + products(moments, moments) * head**2
-        factors = _factors(squares, d * d * k * k, private=private)[:, None]
+        factors = unit_weights(squares, d * d * k * k)[:, None]
         curvature = ((moments * factors).T @ outer).reshape(d, d, k, k)
         return np.concatenate(
             [
@@ -415,8 +410,6 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
 
 def _entry_noise(releases: Releases, noise: float, n_users: int, entries: int) -> float:
     """Standard deviation of an entry of a sum of unit matrices that point anywhere, with noise."""
-    if not releases.budget.private:
-        return 0.0
     return math.sqrt(noise**2 + releases.budget.parts[ROUNDS].rate * n_users / entries)
 
 
