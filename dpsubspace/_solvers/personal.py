@@ -1,8 +1,8 @@
 """Private shared parts of personal linear models: directions of heads, and what heads are like.
 
 The model is ``y = x' (b + U v_j) + a_j + noise`` for a row x of user j. The shared model b is there
-already. Released here are the directions U, the covariance of the users' heads ``(a_j, v_j)``,
-and which kind of head does well over all users. Heads themselves are found afterwards, by each
+already. Released here are the directions U, the mean and the covariance of the users' heads ``(a_j, v_j)``,
+of which the mean joins the shared model, and which kind of head does well over all users. Heads themselves are found afterwards, by each
 user alone (:mod:`dpsubspace._solvers.heads`). What all users see is differentially private, and a
 user's head is a function of that and of the user's own rows: together that is joint differential
 privacy (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
@@ -68,6 +68,7 @@ _BESIDE = 0.5
 # Bounds on what a user brings to the moments of heads.
 _HEAD_BOUND, _MEAN_BOUND, _MOMENT_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 1.0, 1.0, 0.5
 
+# Noise of these moments, in variances of the targets, from which on usual values are taken.
 _HIDDEN = 0.15
 
 # Standard deviations of the square of noise that noisy numbers have to stand out.
@@ -217,7 +218,10 @@ class PersonalSolver:
         values, vectors = values[::-1] / edge, vectors[:, ::-1]
         count = self.n_components
         if count is None:
-            count = min(int(np.count_nonzero(values > _ABOVE_EDGE)), _MOST_DIRECTIONS)
+            most = _MOST_DIRECTIONS
+            if self.method == "moments" and ROUNDS in releases:
+                most = min(most, _MOST_UNKNOWNS // users.width)
+            count = min(int(np.count_nonzero(values > _ABOVE_EDGE)), most)
         return vectors[:, :count], values
 
 
