@@ -1,11 +1,12 @@
 """Private shared parts of personal linear models: directions of heads, and what heads are like.
 
 The model is ``y = x' (b + U v_j) + a_j + noise`` for a row x of user j. The shared model b is there
-already. Released here are the directions U, the mean and the covariance of the users' heads ``(a_j, v_j)``,
-of which the mean joins the shared model, and which kind of head does well over all users. Heads themselves are found afterwards, by each
-user alone (:mod:`dpsubspace._solvers.heads`). What all users see is differentially private, and a
-user's head is a function of that and of the user's own rows: together that is joint differential
-privacy (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
+already. Released here are the directions U, the mean and the covariance of the users' heads
+``(a_j, v_j)``, of which the mean joins the shared model, and which kind of head does well over all
+users. Heads themselves are found afterwards, by each user alone
+(:mod:`dpsubspace._solvers.heads`). What all users see is differentially private, and a user's head
+is a function of that and of the user's own rows: together that is joint differential privacy
+(Hsu, Huang, Roth, Roughgarden, Wu, 2014).
 
 Design note. Most sums are of *unit vectors*: a user brings a matrix of norm 1, or nothing. How
 many rows a user has and how large they are is then no part of any bound, there is no norm to clip
