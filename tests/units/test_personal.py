@@ -455,6 +455,9 @@ def test_the_mean_of_heads_mends_a_shared_model_that_noise_has_hidden():
         return np.mean((y - (X - 0.01) * 1.1 @ weights - constant) ** 2)
 
     own = found.heads(users)
+    # Heads are beside the mended model, whichever one the rows came with.
+    again = found.heads(users.sharing(np.ones(d), 7.0))
+    np.testing.assert_array_equal(again.coef, own.coef)
     shared = error(found.weights, found.constant)
     assert shared < error(np.zeros(d), 0.0) - 0.8 * np.sum(np.linspace(-0.4, 0.4, d) ** 2)
     scores = np.sum((X - 0.01) * 1.1 * (found.weights + own.coef[index]), axis=1)
