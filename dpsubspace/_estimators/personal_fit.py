@@ -39,7 +39,7 @@ from dpsubspace._statistics.users import UserRows
 __all__ = ["FittedPersonal", "PersonalFit", "SharedLinearModel"]
 
 # Share of the budget, of what standardising leaves, that the one model for all persons has.
-_SHARED = 0.4
+_SHARED = 0.45
 
 _DESCENT = "descent"
 
@@ -196,7 +196,7 @@ class _Scaled:
     def heads(self, personal: Personal, X: Any, y: np.ndarray, index: np.ndarray, n: int) -> Heads:
         """Heads of `n` persons from their rows and targets as they are."""
         scaled = (y - self.targets.location[0]) / self.targets.scale[0]
-        return personal.prior.heads(self.users(X, scaled, index, n))
+        return personal.heads(self.users(X, scaled, index, n))
 
     def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
@@ -395,5 +395,6 @@ class PersonalFit:
             used = np.where(factors > 0, factors, np.inf)
             public = subspace.directions / used[:, None]
         personal = self.solver(sizes)(users, releases, public)
-        heads = personal.prior.heads(users)
+        scaled = replace(scaled, weights=personal.weights, constant=personal.constant)
+        heads = personal.heads(users)
         return FittedPersonal(scaled, personal, heads, prepared, solution.n_iter)

@@ -39,8 +39,8 @@ _OWN_SPREADS = (0.1, 0.5, 2.0)
 # The same for heads that are larger than what is released, or hidden by noise, says of them.
 _WIDE = 4.0
 
-# The same for weights in a public subspace, of which no prior was released.
-_PUBLIC_SPREAD = 0.5
+# The same for weights along directions, beside what was released of them.
+_USUAL_SPREAD = 1.0
 
 
 class Ridge(NamedTuple):
@@ -92,7 +92,7 @@ class Candidate:
 
 def _along(constant: np.ndarray, directions: np.ndarray) -> np.ndarray:
     """Root of a covariance of an intercept and of weights of a usual size along directions."""
-    inside = directions * math.sqrt(_PUBLIC_SPREAD / directions.shape[1])
+    inside = directions * math.sqrt(_USUAL_SPREAD / directions.shape[1])
     inside = np.concatenate([np.zeros((1, directions.shape[1])), inside])
     return np.concatenate([constant, inside], axis=1)
 
