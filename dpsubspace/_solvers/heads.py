@@ -304,6 +304,7 @@ class HeadPrior:
         scores += self.log_weights
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
-        coef = np.einsum("uc,cuf->uf", weights, np.stack([one.coef for one in every]))
-        left_out = np.einsum("uc,cum->um", weights, np.stack([one.left_out for one in every]))
+        coefs = np.stack([one.coef for one in every], axis=1)
+        left_out = np.stack([one.left_out for one in every], axis=1)
+        coef, left_out = (np.matmul(weights[:, None, :], x)[:, 0] for x in (coefs, left_out))
         return coef, weights, left_out
