@@ -174,7 +174,7 @@ def _predicted(model: Pipeline, rows: np.ndarray) -> np.ndarray:
     its own, so that a label does not depend on how many rows are beside it.
     """
     scaled = np.clip(model[0].transform(rows.astype(np.float64)), -_FARTHEST, _FARTHEST)
-    linear = model[1]
+    linear: Any = model[1]
     scores = np.matmul(scaled[:, None, :], linear.coef_.T)[:, 0, :] + linear.intercept_
     best = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
     return linear.classes_[best.astype(np.intp)]
