@@ -40,7 +40,7 @@ cost what one of mu = 1 / s costs (Dong, Roth, Su, 2022).
 Sections: ``arithmetic`` (no data) has the noise of all of these, what a fit of this package states,
 and what a fit with the row as the unit is worth to a person; ``cost`` has the scores.
 
-Tables: recordings of 42 patients; pupils of 139 schools; ratings of films by 503 users, where 168
+Tables: recordings of 42 patients; pupils of 139 schools; ratings of films by 504 users, where 167
 others are public and tell what they think of each film; California by squares of 0.1 degree, which
 are alike inside, and by random groups of the same sizes; and Adult, where each row is a person and
 stands there 1 to 40 times (a number n has a probability in proportion to n^-1.5) with numbers that
@@ -146,7 +146,7 @@ _PUBLIC_USERS, _PRIOR = 4, 5  # every fourth user is public; ratings that a mean
 
 @_table
 def movielens() -> Table:
-    """Ratings by 503 users; a quarter of all, 168 others, are public and tell of films.
+    """Ratings by 504 users; a quarter of all, 167 others, are public and tell of films.
 
     Columns are the genres of the film, its year, its age when it was rated, its mean rating by
     public users, which is shrunk to the mean of all, and the logarithm of their number plus 1.
