@@ -33,6 +33,9 @@ cost what one of mu = 1 / s costs (Dong, Roth, Su, 2022).
    is t C / J. That of m rows is m t C over the number of rows that are left, which is at most m J:
    never less, and equal only where all persons have m rows or more. What differs beside the noise
    is what is minimised: the mean over persons of the mean loss of their rows, and not over rows.
+   Steps go further: they shrink the *mean* of a person's gradients to C, and not the gradient of
+   each row. It is one vector of norm C at most, as before, and shorter than those of rows where
+   these point in many directions, so that C can be smaller for the same bias.
 4. *Textbook.* (epsilon', delta') for a row is (m epsilon', delta' (e^(m epsilon') - 1) /
    (e^epsilon' - 1)) for m rows, whatever the method (Vadhan, 2017, lemma 2.2). Solved for
    epsilon' = epsilon / m, which asks for a little more noise than 1: see ``arithmetic``.
