@@ -133,7 +133,7 @@ class Records:
 
     def rows(self, batch: np.ndarray) -> np.ndarray:
         """Rows of the records in `batch`, in the order of the rows."""
-        return np.sort(self.rows_by_record(batch)[0])
+        return batch if self.index is None else np.sort(self.rows_by_record(batch)[0])
 
     def taken(self, batch: np.ndarray) -> Records:
         """The records in `batch`, with the rows that :meth:`rows` gives."""

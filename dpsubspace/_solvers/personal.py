@@ -40,7 +40,7 @@ __all__ = ["Personal", "PersonalSolver", "default_rounds", "slope_whitening"]
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 
 # Shares of what the solver has of the budget.
-_SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.1}
+_SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.15}
 
 # Of the share for directions, what rounds get where both are released.
 _ROUNDS_SHARE = 0.35

@@ -183,10 +183,12 @@ class UserRows:
         # Behind the last row stands the user's first one, and then zeros in its place.
         index = self._order[(self._starts[users][:, None] + np.where(there, place, 0)).reshape(-1)]
         taken = self._rows.taken(index)
-        rows = to_numpy(taken.at(slice(0, len(index))).formed())
+        with np.errstate(over="ignore"):  # rows out of range are cut
+            rows = to_numpy(taken.at(slice(0, len(index))).formed())
         rows = np.ascontiguousarray(rows).reshape(len(users), length, self.width)
         targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
-        residuals = targets - (rows @ self._weights + self._constant)
+        with np.errstate(over="ignore"):
+            residuals = targets - (rows @ self._weights + self._constant)
         residuals = np.where(there, np.clip(residuals, -self._cut, self._cut), 0.0)
         rows = np.where(there[:, :, None], rows, 0.0)
         ones = there.astype(np.float64) * self.intercept
