@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
@@ -160,7 +160,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
       shared model, as for :class:`DPLinearRegression`; each row counts for its part of a person;
     - directions: the sum of each person's products of pairs of residuals,
       ``sum r_i r_l x_i x_l^T``, divided by its own norm, so that a person changes the sum by at
-      most 1. Leading eigenvectors above the noise are kept. Directions of public tasks cost nothing;
+      most 1. Leading eigenvectors above the noise are kept. Public tasks' directions cost nothing;
     - rounds, if any: gradients of the directions at the persons' heads, a matrix of norm 1 for
       each person;
     - the covariance of heads and the variance of what is left, of clipped numbers of each
@@ -512,7 +512,7 @@ def _one_column(y: np.ndarray) -> np.ndarray:
     """Targets as one column; ValueError where there are several."""
     if y.ndim == 2 and y.shape[1] > 1:
         raise ValueError(f"`y` must be one column, got {y.shape[1]}: fit one model for each.")
-    return y.reshape(-1)
+    return column_or_1d(y, warn=True)
 
 
 def _same_width(model: PersonalizedLinearRegression) -> Any:
