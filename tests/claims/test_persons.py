@@ -1,6 +1,7 @@
 """The person as the unit: how far all rows of one person move every release of whole fits."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from dpsubspace import (
     BoundedScaler,
     DPLinearRegression,
     DPSGDClassifier,
+    DPSGDRegressor,
     PrivacyError,
     PrivacyLedger,
     private_mean,
     private_quantile,
 )
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._rows.records import Records
 
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
@@ -274,3 +277,15 @@ def test_cross_validation_passes_groups_on():
         assert search.best_estimator_.privacy_.unit == "person"
         scores = cross_val_score(model, X, y, cv=GroupKFold(3), params={"groups": groups})
     assert scores.mean() > 0.5
+
+
+def test_steps_are_as_many_as_the_clip_norm_of_persons_asks_for():
+    # Persons have a smaller clip norm, so that stable steps of a squared loss are shorter.
+    model = DPSGDRegressor(epsilon=3.0, delta=1e-5, data_norm=1.0, target_bounds=(0, 1))
+    of_rows = Sizes(1200, 13, 1)
+    of_persons = replace(of_rows, persons=True)
+    steps = [model._plan().resolved(sizes).descent.n_iter for sizes in (of_rows, of_persons)]
+    assert steps[0] < steps[1]
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(2400, 13)), np.repeat(np.arange(1200), 2)
+    assert model.fit(X, rng.uniform(size=2400), groups=groups).n_iter_ == steps[1]
