@@ -396,12 +396,19 @@ def scores(predictions, test):
 def cell(name, estimator, way, epsilon, seeds):
     """Scores over the seeds of one way to protect persons."""
     found = [fitted_scores(estimator, way, epsilon, *split(name, s), s) for s in seeds]
-    row = {"data": name, "estimator": estimator, "way": way}
-    row["epsilon"] = epsilon if epsilon < np.inf else None
-    for score in found[0]:
-        row |= spread(score, [each[score] for each in found])
+    key = {"data": name, "estimator": estimator, "way": way}
+    key["epsilon"] = epsilon if epsilon < np.inf else None
     of_persons = next(score for score in found[0] if score.endswith("_persons"))
-    return row | sizes(name) | {"scores": [each[of_persons] for each in found]}
+    return key | summary(found) | sizes(name) | {"scores": [each[of_persons] for each in found]}
+
+
+def summary(found):
+    """Mean, standard deviation and median of each score over the seeds."""
+    row = {}
+    for score in found[0]:
+        values = [each[score] for each in found]
+        row |= spread(score, values) | {f"{score}_median": round(float(np.median(values)), 4)}
+    return row
 
 
 def constants(name, seeds):
@@ -412,10 +419,8 @@ def constants(name, seeds):
         classes = train.target_bounds is None
         value = np.bincount(train.y).argmax() if classes else train.y.mean()
         found.append(scores(np.full(len(test.y), value), test))
-    row = {"data": name, "estimator": "constant", "way": "rows", "epsilon": None}
-    for score in found[0]:
-        row |= spread(score, [each[score] for each in found])
-    return row | sizes(name)
+    key = {"data": name, "estimator": "constant", "way": "rows", "epsilon": None}
+    return key | summary(found) | sizes(name)
 
 
 SCORES: dict[tuple, list[float]] = {}  # of persons, of each seed
