@@ -47,6 +47,9 @@ __all__ = ["PersonalizedLinearRegression"]
 
 _METHODS = ("gradient", "moments")
 
+# Attributes that belong to the persons.
+_OF_PERSONS = ("groups_", "personal_coef_", "personal_intercept_", "choices_")
+
 # What names of persons may be beside numbers.
 _KINDS = {"U": "text", "M": "dates", "m": "times"}
 
@@ -293,12 +296,12 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         """
         check_is_fitted(self, "coef_")
         X = check_rows(self, X, reset=False, accept_sparse=False)
-        shared = self._shared._scaled
+        shared = self._shared_._scaled
         if groups is None:
             self._check_missing("predict", "or public_part().predict(X) for the shared model")
             return shared.predicted(X, None, None)
         index, names, _ = group_index(groups, X.shape[0])
-        return shared.predicted(X, self._heads, self._known(names)[index])
+        return shared.predicted(X, self._heads_, self._known(names)[index])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Return R2 of ``predict(X, groups=groups)``.
@@ -348,21 +351,56 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         X = check_rows(self, X, reset=False, accept_sparse=False)
         X, y = check_rows_and_targets(named("add_user"), X, y, accept_sparse=False)
         index = np.zeros(X.shape[0], dtype=np.intp)
-        shared, personal = self._shared._scaled, self._shared._personal
+        shared, personal = self._shared_._scaled, self._shared_._personal
         found = shared.heads(personal, X, one_column(y), index, 1)
         name = group_index([group], 1)[1]
         place = int(self._known(name)[0])
         if place >= 0:
-            heads = Heads(*(part.copy() for part in self._heads))
+            heads = Heads(*(part.copy() for part in self._heads_))
             for part, new in zip(heads, found, strict=True):
                 part[place] = new[0]
-            self._store_heads(self.groups_, heads)
+            self._store_heads(self._groups_, heads)
             return self
-        names = np.concatenate([self.groups_, name])
+        names = np.concatenate([self._groups_, name])
         order = np.argsort(names, kind="stable")
-        parts = (np.concatenate(pair)[order] for pair in zip(self._heads, found, strict=True))
+        parts = (np.concatenate(pair)[order] for pair in zip(self._heads_, found, strict=True))
         self._store_heads(names[order], Heads(*parts))
         return self
+
+    # What belongs to persons ------------------------------------------------------------------
+
+    @property
+    def groups_(self) -> np.ndarray:
+        """Names of the persons."""
+        return self._of_persons("_groups_")
+
+    @property
+    def personal_coef_(self) -> np.ndarray:
+        """Weights of each person's model."""
+        return self._of_persons("_personal_coef_")
+
+    @property
+    def personal_intercept_(self) -> np.ndarray:
+        """Constants of each."""
+        return self._of_persons("_personal_intercept_")
+
+    @property
+    def choices_(self) -> np.ndarray:
+        """How much each kind of head counts for each person."""
+        return self._of_persons("_heads_").weights
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """What notebooks show of a fitted estimator: nothing that belongs to persons."""
+        shown = super()._get_fitted_attr_html(doc_link)  # pyright: ignore[reportAttributeAccessIssue]
+        for name in _OF_PERSONS:
+            shown.pop(name, None)
+        return shown
+
+    def _of_persons(self, name: str) -> Any:
+        """What is stored of the persons; AttributeError before the fit."""
+        if name not in vars(self):
+            raise AttributeError(f"{type(self).__name__} is not fitted: it knows no persons yet.")
+        return vars(self)[name]
 
     def public_part(self) -> SharedLinearModel:
         """Return what may be published: the shared model, the directions, and the guarantee.
@@ -374,7 +412,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             rows of anybody. It holds nothing of the rows, the names or the models of persons.
         """
         check_is_fitted(self, "coef_")
-        return self._shared
+        return self._shared_
 
     def __getstate__(self):
         if hasattr(self, "coef_") and self.privacy_.epsilon < float("inf"):
@@ -482,7 +520,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
 
     def _store(self, found: FittedPersonal, names: np.ndarray, budget: Budget) -> None:
         """Store what predictions need."""
-        self._shared = found.public_part(self)
+        self._shared_ = found.public_part(self)
         self.kinds_ = [*found.personal.prior.names, "alone"]
         self._store_heads(names, found.heads)
         rounds = budget.parts.get("rounds")
@@ -492,18 +530,18 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             half = np.where(affine.weights > 0, limit / affine.weights, np.inf)
         self.bounds_ = (affine.mean - half, affine.mean + half)
         self.bounds_found_ = dict(found.prepared.found)
-        self.components_, self.intercept_ = self._shared.components_, self._shared.intercept_
+        self.components_, self.intercept_ = self._shared_.components_, self._shared_.intercept_
         self.n_components_ = len(self.components_)
-        self.coef_ = self._shared.coef_  # last: now it can predict
+        self.coef_ = self._shared_.coef_  # last: now it can predict
 
     def _store_heads(self, names: np.ndarray, heads: Heads) -> None:
         """Store the persons' own models."""
-        self.groups_, self._heads, self.choices_ = names, heads, heads.weights
-        self.personal_coef_, self.personal_intercept_ = self._shared._scaled.in_units(heads)
+        self._groups_, self._heads_ = names, heads
+        self._personal_coef_, self._personal_intercept_ = self._shared_._scaled.in_units(heads)
 
     def _known(self, names: np.ndarray) -> np.ndarray:
         """Numbers of persons by their names, -1 for those who are not known."""
-        ours = self.groups_
+        ours = self._groups_
         kinds = [_KINDS.get(some.dtype.kind, "numbers") for some in (ours, names)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"`groups` has {kinds[1]}, and in `fit` it had {kinds[0]}.")

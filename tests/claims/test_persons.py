@@ -355,7 +355,7 @@ def test_the_cost_of_personal_models_is_pinned():
     assert counts[6] == 3
     with_public = model.privacy_event(1000, 10, n_public=100, labelled=True)
     # Nothing is released of columns or directions; of targets, their place in a public range.
-    assert len(with_public.events) == 6
+    assert len(with_public.events) == 5
     batches = PersonalizedLinearRegression(epsilon=None, n_iter=2, batch_size=100, delta=1e-6)
     with pytest.raises(ValueError, match="epsilon"):
         batches.privacy_event(1000, 10)

@@ -67,9 +67,9 @@ def test_heads_of_others_depend_on_a_person_by_what_is_released_only():
     """With the same releases, another person's rows change that person's model and no other."""
     X, y, groups, _ = people(80)
     model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=groups)
-    shared = model._shared._scaled
+    shared = model._shared_._scaled
     other_y = np.where(groups == 3, -y, y)
-    found, _ = shared.in_units(shared.heads(model._shared._personal, X, other_y, groups, 80))
+    found, _ = shared.in_units(shared.heads(model._shared_._personal, X, other_y, groups, 80))
     changed = (found != model.personal_coef_).any(axis=1)
     assert list(np.flatnonzero(changed)) == [3]
 
@@ -193,6 +193,9 @@ def test_a_pickle_says_whose_it_is_and_the_public_part_holds_nobody():
     assert b"patient-" not in pickle.dumps(shared)
     np.testing.assert_array_equal(shared.predict(X[:9]), model.public_part().predict(X[:9]))
     assert "patient" not in repr(model.public_part()) and "patient" not in repr(model)
+    html = model._repr_html_()  # what a notebook shows, and notebooks are published
+    assert "patient-" not in html and "personal_" not in html and "choices_" not in html
+    assert model.groups_[0].startswith("patient-")
 
 
 def test_the_public_part_knows_the_names_of_columns():
