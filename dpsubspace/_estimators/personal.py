@@ -108,7 +108,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         What ``fit`` and ``predict`` do without `groups`. "raise" refuses. "each_row" makes each row
         a person of its own in ``fit``, and predicts by the shared model in ``predict``.
     fit_intercept : bool, default=True
-        Whether models have intercepts, shared and personal.
+        Whether the model has an intercept.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
@@ -361,6 +361,10 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
                 part[place] = new[0]
             self._store_heads(self._groups_, heads)
             return self
+        if "f" in (name.dtype.kind, self._groups_.dtype.kind) and (
+            name.dtype.kind != self._groups_.dtype.kind
+        ):  # together they would be rounded, and two names could become one
+            raise ValueError("`group` must be a whole number, as names of persons are in `fit`.")
         names = np.concatenate([self._groups_, name])
         order = np.argsort(names, kind="stable")
         parts = (np.concatenate(pair)[order] for pair in zip(self._heads_, found, strict=True))

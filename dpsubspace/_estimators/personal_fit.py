@@ -72,6 +72,10 @@ class SharedLinearModel:
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,) or None
         Names of the features, where the rows of the fit had names that are strings.
+    _scaled : object
+        What rows and targets are scaled by, and the model of these: public or released numbers.
+    _personal : object
+        Directions, and what models of persons are like: public or released numbers.
 
     See Also
     --------

@@ -231,6 +231,8 @@ def check_groups(groups: Any, X: Any, present: np.ndarray | None = None) -> Reco
 
 def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Number of the group of each row, the names of the groups in that order, and how many."""
+    if np.ma.is_masked(groups):
+        raise ValueError(_MISSING)
     if np.ndim(groups) == 0:
         raise ValueError("`groups` must have one entry for each row of `X`, got a single value.")
     if hasattr(groups, "shape") and len(groups.shape) == 2 and groups.shape[1] > 1:

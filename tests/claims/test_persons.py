@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from cases import CASES, FORMS, RECORDS, privacy_of
@@ -241,6 +242,9 @@ BAD = [
     (np.array([None, *"a" * 39], dtype=object), "missing"),
     (np.array([1, *"a" * 39], dtype=object), "one type"),
     (np.zeros((40, 2)), "2 columns"),
+    (np.ma.array(np.zeros(40), mask=np.arange(40) == 3), "missing"),
+    ([frozenset({i % 3}) for i in range(40)], "one type"),
+    (pd.array(["a", pd.NA] * 20, dtype="string"), "missing"),
     (np.array(["NaT", *["2020-01-01"] * 39], dtype="datetime64[D]"), "missing"),
 ]
 

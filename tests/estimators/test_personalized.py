@@ -119,6 +119,8 @@ def test_large_numbers_are_names_of_one_person_each():
     model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=names)
     found = model.predict(X, groups=names.astype(float))  # of which no one is certain
     assert len(model.groups_) == 50
+    with pytest.raises(ValueError, match="whole number"):
+        model.add_user(1.5, X[:5], y[:5])
     np.testing.assert_array_equal(found, model.public_part().predict(X))
 
 
