@@ -1,5 +1,7 @@
 """Attacks on the person as the unit: what one person's rows may do to all others, in bad cases."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers import releases
@@ -64,7 +66,8 @@ def test_a_vote_is_that_of_the_row_and_not_of_its_place(d):
     public, labels = rng.normal(size=(60, d)) * 3 + 100, np.arange(60) % 2
     model = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cg", max_iter=1000))
     model.fit(public, labels)
-    weights, constant = model[1].coef_[0], model[1].intercept_[0]
+    linear: Any = model[1]
+    weights, constant = linear.coef_[0], linear.intercept_[0]
     for _ in range(30):
         row = rng.normal(size=d)
         for _ in range(2):
