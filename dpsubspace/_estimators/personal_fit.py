@@ -225,6 +225,10 @@ class _Scaled:
 
     def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
+        with np.errstate(all="ignore"):  # warnings would tell of rows
+            return self._in_units(heads)
+
+    def _in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         coef, constant = self.weights[None, :], np.array([self.constant])
         if heads is not None:
             coef, constant = coef + heads.coef, constant + heads.constant
@@ -256,9 +260,9 @@ class _Scaled:
             found[alone] += heads.own_constant[theirs]
             return found
 
-        with over_chunks(rows) as each:
+        with np.errstate(all="ignore"), over_chunks(rows) as each:
             every = np.concatenate([*each(scores)])
-        return self.targets.location[0] + self.targets.scale[0] * every
+            return self.targets.location[0] + self.targets.scale[0] * every
 
 
 @dataclass(frozen=True)
