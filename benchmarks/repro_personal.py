@@ -1,4 +1,4 @@
-"""Personal models under privacy of whole users: when do they pay, and as what theory says?
+"""Personal models under privacy of whole users: when they pay, and what theory says of them.
 
 The model is ``y = x'U v_j + noise`` for user j: rows are normal in 40 columns, U has 4 directions,
 heads v_j are unit vectors, noise has standard deviation 0.5, and a user has 20 rows. "excess" is
@@ -11,8 +11,9 @@ draws everything. Delta is 1e-5. Sections:
   subspace (sine of all its angles to the true one), epsilon and the number of users, what users
   reach alone, together, and by the choice of each. Public tasks have no noise, so that they
   tell a subspace of exactly that error.
-- ``verdicts``: whether the choice is ever worse than the better of both, and where the better
-  changes (the remark).
+- ``verdicts``: whether the choice is ever worse than the better of both.
+- ``remark``: the error of the public subspace above which users are better off together, for each
+  epsilon and number of users, and how its square goes with them.
 - ``rates``: span and excess against epsilon, users, columns, directions and rows a user, beside the
   algorithms of Jain and others (2021) and of Snedeker and others (2025), which are written in
   ``_personal.py`` and are told constants that are best by the true error in each cell.
@@ -28,7 +29,7 @@ Penalties of local heads are chosen on rows left out in turn among those to trai
 chosen on test rows.
 
 usage: [DPSUBSPACE_DATA=folder] python benchmarks/repro_personal.py
-       [theorem verdicts rates slopes users unseen cost] [--seeds 5] [--repeats 3]
+       [theorem verdicts remark rates slopes users unseen cost] [--seeds 5] [--repeats 3]
        [--only school ...] [--out benchmarks/results/personal.json]
 """
 
@@ -180,6 +181,33 @@ def verdicts(args):
             yield row | judged(worse.mean() <= max(2 * error, TOLERANCE * better))
 
 
+def remark(args):
+    """Where users change from alone to together, and slopes of the square of that error."""
+    for n_users, epsilon in SETTINGS:
+        found = [reached(seed, n_users, epsilon) for seed in args.seeds]
+        row = {"users": n_users, "epsilon": epsilon}
+        yield row | figure("gamma", [np.sqrt(turning(each)) for each in found])
+    for name, place, settings in (
+        ("users", 0, [each for each in SETTINGS if each[1] == 1.0]),
+        ("epsilon", 1, [each for each in SETTINGS if each[0] == 1000]),
+    ):
+        squares = np.array(
+            [[turning(reached(seed, *each)) for seed in args.seeds] for each in settings]
+        )
+        inside = squares.min(axis=1) > 0
+        inside &= squares.max(axis=1) < max(GAMMAS) ** 2
+        if inside.sum() > 1:
+            values = np.log([each[place] for each in settings])[inside]
+            by_seed = np.polyfit(values, np.log(squares[inside]), 1)[0]
+            yield {"slope in": name, "points": int(inside.sum())} | figure("slope", by_seed)
+
+
+def turning(found):
+    """Square of the error at which users alone are as good as all together; at most the largest."""
+    alone = np.array([found[gamma, ALONE] for gamma in GAMMAS])
+    return float(np.interp(found[None, TOGETHER], alone, np.square(GAMMAS)))
+
+
 # Rates ------------------------------------------------------------------------------------------
 
 BASE = {"users": 4000, "epsilon": 1.0, "columns": WIDTH, "directions": K, "rows": ROWS}
@@ -311,6 +339,7 @@ class Split:
         )
 
     def scaled(self, X):
+        """Columns on [-1, 1] by their public ranges, and a constant 1."""
         return np.column_stack([_tables.on_range(X, *self.table.bounds), np.ones(len(X))])
 
     def users(self, targets):
@@ -593,6 +622,7 @@ def cost(args):
 SECTIONS = {
     "theorem": theorem,
     "verdicts": verdicts,
+    "remark": remark,
     "rates": rates,
     "slopes": slopes,
     "users": users,
