@@ -18,7 +18,8 @@ draws everything. Delta is 1e-5. Sections:
   algorithms of Jain and others (2021) and of Snedeker and others (2025), which are written in
   ``_personal.py`` and are told constants that are best by the true error in each cell. That of
   2021 has eight times the epsilon, since at 1 its noise is larger than what it looks for.
-- ``slopes``: of the cost of privacy in these on logarithmic scales, beside the papers' rates.
+- ``slopes``: of the cost of privacy in these on logarithmic scales, beside the papers' rates. Noise
+  grows less than as 1 / epsilon, so that slopes in epsilon are in 1 / (noise of one release).
 - ``users``: R2 on test rows of people that have other rows in training: schools, viewers of films,
   and 42 patients, who are too few for any of this. A quarter of each person's rows is to test.
 - ``unseen``: people of whom training knows nothing (GroupKFold with 5 parts), without any row of
@@ -312,7 +313,10 @@ def slopes(args):
         ]
         if len(rows) < 3:
             continue
-        values = np.log([row["value"] for row in rows])
+        values = np.array([row["value"] for row in rows], dtype=float)
+        if sweep == "epsilon":  # noise grows less than as 1 / epsilon: slopes are in 1 / noise
+            values = 1 / np.array([_personal.multiplier(value, DELTA) for value in values])
+        values = np.log(values)
         costs = np.maximum([row["costs"] for row in rows], 1e-9)
         by_seed = np.polyfit(values, np.log(costs), 1)[0]
         of_means = np.polyfit(values, np.log(costs.mean(axis=1)), 1)[0]
