@@ -58,6 +58,7 @@ __all__ = [
     "slices",
     "sum_slack",
     "to_numpy",
+    "weighted",
 ]
 
 Array = Any
@@ -357,6 +358,13 @@ def row_product(X: Array, R: Array) -> Array:
     if whole < k:
         total = total + xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64)
     return total.T
+
+
+def weighted(R: Array, weights: Array) -> Array:
+    """Rows of `R` times `weights`; weight zero gives zero, also of a row that is not finite."""
+    xp = namespace(R)
+    weights = weights[:, None]
+    return xp.where(weights > 0, R * weights, xp.zeros_like(R))
 
 
 def column_sums(R: Array) -> Array:

@@ -48,8 +48,10 @@ class Case:
         """Whether this is a function, and not an estimator."""
         return not isinstance(self.build, type)
 
-    def fit(self, X, y, setting="plain", relation="zero_out", present=None, **options):
+    def fit(self, X, y, setting="plain", relation="zero_out", present=None, groups=None, **options):
         """Fit of a setting, or what a function returns; `present` says which records are null.
+
+        `groups` say whose the rows are.
 
         Beside parameters, settings and `options` have what :func:`helpers.with_plan` takes
         ("descent", and for linear models "chunk", "centre" and "bounds"), and whether public rows
@@ -58,7 +60,8 @@ class Case:
         options = {"random_state": 0, **self.options, **self.settings[setting], **options}
         if self.is_function:
             target = Target(options.pop("epsilon"), options.pop("delta", "auto"), relation)
-            return self.build(X, target, options.pop("random_state"), present=present, **options)
+            seed, whose = options.pop("random_state"), {"present": present, "groups": groups}
+            return self.build(X, target, seed, **whose, **options)
         changes = {name: options.pop(name) for name in _OF_PLANS if name in options}
         public = {"public": self.public, "labelled": False}
         public = {name: options.pop(name, value) for name, value in public.items()}
@@ -70,7 +73,7 @@ class Case:
         model = self.build(neighboring_relation=relation, **options)
         if self.task == "rows":
             given = {"X_public": (public_rows(X.shape[1])[0],)} if public["public"] else {}
-            return model._fit(X, present=present, **given)
+            return model._fit(X, present=present, groups=groups, **given)
         if public["public"]:
             rows, labels = public_rows(X.shape[1])
             asks = getattr(model, "mirror", False) or getattr(model, "init", "") == "public"
@@ -80,7 +83,7 @@ class Case:
                 public = tasks(rows)
         else:
             public = {}
-        return with_plan(model, **changes)(X, y, present, **public)
+        return with_plan(model, **changes)(X, y, present, groups=groups, **public)
 
 
 def small_module(width, n_outputs):
@@ -100,14 +103,14 @@ def tasks(rows):
     return {"X_public": sets, "y_public": tuple(x @ rng.normal(size=x.shape[1]) for x in sets)}
 
 
-def choose(X, target, random_state, *, present=None, **options):
+def choose(X, target, random_state, *, present=None, groups=None, **options):
     """Choice among public rows of which one set is like those of `helpers.blobs`."""
     rows, labels = public_rows(X.shape[1])
     candidates = {"like": rows, "mirrored": -rows[:, ::-1], "few": rows[:20]}
     if options.get("method") == "validation":
         options["y_public"] = {"like": labels, "mirrored": labels, "few": labels[:20]}
         options["y"] = np.arange(X.shape[0]) % 3
-    options = {"candidates": candidates, "n_components": 2, **options}
+    options = {"candidates": candidates, "n_components": 2, "groups": groups, **options}
     return choice._select(X, target, random_state, present=present, **options)
 
 

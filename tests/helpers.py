@@ -33,6 +33,7 @@ from dpsubspace._release.noise import SeededNoise, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.records import Records
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]
@@ -95,13 +96,13 @@ def public_rows(d, m=60):
 class _Informed:
     """Fits with public rows where it is given none: for tables of estimators without."""
 
-    def _fit(self, X, y, present=None, *, X_public=None, y_public=None, plan=None):
+    def _fit(self, X, y, present=None, *, groups=None, X_public=None, y_public=None, plan=None):
         if X_public is None:
             X_public, y_public = public_rows(X.shape[1])
             labelled = self.init == "public" or self.mirror
             y_public = y_public if labelled else None
         public = {"X_public": X_public, "y_public": y_public}
-        return super()._fit(X, y, present, plan=plan, **public)
+        return super()._fit(X, y, present, groups=groups, plan=plan, **public)
 
 
 class InformedClassifier(_Informed, GEPClassifier):
@@ -154,6 +155,11 @@ class _OneStream(SeededNoise):
         return self
 
 
+def who(present, n):
+    """Records of `n` rows, each its own, of which some may be null."""
+    return Records.of_rows(n, present)
+
+
 def some_releases(
     multiplier, count=1, *, name="it", rate=1.0, relation="zero_out", seed=0, present=None
 ):
@@ -161,7 +167,8 @@ def some_releases(
     target = Target(None if multiplier else math.inf, 1e-5, relation)
     parts, scales = {name: Part(1.0, count, rate)}, {name: multiplier}
     budget = Budget(target, parts, scales, non_private(), target.private)
-    return Releases(budget, _OneStream(seed), present)
+    records = None if present is None else Records.of_rows(len(present), present)
+    return Releases(budget, _OneStream(seed), records)
 
 
 @contextmanager

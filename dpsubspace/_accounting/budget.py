@@ -110,7 +110,7 @@ class Target:
         n_samples: int,
         n_features: int,
         public: tuple[str, ...],
-        unit: str = "row",
+        unit: str,
     ) -> PrivacyGuarantee:
         """Statement about `event` on `n_samples` records."""
         delta, relation = self.delta_at(n_samples), self.neighboring_relation
@@ -127,7 +127,7 @@ class Target:
             unit=unit,
             secure=secure or free,  # no noise is as good as any where none is needed
             public=(
-                f"number of records ({n_samples})",
+                f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",
                 f"number and names of features ({n_features})",
                 *public,
                 "all parameters but random_state",

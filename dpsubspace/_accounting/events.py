@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NEIGHBORING_RELATIONS",
     "RELATION_IN_WORDS",
+    "RELATION_OF_PERSONS",
     "bounded_range",
     "composed",
     "counted",
@@ -33,6 +34,13 @@ __all__ = [
 RELATION_IN_WORDS = {
     "zero_out": "one record becomes a null record; their number is public",
     "replace_one": "one record is replaced by any other; their number is public",
+}
+
+# The same where a record is all rows of one person, or of another unit.
+RELATION_OF_PERSONS = {
+    "zero_out": "all rows of one {unit} become null; the number of {unit}s is public",
+    "replace_one": "all rows of one {unit} are replaced by any others, of any number; the number of"
+    " {unit}s is public",
 }
 
 

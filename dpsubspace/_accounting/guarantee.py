@@ -7,7 +7,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpsubspace._accounting.events import RELATION_IN_WORDS, describe, rounded
+from dpsubspace._accounting.events import (
+    RELATION_IN_WORDS,
+    RELATION_OF_PERSONS,
+    describe,
+    rounded,
+)
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
@@ -55,7 +60,7 @@ class PrivacyGuarantee:
     neighboring_relation : {"zero_out", "replace_one"}
         Which data sets the guarantee cannot tell apart.
     unit : str
-        What a record is, for example ``"row"``.
+        What a record is: ``"row"``, or ``"person"`` for all rows of one person together.
     secure : bool
         Whether the noise came from a cryptographic source. The noise of a seeded fit can
         be removed by anyone who knows the seed, or who sees another fit with that seed.
@@ -102,8 +107,11 @@ class PrivacyGuarantee:
             if self.secure
             else "seeded: whoever knows the seed, or sees it used twice, can remove the noise"
         )
+        words = RELATION_IN_WORDS[relation]
+        if self.unit != "row":
+            words = RELATION_OF_PERSONS[relation].format(unit=self.unit)
         rows = [
-            ("neighbours", f"{relation}: {RELATION_IN_WORDS[relation]}"),
+            ("neighbours", f"{relation}: {words}"),
             ("released", describe(self.event)),
             ("randomness", randomness),
             ("public", ", ".join(self.public)),

@@ -29,7 +29,7 @@ __all__ = [
 def warn_of_noise(
     estimator: Any,
     budget: Budget,
-    epsilon: float,
+    guarantee: PrivacyGuarantee,
     n_samples: int,
     n_weights: float,
     bearable: float,
@@ -38,10 +38,10 @@ def warn_of_noise(
     """Warn where noise in so many weights probably hides most of what can be learned."""
     if budget.of_all(name) * math.sqrt(n_weights) <= bearable * n_samples:
         return
-    price = f"epsilon={epsilon:.3g}"
+    price, unit = f"epsilon={guarantee.epsilon:.3g}", guarantee.unit
     warn(
         f"the noise of a fit with {price} will probably hide most of what can be learned"
-        f" from {n_samples} rows: expect a poor model. Use more rows, a larger epsilon or"
+        f" from {n_samples} {unit}s: expect a poor model. Use more {unit}s, a larger epsilon or"
         " fewer columns.",
         PrivacyWarning,
         about=("noise", type(estimator).__name__, price),
@@ -63,16 +63,16 @@ def warn_of_bounds(
     noise *= math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
     if n_samples >= _auto.ROWS_FOR_BOUNDS * noise:
         return False
-    price, lacking = f"epsilon={guarantee.epsilon:.3g}", {}
+    price, unit, lacking = f"epsilon={guarantee.epsilon:.3g}", guarantee.unit, {}
     if missing[1]:
         lacking["`target_bounds`"] = "the range of the targets"
     if missing[0]:
         lacking["`data_norm`"] = "the length of the rows"
     warn(
-        f"the noise of a fit with {price} and {n_samples} rows will probably hide"
+        f"the noise of a fit with {price} and {n_samples} {unit}s will probably hide"
         f" {' and '.join(lacking.values())}: expect a model that is no better than a constant,"
-        f" or far worse. Give {' and '.join(lacking)} from public knowledge, or use more rows"
-        " or a larger epsilon.",
+        f" or far worse. Give {' and '.join(lacking)} from public knowledge, or use more"
+        f" {unit}s or a larger epsilon.",
         PrivacyWarning,
         about=("bounds", type(estimator).__name__, price),
     )
@@ -137,8 +137,8 @@ def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float
     if features is None or not budget.private or found.problem.init != "zero":
         return
     n_weights = features.width if directions is None else directions.shape[0]
-    epsilon = estimator.privacy_.epsilon
-    warn_of_noise(estimator, budget, epsilon, features.n_samples, n_weights, bearable)
+    guarantee = estimator.privacy_
+    warn_of_noise(estimator, budget, guarantee, features.n_samples, n_weights, bearable)
 
 
 def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -24,7 +24,8 @@ __all__ = ["PrivateEstimator", "checked_target", "guarantee_of"]
 class PrivateEstimator(BaseEstimator):
     """Estimators whose fit has a cost, stored in ``privacy_`` just before it is spent."""
 
-    privacy_unit = "row"  # what one record of the guarantee is
+    # scikit-learn passes on who rows belong to without being asked.
+    __metadata_request__fit: ClassVar = {"groups": True}
 
     # Parameters that every subclass has.
     epsilon: float | None
@@ -116,7 +117,7 @@ def guarantee_of(
     n_samples: int,
     n_features: int,
     public: tuple[str, ...],
-    unit: str = "row",
+    unit: str,
 ) -> PrivacyGuarantee:
     """Statement about what a fit is about to release, or ValueError where it cannot be.
 

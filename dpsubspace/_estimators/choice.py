@@ -16,7 +16,7 @@ from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
-from dpsubspace._estimators.probes import gradient_space
+from dpsubspace._estimators.probes import gradient_space, refuse_groups
 from dpsubspace._estimators.scoring import (
     centered_energy_scorer,
     energy_scorer,
@@ -28,6 +28,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named
 from dpsubspace._rows.public import check_candidates
+from dpsubspace._rows.records import check_groups
 from dpsubspace._solvers.descent import STEPS
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -93,6 +94,7 @@ def select_public(
     n_classes: int = 10,
     neighboring_relation: str = "zero_out",
     random_state: int | np.random.RandomState | None = None,
+    groups: Any = None,
 ) -> PublicChoice:
     """Choose one of several public data sets by private rows.
 
@@ -149,6 +151,11 @@ def select_public(
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
+    groups : array-like of shape (n_samples,), optional
+        Who each row belongs to, in numbers or text. All rows of one person are then protected
+        together: the unit of the guarantee is the person, and the number of persons takes the
+        place of the number of rows in everything that follows from it. Each of a person's
+        rows counts for its part of the person. None protects single rows.
 
     Returns
     -------
@@ -236,6 +243,7 @@ def select_public(
         module=module,
         input_shape=input_shape,
         n_classes=n_classes,
+        groups=groups,
     )
 
 
@@ -253,6 +261,7 @@ def _select(
     module: Any = None,
     input_shape: tuple[int, ...] | None = None,
     n_classes: int = 10,
+    groups: Any = None,
     present: np.ndarray | None = None,
 ) -> PublicChoice:
     """Choose a set, with the records where `present` is False as null records."""
@@ -268,7 +277,9 @@ def _select(
         X, y = check_rows_and_labels(model, X, y)
     else:
         X = check_rows(model, X, reset=True, accept_sparse=module is None)
-    n_samples, n_features = X.shape
+    n_features, records = X.shape[1], check_groups(groups, X, present)
+    refuse_groups(module, groups)
+    n_samples = records.n
     sets = check_candidates(model, X, candidates, "candidates")
     k = _n_components(n_components, n_features, linear=module is None)
     names, constants = [*sets], []
@@ -279,12 +290,12 @@ def _select(
     noise = as_noise(random_state)
     rng, shape = noise.public(), row_shape(input_shape, n_features)
     if labelled:
-        scorer = validation_scorer(sets, X, y, y_public)
+        scorer = validation_scorer(sets, X, y, records, y_public)
     elif method == "energy":
         space = gradient_space(module, shape, c, int(rng.integers(2**31)))
-        scorer = energy_scorer(sets, X, space, k)
+        scorer = energy_scorer(sets, X, records, space, k)
     else:
-        scorer = centered_energy_scorer(sets, X, module, k, rng)
+        scorer = centered_energy_scorer(sets, X, records, module, k, rng)
     budget = Budget.split(target, {"choice": Part(1.0, kind="range")}, n_samples)
     n_public, of_labels = sum(map(len, sets.values())), " and labels" if labelled else ""
     guarantee = guarantee_of(
@@ -293,6 +304,7 @@ def _select(
         n_samples=n_samples,
         n_features=n_features,
         public=(f"{n_public} rows{of_labels} of {len(sets)} public set{'s' * (len(sets) > 1)}",),
+        unit=records.unit,
     )
     if not target.private:
         warn(
@@ -302,10 +314,10 @@ def _select(
         )
     about_to_release(guarantee)
     with plain_arithmetic(None):
-        scores = scorer.total(present, len(sets)).bounded_sum(
-            *(share * scorer.n_units for share in constants)
+        scores = scorer.total(len(sets)).bounded_sum(
+            *(share * scorer.units.n for share in constants)
         )
-        chosen = Releases(budget, noise, present).choice("choice", scores)
+        chosen = Releases(budget, noise).choice("choice", scores)
     return PublicChoice(names[chosen], guarantee)
 
 

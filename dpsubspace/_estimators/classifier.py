@@ -33,6 +33,7 @@ from dpsubspace._rows.inputs import (
 )
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import PublicRows, check_public_labels, check_public_rows
+from dpsubspace._rows.records import check_groups
 
 __all__ = ["Labels", "LinearClassifier", "PrivateClassifier", "refuse_unbounded"]
 
@@ -137,10 +138,17 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
     # Labels ---------------------------------------------------------------------------------
 
     def _labelled(
-        self, X: Any, y: Any, X_public: Any, y_public: Any, present: np.ndarray | None
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        X_public: Any,
+        y_public: Any,
+        present: np.ndarray | None,
     ) -> tuple[Data, Labels]:
         """Checked data, and what is known of the labels."""
         X, y = check_rows_and_labels(self, X, y)
+        records = check_groups(groups, X, present)
         classes, codes = check_classes(y, self.classes)
         log_weights = log_class_weights(self.class_weight, classes)
         sets = check_public_rows(self, X, X_public)
@@ -150,7 +158,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         assumed += [] if self.class_weight is None else ["class weights"]
         offset = np.diff(log_weights) if len(classes) == 2 else log_weights
         labels = Labels(classes, offset, tuple(assumed))
-        return Data(X, codes, len(classes), public, present), labels
+        return Data(X, codes, len(classes), records, public), labels
 
     def _checked_loss(self) -> Loss:
         """The loss; ValueError where it, or class weights beside it, cannot be."""
@@ -215,6 +223,7 @@ class LinearClassifier(PrivateClassifier):
         y: Any,
         present: np.ndarray | None = None,
         *,
+        groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
         plan: LinearFit | None = None,
@@ -225,7 +234,7 @@ class LinearClassifier(PrivateClassifier):
         ``"zero_out"``, and `plan`.
         """
         plan = self._plan() if plan is None else plan
-        data, labels = self._labelled(X, y, X_public, y_public, present)
+        data, labels = self._labelled(X, y, groups, X_public, y_public, present)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         public = [*labels.assumed[:1]]
@@ -248,7 +257,7 @@ class LinearClassifier(PrivateClassifier):
             return  # what is released tells how many there are
         n_weights = sizes.known("n_features", "the warning") + 1
         n_samples = sizes.known("n_samples", "the warning")
-        warn_of_noise(self, budget, guarantee.epsilon, n_samples, n_weights, _auto.HIDING)
+        warn_of_noise(self, budget, guarantee, n_samples, n_weights, _auto.HIDING)
 
     def _store(self, found: Fitted, labels: Labels) -> None:
         """Store what predictions need."""

@@ -202,7 +202,7 @@ class DPSGDClassifier(LinearClassifier):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any):
+    def fit(self, X: Any, y: Any, *, groups: Any = None):
         """Fit the model to private rows.
 
         Parameters
@@ -212,6 +212,11 @@ class DPSGDClassifier(LinearClassifier):
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,)
             Private labels.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
 
         Returns
         -------
@@ -224,7 +229,7 @@ class DPSGDClassifier(LinearClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups=groups)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -439,7 +444,7 @@ class DPSGDFClassifier(LinearClassifier):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any):
+    def fit(self, X: Any, y: Any, *, groups: Any = None):
         """Fit the model to private rows.
 
         Parameters
@@ -449,6 +454,11 @@ class DPSGDFClassifier(LinearClassifier):
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,)
             Private labels.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
 
         Returns
         -------
@@ -461,7 +471,7 @@ class DPSGDFClassifier(LinearClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups=groups)
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()
@@ -650,7 +660,7 @@ class DPSGDRegressor(LinearRegressor):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any):
+    def fit(self, X: Any, y: Any, *, groups: Any = None):
         """Fit the model to private rows.
 
         Parameters
@@ -660,6 +670,11 @@ class DPSGDRegressor(LinearRegressor):
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
 
         Returns
         -------
@@ -672,4 +687,4 @@ class DPSGDRegressor(LinearRegressor):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups=groups)

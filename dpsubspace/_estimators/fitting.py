@@ -82,14 +82,13 @@ def fit_privately(
     sizes = data.sizes(plan.loss.n_outputs(data.n_targets))
     plan = plan.resolved(sizes)
     budget = plan.budget(sizes)
-    n_samples, n_features = data.X.shape
     guarantee = guarantee_of(
         budget,
         secure=noise.secure,
-        n_samples=n_samples,
-        n_features=n_features,
+        n_samples=data.records.n,
+        n_features=data.X.shape[1],
         public=public,
-        unit=estimator.privacy_unit,
+        unit=data.records.unit,
     )
     if budget.private:
         advise(guarantee, budget, sizes)
@@ -98,7 +97,7 @@ def fit_privately(
         steps = budget.parts.get(STEPS)
         after_step, finish = start_progress(estimator, 1 if steps is None else steps.count)
         estimator._start_spending(guarantee)
-        releases = Releases(budget, noise, ready.present)
+        releases = Releases(budget, noise, data.records)
         result = plan.run(ready, releases, noise.public(), after_step)
     finish()
     return result, budget

@@ -21,10 +21,11 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import check_groups
 from dpsubspace._statistics.centring import searched_mean
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
 from dpsubspace._statistics.moments import Rows, released_moment
-from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise
+from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["private_covariance", "private_mean", "private_quantile"]
@@ -53,6 +54,7 @@ def private_quantile(
     delta: float | str = "auto",
     neighboring_relation: str = "zero_out",
     random_state: int | np.random.RandomState | None = None,
+    groups: Any = None,
 ) -> Released:
     """Release quantiles of private columns.
 
@@ -83,6 +85,11 @@ def private_quantile(
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
+    groups : array-like of shape (n_samples,), optional
+        Who each row belongs to, in numbers or text. All rows of one person are then protected
+        together: the unit of the guarantee is the person, and the number of persons takes the
+        place of the number of rows in everything that follows from it. Each of a person's
+        rows counts for its part of the person. None protects single rows.
 
     Returns
     -------
@@ -126,7 +133,7 @@ def private_quantile(
     >>> guarantee.epsilon
     0.5
     """
-    options = {"level": level, "bounds": bounds}
+    options = {"level": level, "bounds": bounds, "groups": groups}
     return _quantile(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
 
 
@@ -137,6 +144,7 @@ def _quantile(
     *,
     level: Any,
     bounds: Any,
+    groups: Any = None,
     present: np.ndarray | None = None,
 ) -> Released:
     """Release quantiles, with the records where `present` is False as null records."""
@@ -150,7 +158,8 @@ def _quantile(
         raise ValueError("sparse rows are not supported: use X.toarray().")
     flat = np.ndim(X) == 1
     values = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64)
-    n_samples, n_columns = values.shape
+    records, n_columns = check_groups(groups, values, present), values.shape[1]
+    n_samples = records.n
     grid = None
     if bounds is not None:
         check_bounds("bounds", bounds, n_columns, column="feature")
@@ -165,6 +174,7 @@ def _quantile(
         n_samples=n_samples,
         n_features=n_columns,
         public=() if grid is None else ("bounds of the features",),
+        unit=records.unit,
     )
     multiplier, relation = budget.scales["search"], target.neighboring_relation
     hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), relation)
@@ -175,19 +185,17 @@ def _quantile(
             replaced = "every level is replaced by 0.5, which is the median"
         warn(
             f"the noise of the counts hides about {min(hidden, n_samples):.0f} of {n_samples}"
-            f" rows: {replaced}. More rows, fewer columns or a larger epsilon help.",
+            f" {records.unit}s: {replaced}. More rows, fewer columns or a larger epsilon help.",
             PrivacyWarning,
             about=("levels", guarantee.epsilon),
         )
     about_to_release(guarantee)
     if not target.private:
-        values = values if present is None else values[present]
         values = values if grid is None else np.clip(values, *grid)
-        found = np.quantile(values, wanted, axis=0)
+        found = weighted_quantiles(values, records.weights_numpy, wanted)
     else:
-        found = noisy_quantiles(
-            values, wanted, Releases(budget, noise, present), "search", bounds=grid
-        )
+        releases = Releases(budget, noise, records)
+        found = noisy_quantiles(values, wanted, releases, "search", bounds=grid)
     found = found[:, 0] if flat else found
     found = found if levels.ndim else found[0]
     return Released(float(found) if found.ndim == 0 else found, guarantee)
@@ -203,6 +211,7 @@ def private_mean(
     delta: float | str = "auto",
     neighboring_relation: str = "zero_out",
     random_state: int | np.random.RandomState | None = None,
+    groups: Any = None,
 ) -> Released:
     """Release the mean of private rows.
 
@@ -239,6 +248,11 @@ def private_mean(
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
+    groups : array-like of shape (n_samples,), optional
+        Who each row belongs to, in numbers or text. All rows of one person are then protected
+        together: the unit of the guarantee is the person, and the number of persons takes the
+        place of the number of rows in everything that follows from it. Each of a person's
+        rows counts for its part of the person. None protects single rows.
 
     Returns
     -------
@@ -290,7 +304,7 @@ def private_mean(
     >>> guarantee.epsilon
     1.0
     """
-    options = {"data_norm": data_norm, "bounds": bounds, "method": method}
+    options = {"data_norm": data_norm, "bounds": bounds, "method": method, "groups": groups}
     return _mean(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
 
 
@@ -302,6 +316,7 @@ def _mean(
     data_norm: float | None,
     bounds: Any,
     method: str,
+    groups: Any = None,
     present: np.ndarray | None = None,
 ) -> Released:
     """Release the mean, with the records where `present` is False as null records."""
@@ -310,7 +325,8 @@ def _mean(
     _check_bound(data_norm, bounds)
     flat = not sparse.issparse(X) and np.ndim(X) == 1
     rows = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64, copy=False)
-    n_samples, n_columns = rows.shape
+    records, n_columns = check_groups(groups, rows, present), rows.shape[1]
+    n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
     middle, half = 0.0, 1.0
     if bounds is not None:
@@ -321,25 +337,30 @@ def _mean(
     parts = _bounded_parts(_MEAN[method], bought=data_norm is None)
     budget = Budget.split(target, parts, n_samples)
     guarantee = guarantee_of(
-        budget, secure=noise.secure, n_samples=n_samples, n_features=n_columns, public=public
+        budget,
+        secure=noise.secure,
+        n_samples=n_samples,
+        n_features=n_columns,
+        public=public,
+        unit=records.unit,
     )
-    _warn_of_counts(budget, n_samples)
+    _warn_of_counts(budget, n_samples, records.unit)
     first = budget.scales.get("centre", budget.scales["mean"])
     noise_ratio = first * math.sqrt(n_columns) / n_samples
     if noise_ratio > 1:
         warn(
-            f"the noise of the sum is {noise_ratio:.2g} times what {n_samples} rows of the largest"
-            " norm add up to: expect a result that is mostly noise. More rows, fewer features or"
-            " a larger epsilon help.",
+            f"the noise of the sum is {noise_ratio:.2g} times what {n_samples}"
+            f" {records.unit}s of the largest norm add up to: expect a result that is mostly noise."
+            " More rows, fewer features or a larger epsilon help.",
             PrivacyWarning,
             about=("sum", guarantee.epsilon),
         )
-    releases = Releases(budget, noise, present)
+    releases = Releases(budget, noise, records)
     about_to_release(guarantee)
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
-        features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+        features = Features(rows, RowMap(norm="clip", data_norm=data_norm), records=records)
         mean = searched_mean(features, data_norm, releases)[0]
     if bounds is not None:
         mean = np.clip(mean, -1.0, 1.0)
@@ -357,6 +378,7 @@ def private_covariance(
     delta: float | str = "auto",
     neighboring_relation: str = "zero_out",
     random_state: int | np.random.RandomState | None = None,
+    groups: Any = None,
 ) -> Released:
     """Release the covariance matrix of private rows.
 
@@ -391,6 +413,11 @@ def private_covariance(
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
         others will see.
+    groups : array-like of shape (n_samples,), optional
+        Who each row belongs to, in numbers or text. All rows of one person are then protected
+        together: the unit of the guarantee is the person, and the number of persons takes the
+        place of the number of rows in everything that follows from it. Each of a person's
+        rows counts for its part of the person. None protects single rows.
 
     Returns
     -------
@@ -439,7 +466,7 @@ def private_covariance(
     >>> guarantee.epsilon
     1.0
     """
-    options = {"data_norm": data_norm, "bounds": bounds, "centered": centered}
+    options = {"data_norm": data_norm, "bounds": bounds, "centered": centered, "groups": groups}
     return _covariance(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
 
 
@@ -451,6 +478,7 @@ def _covariance(
     data_norm: float | None,
     bounds: Any,
     centered: bool,
+    groups: Any = None,
     present: np.ndarray | None = None,
 ) -> Released:
     """Release the covariance, with the records where `present` is False as null records."""
@@ -458,7 +486,8 @@ def _covariance(
     check_bool("centered", centered)
     _check_bound(data_norm, bounds)
     rows = _rows(X).astype(np.float64, copy=False)
-    n_samples, n_columns = rows.shape
+    records, n_columns = check_groups(groups, rows, present), rows.shape[1]
+    n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
     middle, half = np.zeros(n_columns), np.ones(n_columns)
     if bounds is not None:
@@ -469,24 +498,29 @@ def _covariance(
     parts = _bounded_parts(_COVARIANCE, bought=data_norm is None)
     budget = Budget.split(target, parts, n_samples)
     guarantee = guarantee_of(
-        budget, secure=noise.secure, n_samples=n_samples, n_features=n_columns, public=public
+        budget,
+        secure=noise.secure,
+        n_samples=n_samples,
+        n_features=n_columns,
+        public=public,
+        unit=records.unit,
     )
-    _warn_of_counts(budget, n_samples)
+    _warn_of_counts(budget, n_samples, records.unit)
     noise_ratio = budget.scales["moment"] * math.sqrt(2 * n_columns) / n_samples
     if noise_ratio > 1:
         warn(
-            f"the noise of the matrix is {noise_ratio:.2g} times as strong as {n_samples} rows in"
-            " one direction: expect a result that is mostly noise. More rows, fewer features or a"
-            " larger epsilon help.",
+            f"the noise of the matrix is {noise_ratio:.2g} times as strong as {n_samples}"
+            f" {records.unit}s in one direction: expect a result that is mostly noise. More rows,"
+            " fewer features or a larger epsilon help.",
             PrivacyWarning,
             about=("matrix", guarantee.epsilon),
         )
-    releases = Releases(budget, noise, present)
+    releases = Releases(budget, noise, records)
     about_to_release(guarantee)
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
-        features = Features(rows, RowMap(norm="clip", data_norm=data_norm))
+        features = Features(rows, RowMap(norm="clip", data_norm=data_norm), records=records)
         mean, radius = searched_mean(features, data_norm, releases)
         near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
         moment = released_moment(Rows(near, radius), releases)[0]
@@ -535,7 +569,7 @@ def _bought_norm(rows: Any, releases: Releases) -> float:
     return max(high, SMALLEST)
 
 
-def _warn_of_counts(budget: Budget, n_samples: int) -> None:
+def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:
     """Warn where public sizes tell that a bound on norms will be made of noise."""
     if "norm" not in budget.parts or not budget.private:
         return
@@ -543,9 +577,9 @@ def _warn_of_counts(budget: Budget, n_samples: int) -> None:
     needed = 3 * count_above_noise(budget.scales["norm"] * unit)
     if n_samples < needed:
         warn(
-            f"the noise of the counts that a bound on norms is read from hides {n_samples} rows:"
-            f" about {needed:.0f} are needed. Give `data_norm` or `bounds` from public knowledge,"
-            " or expect a result that is mostly noise.",
+            f"the noise of the counts that a bound on norms is read from hides {n_samples}"
+            f" {unit_name}s: about {needed:.0f} are needed. Give `data_norm` or `bounds` from"
+            " public knowledge, or expect a result that is mostly noise.",
             PrivacyWarning,
             about=("norms", needed),
         )

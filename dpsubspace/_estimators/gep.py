@@ -257,7 +257,9 @@ class GEPClassifier(LinearClassifier):
     mirror: bool = False
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, X_public: Any = None, y_public: Any = None):
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ):
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -267,6 +269,11 @@ class GEPClassifier(LinearClassifier):
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,)
             Private labels.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
@@ -284,7 +291,7 @@ class GEPClassifier(LinearClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, X_public=X_public, y_public=y_public)
+        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()
@@ -502,7 +509,9 @@ class GEPRegressor(LinearRegressor):
     mirror: bool = False
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, X_public: Any = None, y_public: Any = None):
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ):
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -512,6 +521,11 @@ class GEPRegressor(LinearRegressor):
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
@@ -529,7 +543,7 @@ class GEPRegressor(LinearRegressor):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, X_public=X_public, y_public=y_public)
+        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()

@@ -17,7 +17,7 @@ from dpsubspace._array import plain_arithmetic, sampled
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.distances import warn_not_private
-from dpsubspace._estimators.probes import gradient_space, probe_gradients
+from dpsubspace._estimators.probes import gradient_space, probe_gradients, refuse_groups
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import (
@@ -31,6 +31,7 @@ from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
 from dpsubspace._rows.public import check_candidates, check_public_rows
+from dpsubspace._rows.records import check_groups
 from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -426,7 +427,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, X_public: Any = None):
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None):
         """Release the directions in which gradients of private rows mostly lie.
 
         Parameters
@@ -435,6 +436,11 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             Private rows; dense ones for a module.
         y : None
             Ignored: gradients are taken at random labels, or averaged over them.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (n_public, n_features), tuple or dict of them, optional
             Public sets whose gradients span the space to look in; a dict has them by name, as
             ``rank`` takes them.
@@ -450,7 +456,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, X_public=X_public)
+        return self._fit(X, groups=groups, X_public=X_public)
 
     def transform(self, X: Any) -> np.ndarray:
         """Return how much of the gradient of each row lies along each private direction.
@@ -557,31 +563,36 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     def _budget(self, sizes: Sizes) -> Budget:
         return _charged(self._plan(), sizes)
 
-    def _fit(self, X: Any, *, X_public: Any = None, present: np.ndarray | None = None):
+    def _fit(
+        self, X: Any, *, groups: Any = None, X_public: Any = None, present: np.ndarray | None = None
+    ):
         """Fit with the records where `present` is False as null records.
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
         plan = self._plan()
         X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
+        records = check_groups(groups, X, present)
+        refuse_groups(self.module, groups)
         sets = self._sets(X, X_public)
         usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
         wanted = int(plan.n_components or usual)
         space = self._space_of(X.shape[1], sets, wanted)
-        most = min(X.shape[0], space.width)
+        most = min(records.n, space.width)
         if plan.n_components is not None and wanted > most:
             raise ValueError(
-                f"`n_components`={wanted} is more than the {most} directions that {X.shape[0]} rows"
-                f" have in a space of {space.width} dimensions: use at most as many."
+                f"`n_components`={wanted} is more than the {most} directions that {records.n}"
+                f" {records.unit}s have in a space of {space.width} dimensions: use at most as"
+                " many."
             )
         n_public = sum(map(len, sets))
         known = (f"{n_public} rows of X_public",) if sets else ()
         released = replace(plan, n_components=min(wanted, most), unit=not sets)
-        budget = _charged(released, Sizes(*X.shape, n_public=n_public))
+        budget = _charged(released, Sizes(records.n, X.shape[1], n_public=n_public))
         if not budget.private:
             _warn_of_none()
         spectrum, _, _ = fit_spectrum(
-            self, released, X, budget, known, space=space if sets else None, present=present
+            self, released, X, records, budget, known, space=space if sets else None
         )
         self.within_public_span_ = bool(sets)
         # Directions that do not stand out of the noise would be compared with chance.

@@ -138,9 +138,9 @@ class LinearFit:
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
         """Data on the device; raises what training would have to, before anything is spent."""
         sizes = data.sizes(self.loss.n_outputs(data.n_targets))
-        self.descent.plan(budget, self.scale(sizes), data.X.shape[0])
+        self.descent.plan(budget, self.scale(sizes), data.records.n)
         if self.guide is not None and self.guide.anchors is not None:
-            self.guide.anchors.check_noise(budget, data.X.shape[0])
+            self.guide.anchors.check_noise(budget, data.records.n)
         return data.on_device(where)
 
     # The fit --------------------------------------------------------------------------------
@@ -154,12 +154,12 @@ class LinearFit:
         n_outputs = self.loss.n_outputs(data.n_targets)
         sizes, budget = data.sizes(n_outputs), releases.budget
         bounded = self.bounds(data, releases)
-        features = Features(data.X, bounded.row_map, self.chunk)
+        features = Features(data.X, bounded.row_map, self.chunk, data.records)
         clip_norm = self.scale(sizes, features.bound).clip_norm
         if self.centre is not None:
             constant = _auto.CENTRED_BIAS * clip_norm if self.constant else None
             features = self.centre(features, releases, _mapped(public, features), constant)
-        problem = linear_problem(self.loss, features, bounded.targets, n_outputs, releases.present)
+        problem = linear_problem(self.loss, features, bounded.targets, n_outputs)
         if self.guide is not None and public is not None:
             problem = self.guide.problem(problem, bounded, public, releases, clip_norm)
         scale = self.scale(sizes)

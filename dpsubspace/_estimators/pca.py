@@ -16,6 +16,7 @@ from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import check_public_rows
+from dpsubspace._rows.records import check_groups
 from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
 
 __all__ = ["DPPCA"]
@@ -196,7 +197,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, X_public: Any = None):
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None):
         """Find the principal components of private rows.
 
         Parameters
@@ -206,6 +207,11 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             copied. Sparse matrices are used in CSR form.
         y : None
             Ignored.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (n_public, n_features) or tuple of them, optional
             Public rows.
 
@@ -223,7 +229,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             If the mechanism needs more memory than the machine has; the message says how much,
             and which mechanism does not. Nothing has been released then.
         """
-        return self._fit(X, X_public=X_public)
+        return self._fit(X, groups=groups, X_public=X_public)
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the coordinates of rows along the components.
@@ -282,21 +288,24 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().budget(sizes)
 
-    def _fit(self, X: Any, *, X_public: Any = None, present: np.ndarray | None = None):
+    def _fit(
+        self, X: Any, *, groups: Any = None, X_public: Any = None, present: np.ndarray | None = None
+    ):
         """Fit with the records where `present` is False as null records.
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
         plan = self._plan()
         X = check_rows(self, X, reset=True)
+        records = check_groups(groups, X, present)
         public = check_public_rows(self, X, X_public)
         known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
-        budget = plan.budget(Sizes(*X.shape))
+        budget = plan.budget(Sizes(records.n, X.shape[1]))
         spectrum, unit, mean = fit_spectrum(
-            self, plan, X, budget, tuple(known), public=public, present=present
+            self, plan, X, records, budget, tuple(known), public=public
         )
-        self._store(spectrum, plan.n_kept(spectrum), mean, unit, X.shape[0])
+        self._store(spectrum, plan.n_kept(spectrum), mean, unit, records.n)
         return self
 
     def _store(

@@ -14,7 +14,7 @@ from dpsubspace._gradients.probe import probe_network
 from dpsubspace._gradients.torch_rows import torch_package
 from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace, ModuleSpace
 
-__all__ = ["gradient_space", "probe_gradients"]
+__all__ = ["gradient_space", "probe_gradients", "refuse_groups"]
 
 
 def gradient_space(
@@ -39,6 +39,19 @@ def gradient_space(
         return FeatureSpace(int(np.prod(shape)))
     gradients = probe_gradients(module, shape, n_classes, seed, device=device)
     return ModuleSpace(gradients, n_classes, seed)
+
+
+def refuse_groups(module: Any, groups: Any) -> None:
+    """ValueError where a module is to see rows of which several belong to a person.
+
+    Rows of a person who has another number of them move all later ones to other places. Labels
+    are drawn by place there, and modules round otherwise.
+    """
+    if module is not None and groups is not None:
+        raise ValueError(
+            "`groups` cannot be used with a `module`: gradients of other persons would depend on"
+            " how many rows a person has. Leave out `module`, or pass one row of each person."
+        )
 
 
 def probe_gradients(

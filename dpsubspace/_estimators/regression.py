@@ -105,6 +105,7 @@ class _LinearRegression(PrivateRegressor):
         y: Any,
         present: np.ndarray | None = None,
         *,
+        groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
         plan: RegressionFit | None = None,
@@ -115,7 +116,8 @@ class _LinearRegression(PrivateRegressor):
         ``"zero_out"``, and `plan`.
         """
         plan = self._plan() if plan is None else plan
-        data, values = self._valued(X, y, X_public, y_public, present, accept_sparse=False)
+        given = (groups, X_public, y_public, present)
+        data, values = self._valued(X, y, *given, accept_sparse=False)
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, data.X.shape[1], column="feature")
         advise = partial(self._advise, plan)
@@ -134,7 +136,7 @@ class _LinearRegression(PrivateRegressor):
             return
         n_samples, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
         last = [*budget.parts][-1]  # noise that p weights of p columns have, all together
-        warn_of_noise(self, budget, guarantee.epsilon, n_samples, p**2, _auto.HIDING_ROWS, last)
+        warn_of_noise(self, budget, guarantee, n_samples, p**2, _auto.HIDING_ROWS, last)
 
     def _store(self, found: FittedRegression, values: Values) -> None:
         """Store what predictions need."""
@@ -336,7 +338,7 @@ class DPLinearRegression(_LinearRegression):
     random_state: int | np.random.RandomState | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, X_public: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None):
         """Fit the model to private rows.
 
         Parameters
@@ -346,6 +348,11 @@ class DPLinearRegression(_LinearRegression):
             copied (but to a GPU).
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
@@ -361,7 +368,7 @@ class DPLinearRegression(_LinearRegression):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, X_public=X_public)
+        return self._fit(X, y, groups=groups, X_public=X_public)
 
     def _view(self) -> PublicView:
         return Whitened()
@@ -533,7 +540,9 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     random_state: int | np.random.RandomState | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, X_public: Any = None, y_public: Any = None):
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ):
         """Fit the model to private rows, in directions of public tasks.
 
         Parameters
@@ -543,6 +552,11 @@ class PublicSubspaceLinearRegression(_LinearRegression):
             copied (but to a GPU).
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Rows of public tasks, one array a task. A tuple is never sliced by cross-validation.
         y_public : array-like of shape (m,) or (m, n_targets), or tuple of such, optional
@@ -568,7 +582,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
                 PublicDataWarning,
                 about=("none", type(self).__name__),
             )
-        return self._fit(X, y, X_public=X_public, y_public=y_public)
+        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _view(self) -> PublicView:
         method = check_choice("subspace", self.subspace, list(METHODS))

@@ -181,7 +181,8 @@ class RegressionFit:
         """See, standardise, solve: on rows that lie where they are used."""
         data, view = ready, self.view or self.public(ready)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
-        seen, values = AffineRows(data.X, view.affine, constant=False), data.targets
+        seen = AffineRows(data.X, view.affine, constant=False, records=data.records)
+        values = data.targets
         if self.target_bounds is not None and releases.budget.private:
             low, high = (as_like(end, values) for end in self.target_bounds)
             values = namespace(values).clip(values, low, high)
@@ -193,7 +194,13 @@ class RegressionFit:
         else:
             columns, targets = columns.about_zero(), targets.about_zero()
         affine = view.affine.scaled(columns.location, columns.scale)
-        rows = AffineRows(data.X, affine, constant=self.constant, limit=standard.limit)
+        rows = AffineRows(
+            data.X,
+            affine,
+            constant=self.constant,
+            limit=standard.limit,
+            records=data.records,
+        )
         location, scale = (as_like(x, values) for x in (targets.location, targets.scale))
         problem = Regression(rows, (values - location) / scale)
         if releases.budget.private:

@@ -31,6 +31,7 @@ from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets
 from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
+from dpsubspace._rows.records import check_groups
 
 __all__ = ["LinearRegressor", "PrivateRegressor", "Values", "copied_bounds"]
 
@@ -66,6 +67,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         self,
         X: Any,
         y: Any,
+        groups: Any,
         X_public: Any,
         y_public: Any,
         present: np.ndarray | None,
@@ -74,6 +76,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
     ) -> tuple[Data, Values]:
         """Checked data, and what is known of the targets."""
         X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse)
+        records = check_groups(groups, X, present)
         targets = y[:, None] if y.ndim == 1 else y
         n_targets = targets.shape[1]
         if self.target_bounds is not None:
@@ -87,7 +90,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         assumed += ["ranges of the features"] if bounded else []
         assumed += [] if self.target_bounds is None else ["range of the targets"]
         assumed += [] if public is None else [public.statement]
-        return Data(X, targets, n_targets, public, present), Values(y.ndim == 1, tuple(assumed))
+        return Data(X, targets, n_targets, records, public), Values(y.ndim == 1, tuple(assumed))
 
     def _checked_loss(self) -> Loss:
         """The loss; ValueError where it, or the range of targets, cannot be."""
@@ -170,6 +173,7 @@ class LinearRegressor(PrivateRegressor):
         y: Any,
         present: np.ndarray | None = None,
         *,
+        groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
         plan: LinearFit | None = None,
@@ -180,7 +184,7 @@ class LinearRegressor(PrivateRegressor):
         ``"zero_out"``, and `plan`.
         """
         plan = self._plan() if plan is None else plan
-        data, values = self._valued(X, y, X_public, y_public, present)
+        data, values = self._valued(X, y, groups, X_public, y_public, present)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         advise = partial(self._advise, plan)
@@ -203,8 +207,7 @@ class LinearRegressor(PrivateRegressor):
         if hidden or plan.decides_weights(sizes):
             return
         n_weights = sizes.known("n_features", "the warning") + 1
-        epsilon = guarantee.epsilon
-        warn_of_noise(self, budget, epsilon, n_samples, n_weights, _auto.HIDING_TARGETS)
+        warn_of_noise(self, budget, guarantee, n_samples, n_weights, _auto.HIDING_TARGETS)
 
     def _store(self, found: Fitted, values: Values) -> None:
         """Store what predictions need."""

@@ -28,8 +28,9 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import check_public_rows
+from dpsubspace._rows.records import check_groups
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_ranges
-from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise
+from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["BoundedScaler"]
@@ -92,8 +93,8 @@ class _Plan:
         if self.source == "public":
             return _outer(np.concatenate(public_sets).astype(np.float64), self.level)
         if not releases.budget.private:
-            shown = releases.present_numpy
-            return _outer((X if shown is None else X[shown]).astype(np.float64), self.level)
+            weights = releases.records_of(X).weights_numpy
+            return _outer(X.astype(np.float64), self.level, weights)
         if not _searches(releases.budget):
             return noisy_ranges(X, releases, "bounds", per_octave=1)[:2]
         found = noisy_quantiles(X, np.array([self.level, 1 - self.level]), releases, "bounds")
@@ -226,7 +227,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, X_public: Any = None):
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None):
         """Find the bounds of the columns.
 
         Parameters
@@ -235,6 +236,11 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             Private rows. With public bounds, only their width and names are used.
         y : None
             Ignored.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, default=None
             Public rows, which ``bounds="auto"`` and "public" look at. A tuple is never
             sliced by cross-validation.
@@ -250,7 +256,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, X_public)
+        return self._fit(X, groups=groups, X_public=X_public)
 
     def transform(self, X: Any) -> np.ndarray:
         """Clip and scale columns, then bound rows; each row by itself.
@@ -314,14 +320,17 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         plan, n_samples = self._plan().resolved(public=False), sizes.n_samples
         return Budget.split(plan.target, plan.parts(n_samples, sizes.n_features), n_samples)
 
-    def _fit(self, X: Any, X_public: Any = None, present: np.ndarray | None = None):
+    def _fit(
+        self, X: Any, *, groups: Any = None, X_public: Any = None, present: np.ndarray | None = None
+    ):
         """Fit with the records where `present` is False as null records.
 
         Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
         """
         plan = self._plan()
         X = _dense(self, X, reset=True)
-        n_samples, n_features = X.shape
+        records, n_features = check_groups(groups, X, present), X.shape[1]
+        n_samples = records.n
         public_sets = check_public_rows(self, X, X_public)
         plan = plan.resolved(public=bool(public_sets))
         if plan.source == "given":
@@ -339,10 +348,10 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             n_samples=n_samples,
             n_features=n_features,
             public=known,
-            unit=self.privacy_unit,
+            unit=records.unit,
         )
         _warn(budget, n_samples, n_features)
-        releases = Releases(budget, noise, present)
+        releases = Releases(budget, noise, records)
         self._start_spending(guarantee)
         low, high = plan.bounds(X, public_sets, releases)
         self._set(low, high, plan.feature_range, plan.row_norm)
@@ -415,10 +424,18 @@ def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.
     return low / 2 + high / 2, high / 2 - low / 2
 
 
-def _outer(rows: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+def _outer(
+    rows: np.ndarray, level: float, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Exact quantiles, rounded outwards; the extremes of a column where they coincide."""
-    low = np.quantile(rows, level, axis=0, method="lower")
-    high = np.quantile(rows, 1 - level, axis=0, method="higher")
+    levels = np.array([level, 1 - level])
+    if weights is not None:
+        rows, weights = rows[weights > 0], weights[weights > 0]
+    if weights is None or np.all(weights == 1):
+        low = np.quantile(rows, level, axis=0, method="lower")
+        high = np.quantile(rows, 1 - level, axis=0, method="higher")
+    else:
+        low, high = weighted_quantiles(rows, weights, levels)
     same = low == high
     return np.where(same, rows.min(axis=0), low), np.where(same, rows.max(axis=0), high)
 

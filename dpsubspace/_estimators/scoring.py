@@ -15,6 +15,7 @@ from sklearn.utils.validation import column_or_1d
 
 from dpsubspace._array import slices
 from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.scores import ScoreTotal
 
 __all__ = ["Scorer", "centered_energy_scorer", "energy_scorer", "validation_scorer"]
@@ -28,44 +29,55 @@ _FARTHEST = 1e100
 
 @dataclass(frozen=True)
 class Scorer:
-    """Numbers in [0, 1] that units bring to each candidate; each record is in one unit at most.
+    """Numbers in [0, 1] that records, or pairs of them, bring to each candidate.
 
     Parameters
     ----------
-    units : tuple of ndarray of shape (n_units,)
-        Records of each unit: one, or a pair.
+    units : Records
+        Records, or pairs of them, and what part each of `rows` is. Each record is in one at most.
+    rows : tuple of ndarray of shape (n,)
+        Rows to score: of a record, or of the two of a pair.
     score : callable
-        From indices of records, an array a member of a unit, to numbers (k, n_candidates).
+        From indices of rows, one array or two, to numbers (k, n_candidates).
     step : int
-        Units to score at once.
+        Rows to score at once.
     """
 
-    units: tuple[np.ndarray, ...]
+    units: Records
+    rows: tuple[np.ndarray, ...]
     score: Callable[..., np.ndarray]
     step: int = 4096
 
-    @property
-    def n_units(self) -> int:
-        """Number of units, public."""
-        return len(self.units[0])
-
-    def total(self, present: np.ndarray | None, n_candidates: int) -> ScoreTotal:
-        """Sum over units of which all records are there: a null record takes its unit along.
+    def total(self, n_candidates: int) -> ScoreTotal:
+        """Sum over records or pairs: a null record takes its pair along.
 
         Notes
         -----
-        Privacy: units share no record and are drawn without looking at any, so what one record
-        can move of each candidate is the number of its own unit.
+        Privacy: pairs share no record and are drawn without looking at any, so what one record
+        can move of each candidate is the number of its own pair.
         """
-        if present is not None:
-            present = np.logical_and.reduce([present[members] for members in self.units])
-        total = ScoreTotal(n_candidates, present)
-        for some in slices(self.n_units, self.step):
-            total.add(some, self.score(*(members[some] for members in self.units)))
+        units, weights = self.units, self.units.weights_numpy
+        if units.index is None or weights is None:
+            total = ScoreTotal(n_candidates, units.present)
+            for some in slices(len(self.rows[0]), self.step):
+                total.add(some, self._scores(some))
+            return total
+        brought = np.zeros((units.n, n_candidates))
+        for some in slices(len(self.rows[0]), self.step):
+            parts = np.nan_to_num(np.clip(self._scores(some), 0.0, 1.0))
+            np.add.at(brought, units.index[some], parts * weights[some, None])
+        total = ScoreTotal(n_candidates, n_moving=units.n)
+        total.add(slice(None), brought)
         return total
 
+    def _scores(self, some: slice) -> np.ndarray:
+        """Scores of some of the rows."""
+        return self.score(*(members[some] for members in self.rows))
 
-def energy_scorer(sets: Mapping[Any, np.ndarray], X: Any, space: GradientSpace, k: int) -> Scorer:
+
+def energy_scorer(
+    sets: Mapping[Any, np.ndarray], X: Any, records: Records, space: GradientSpace, k: int
+) -> Scorer:
     """Share of the energy of a record's gradient on the leading directions of each set."""
     spanned, counts = space.spanned([*sets.values()], k)
     _check_counts(sets, counts, k)
@@ -73,29 +85,36 @@ def energy_scorer(sets: Mapping[Any, np.ndarray], X: Any, space: GradientSpace, 
     def score(rows: np.ndarray) -> np.ndarray:
         return (spanned.embedded(X[rows]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
 
-    return Scorer((np.arange(X.shape[0]),), score)
+    return Scorer(records, (np.arange(X.shape[0]),), score)
 
 
 def centered_energy_scorer(
-    sets: Mapping[Any, np.ndarray], X: Any, module: Any, k: int, rng: np.random.Generator
+    sets: Mapping[Any, np.ndarray],
+    X: Any,
+    records: Records,
+    module: Any,
+    k: int,
+    rng: np.random.Generator,
 ) -> Scorer:
     """The same of the difference of two records, which no common mean has a part in."""
     if module is not None:
         raise ValueError(
             "method='centered_energy' is for linear models: use method='energy' with a `module`."
         )
-    n_samples, n_features = X.shape
-    if n_samples < 2:
-        raise ValueError("method='centered_energy' takes pairs of rows, and `X` has one row.")
+    if records.n < 2:
+        raise ValueError(
+            f"method='centered_energy' takes pairs of {records.unit}s, and there is one."
+        )
+    n_features = X.shape[1]
     spanned, counts = FeatureSpace(n_features).spanned([*sets.values()], k, centered=True)
     _check_counts(sets, counts, k)
-    order = rng.permutation(n_samples)[: n_samples - n_samples % 2]
+    pairs, first, second = records.pairs(rng.permutation(records.n))
 
     def score(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return (spanned.apart(X[first], X[second]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
 
     step = max(1, _ENTRIES // n_features)
-    return Scorer((order[::2], order[1::2]), score, step)
+    return Scorer(pairs, (first, second), score, step)
 
 
 def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> None:
@@ -110,7 +129,7 @@ def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> 
 
 
 def validation_scorer(
-    sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, y_public: Any
+    sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, records: Records, y_public: Any
 ) -> Scorer:
     """Whether a model that was fitted to each set predicts the label of a record."""
     if not isinstance(y_public, Mapping) or y_public.keys() != sets.keys():
@@ -140,7 +159,7 @@ def validation_scorer(
         right = [_predicted(model, some) == y[rows] for model in models.values()]
         return np.stack(right, axis=1).astype(np.float64)
 
-    return Scorer((np.arange(len(y)),), score)
+    return Scorer(records, (np.arange(len(y)),), score)
 
 
 def _is_text(labels: np.ndarray) -> bool:

@@ -25,6 +25,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.centring import recentred_mean
 from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread
@@ -146,7 +147,7 @@ class SpectralPlan:
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def bounded(
-        self, X: Array, public: tuple[np.ndarray, ...], releases: Releases
+        self, X: Array, records: Records, public: tuple[np.ndarray, ...], releases: Releases
     ) -> tuple[Rows, float, np.ndarray | None]:
         """Bounded rows in units of the bound on their norms, that bound, and their mean.
 
@@ -167,7 +168,7 @@ class SpectralPlan:
             # A place of the search stands for an octave over 4,096.
             bound = max(1.001 * float(found[0, 0]), SMALLEST)
         row_map = RowMap(norm="l2" if self.unit else "ball", data_norm=float(bound))
-        features = Features(X, row_map, self.microbatch_size)
+        features = Features(X, row_map, self.microbatch_size, records)
         shown = [Features(rows.astype(np.float64), row_map) for rows in public]
         mechanism, radius, spread, shift = self.mechanism(X.shape[1]), 1.0, None, None
         if self.centered or mechanism.recentres:
@@ -213,12 +214,12 @@ def fit_spectrum(
     estimator: Any,
     plan: SpectralPlan,
     X: Array,
+    records: Records,
     budget: Budget,
     known: tuple[str, ...],
     *,
     space: GradientSpace | None = None,
     public: tuple[np.ndarray, ...] = (),
-    present: np.ndarray | None = None,
 ) -> tuple[Spectrum, float, np.ndarray | None]:
     """Directions of checked rows, the unit they are in, and their mean; sets ``privacy_`` first.
 
@@ -230,6 +231,8 @@ def fit_spectrum(
         What to do.
     X : array or CSR matrix of shape (n_samples, n_features)
         Private rows.
+    records : Records
+        Whose the rows are.
     budget : Budget
         What is released, and what it costs.
     known : tuple of str
@@ -238,8 +241,6 @@ def fit_spectrum(
         What rows are seen in: their coordinates take their place.
     public : tuple of ndarray
         Public rows.
-    present : boolean array of shape (n_samples,), optional
-        False makes a record a null record.
 
     Notes
     -----
@@ -248,7 +249,7 @@ def fit_spectrum(
     ``_start_spending``; from there on, failing costs what succeeding costs. Coordinates are
     computed after it, since a module may fail on a row.
     """
-    n_samples, width = X.shape[0], X.shape[1] if space is None else space.width
+    n_samples, width = records.n, X.shape[1] if space is None else space.width
     where, noise = check_device(plan.device), as_noise(plan.random_state)
     mechanism, k = plan.mechanism(width), plan.n_released(n_samples, width)
     _check_memory(mechanism, width, k, bool(public))
@@ -258,15 +259,15 @@ def fit_spectrum(
         n_samples=n_samples,
         n_features=estimator.n_features_in_,
         public=known,
-        unit=estimator.privacy_unit,
+        unit=records.unit,
     )
     _warn(mechanism, budget, n_samples, width)
     with plain_arithmetic(where):
         X = X if space is not None else on_device(X, where)
-        releases = Releases(budget, noise, on_device(present, where))
+        releases, own = Releases(budget, noise, records), records.on_device(where)
         estimator._start_spending(guarantee)
         X = X if space is None else on_device(space.embedded(X), where)
-        rows, unit, mean = plan.bounded(X, public, releases)
+        rows, unit, mean = plan.bounded(X, own, public, releases)
         return mechanism(rows, k, releases), unit, mean
 
 

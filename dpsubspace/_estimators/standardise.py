@@ -88,7 +88,8 @@ class Standards:
         values = None if self.targets is not None else to_numpy(targets)
         bought = noisy_scales(columns, values, releases)
         own, own_found = self._between(self.columns, bought[0], seen, releases, COLUMNS)
-        rows = AffineRows(targets, Affine.identity(targets.shape[1]), constant=False)
+        identity = Affine.identity(targets.shape[1])
+        rows = AffineRows(targets, identity, constant=False, records=seen.records)
         theirs, found = self._between(self.targets, bought[1], rows, releases, TARGETS)
         limit = _auto.FAR * (_DIFFERENT if self.as_seen else 1.0)
         all_found = {"bounds": own_found, "target_bounds": found}

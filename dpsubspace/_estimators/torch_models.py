@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._array import Array, check_device, namespace
+from dpsubspace._array import check_device, namespace
 from dpsubspace._checks import check_bool, check_integer
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.advice import tell_of_bounds, warn_of_bounds, warn_of_noise
@@ -115,10 +115,10 @@ class ModuleFit:
                 "a `module` takes no sparse rows, but dense rows: pass X.toarray(), or a smaller X."
             )
         self.descent.plan(
-            budget, self.scale(data.sizes(self.loss.n_outputs(data.n_targets))), data.X.shape[0]
+            budget, self.scale(data.sizes(self.loss.n_outputs(data.n_targets))), data.records.n
         )
         if data.public is not None:
-            self.anchors.check_noise(budget, data.X.shape[0])
+            self.anchors.check_noise(budget, data.records.n)
         options: dict[str, Any] = {
             "n_targets": data.n_targets,
             "input_shape": self.input_shape,
@@ -130,7 +130,7 @@ class ModuleFit:
             self.loss,
             data.X,
             data.targets,
-            present=data.present,
+            records=data.records,
             sample_rate=budget.parts[STEPS].rate,
             **options,
         )
@@ -154,7 +154,7 @@ class ModuleFit:
         step = self.anchors.step(problem, clip_norm, self.targets, rng)
         if self.mirror:
             step = mirrored(step, problem, budget)
-        plan = self.descent.plan(budget, scale, data.X.shape[0], step.noise_size)
+        plan = self.descent.plan(budget, scale, data.records.n, step.noise_size)
         weights = train(
             plan,
             step,
@@ -192,11 +192,6 @@ class Ready:
     data: Data
     private: ModuleSource
     public: Any
-
-    @property
-    def present(self) -> Array | None:
-        """Null records."""
-        return self.data.present
 
 
 @dataclass(frozen=True)
@@ -414,7 +409,9 @@ class DPModuleClassifier(PrivateClassifier):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, X_public: Any = None, y_public: Any = None):
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ):
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -423,6 +420,11 @@ class DPModuleClassifier(PrivateClassifier):
             Private rows, flat; a memory map is read chunk by chunk.
         y : array-like of shape (n_samples,)
             Private labels.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
@@ -440,7 +442,7 @@ class DPModuleClassifier(PrivateClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, X_public=X_public, y_public=y_public)
+        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _plan(self) -> ModuleFit:
         """Parameters of the fit; ValueError where one is out of its range."""
@@ -452,6 +454,7 @@ class DPModuleClassifier(PrivateClassifier):
         y: Any,
         present: np.ndarray | None = None,
         *,
+        groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
         plan: ModuleFit | None = None,
@@ -461,7 +464,7 @@ class DPModuleClassifier(PrivateClassifier):
         Only tests, audits and benchmarks pass `present` and `plan`.
         """
         plan = self._plan() if plan is None else plan
-        data, labels = self._labelled(X, y, X_public, y_public, present)
+        data, labels = self._labelled(X, y, groups, X_public, y_public, present)
         _check_public(self, plan, data)
         public = labels.assumed
         public += () if data.public is None else (data.public.statement,)
@@ -678,7 +681,9 @@ class DPModuleRegressor(PrivateRegressor):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, X_public: Any = None, y_public: Any = None):
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ):
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -687,6 +692,11 @@ class DPModuleRegressor(PrivateRegressor):
             Private rows, flat; a memory map is read chunk by chunk.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
@@ -704,7 +714,7 @@ class DPModuleRegressor(PrivateRegressor):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, X_public=X_public, y_public=y_public)
+        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets of rows.
@@ -739,6 +749,7 @@ class DPModuleRegressor(PrivateRegressor):
         y: Any,
         present: np.ndarray | None = None,
         *,
+        groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
         plan: ModuleFit | None = None,
@@ -748,7 +759,7 @@ class DPModuleRegressor(PrivateRegressor):
         Only tests, audits and benchmarks pass `present` and `plan`.
         """
         plan = self._plan() if plan is None else plan
-        data, values = self._valued(X, y, X_public, y_public, present)
+        data, values = self._valued(X, y, groups, X_public, y_public, present)
         _check_public(self, plan, data)
         found, _ = fit_privately(self, plan, data, values.assumed, partial(_advise, self, plan))
         self._store(found, values)
@@ -829,8 +840,8 @@ def _advise(
         missing = plan.bounds.missing(sizes)
         if warn_of_bounds(estimator, budget, guarantee, n_samples, missing):
             return
-    epsilon, bearable = guarantee.epsilon, _auto.HIDING_MODULES
-    warn_of_noise(estimator, budget, epsilon, n_samples, plan.n_params, bearable)
+    bearable = _auto.HIDING_MODULES
+    warn_of_noise(estimator, budget, guarantee, n_samples, plan.n_params, bearable)
 
 
 def _store_training(estimator: Any, found: FittedModule) -> None:

@@ -9,18 +9,23 @@ import numpy as np
 from dpsubspace._array import EPS, Array, at_least, namespace
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 
-__all__ = ["GradientSource", "PerExampleGradients", "clipped_sum", "shrink_factors"]
+__all__ = ["GradientSource", "PerExampleGradients", "clipped_sum", "in_parts", "shrink_factors"]
 
 # Above this norm a float64 row cannot be weighed down without denormal numbers.
 LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
 
 
 class PerExampleGradients(Protocol):
-    """Gradients of some records, one a record, in whatever form is cheap."""
+    """Gradients of some rows, one a row, in whatever form is cheap."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of records, then the shape of the parameters."""
+        """Number of rows, then the shape of the parameters."""
+        ...
+
+    @property
+    def shares(self) -> Array | None:
+        """Part of its record that each row is, (k,); None where each is one."""
         ...
 
     def norms(self) -> Array:
@@ -114,7 +119,9 @@ def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     -----
     Proof of the bound: record i contributes ``min(1, C / |g_i|) g_i``, which depends on
     record i alone and has norm at most C. Removing it moves the sum by at most C,
-    replacing it by at most 2C (triangle inequality). The sums as computed differ from
+    replacing it by at most 2C (triangle inequality). Where a record has several rows, each is
+    clipped and counts for its part of the record, and the same holds by the lemma of
+    ``_rows/records.py``. The sums as computed differ from
     the real ones by at most ``slack * C`` more (:func:`~dpsubspace._array.sum_slack`).
 
     ===========================  =====================================
@@ -126,8 +133,15 @@ def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     zero                         zero
     ===========================  =====================================
     """
-    weights = shrink_factors(grads.norms(), clip_norm)
+    weights = in_parts(grads, shrink_factors(grads.norms(), clip_norm))
     return vector_sum(grads.weighted_sum(weights), clip_norm, grads.slack())
+
+
+def in_parts(grads: PerExampleGradients, weights: Array) -> Array:
+    """Weights of rows, times the part of its record that each is."""
+    if grads.shares is None:
+        return weights
+    return namespace(weights).astype(grads.shares, weights.dtype, copy=False) * weights
 
 
 def shrink_factors(norms: Array, bound: float) -> Array:

@@ -28,16 +28,19 @@ class DenseGradients:
         False for null records.
     rounding : float
         Slack of their sum over all records.
+    shares : array of shape (k,), optional
+        Part of its record that each row is; None where each is one.
     """
 
     rows: Array
     params_shape: tuple[int, ...]
     present: Array | None = None
     rounding: float = 0.0
+    shares: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of records, then the shape of the parameters."""
+        """Number of rows, then the shape of the parameters."""
         return (self.rows.shape[0], *self.params_shape)
 
     def norms(self) -> Array:

@@ -43,6 +43,8 @@ class OuterGradients:
         Inner products of the features with those of public rows, in float64.
     wide_rounding : float
         As `rounding`, for sums in float64.
+    shares : array of shape (k,), optional
+        Part of its record that each row is; None where each is one.
     """
 
     features: Any
@@ -51,6 +53,7 @@ class OuterGradients:
     rounding: float
     products: Array | None = None
     wide_rounding: float = 0.0
+    shares: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -137,10 +140,8 @@ class LinearSource:
         Loss of the scores.
     features : Features
         Rows, bounded and with their bias entry.
-    y : array of shape (n,) or (n, c)
+    y : array of shape (n_rows,) or (n_rows, c)
         Targets as the loss takes them.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, whose gradient is zero at all parameters.
     public : array of shape (m, width), optional
         Features of public rows, in float64: gradients know their inner products with those of
         the rows, which are kept where they take no more than 1 GiB.
@@ -153,7 +154,6 @@ class LinearSource:
         loss: Loss,
         features: Features,
         y: Array,
-        present: Array | None = None,
         public: Array | None = None,
         n_outputs: int | None = None,
     ):
@@ -161,10 +161,11 @@ class LinearSource:
         self.n_outputs = n_outputs
         self._rows = features
         self.y = self._prepared(y)
-        norms = features.norms()
+        norms, present = features.norms(), features.records.present
         if present is not None:
             xp = namespace(norms)
             norms = xp.where(present, norms, xp.full_like(norms, xp.inf))
+        self._shares = features.records.shares
         self._norms = rounded_up(norms, features.sum_dtype)
         self._set_public(public)
 
@@ -182,7 +183,9 @@ class LinearSource:
     def stable_step(self, alpha: float) -> float:
         """Step size for exact gradients, from the rows: for fits that are not private."""
         curvature = self.loss.curvature if self.loss.curvature < float("inf") else 1.0
-        return 1 / (curvature * float((self.features.norms() ** 2).mean()) + alpha)
+        squares, weights = self.features.norms() ** 2, self.features.records.weights
+        size = squares.mean() if weights is None else (squares * weights).sum() / self.n_samples
+        return 1 / (curvature * float(size) + alpha)
 
     def _set_public(self, public: Array | None) -> None:
         # Scores, residuals and two copies of them; products with public rows in float64.
@@ -190,8 +193,8 @@ class LinearSource:
         self.features = features = self._rows.with_room(beside, self.n_outputs or 1)
         self._slack, self._batch_slack = features.slack, features.batch_slack
         self._public, self._products = public, None
-        if public is not None and 8 * features.n_samples * public.shape[0] <= _CACHE:
-            self._products = features.inner(slice(0, features.n_samples), public)
+        if public is not None and 8 * features.n_rows * public.shape[0] <= _CACHE:
+            self._products = features.inner(slice(0, features.n_rows), public)
 
     def beside(self, public: Array | None) -> LinearSource:
         """The same records, with inner products with other features."""
@@ -244,7 +247,13 @@ class LinearSource:
         # A term itself is off by a few units of rounding, which few records do not hide.
         slack += (8 + residuals.shape[1]) * eps_of(residuals)
         return OuterGradients(
-            block, self._norms[rows], residuals, slack, self.products(rows), self._batch_slack
+            block,
+            self._norms[rows],
+            residuals,
+            slack,
+            self.products(rows),
+            self._batch_slack,
+            None if self._shares is None else self._shares[rows],
         )
 
     def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
@@ -253,6 +262,8 @@ class LinearSource:
         scores, xp = block.scores(params), namespace(params)
         present = xp.isfinite(self._norms[rows])
         values = xp.astype(self.loss.value(y, scores), xp.float64)
-        value = xp.sum(xp.where(present, values, xp.zeros_like(values)))
         weights = xp.astype(present, xp.float64)
+        if self._shares is not None:
+            weights = weights * self._shares[rows]
+        value = xp.sum(xp.where(present, values, xp.zeros_like(values)) * weights)
         return float(value), block.product(self.loss.residual(y, scores), weights)

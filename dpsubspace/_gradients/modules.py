@@ -33,6 +33,7 @@ from dpsubspace._gradients.vectorised import (
     exact_arithmetic,
     guarded,
 )
+from dpsubspace._rows.records import Records
 
 if TYPE_CHECKING:
     import torch
@@ -62,8 +63,8 @@ class ModuleSource:
         Number of classes, or of columns of targets. None takes it from `y`.
     input_shape : tuple of int, optional
         Shape of one row as the module sees it. None leaves rows flat.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, whose gradient is zero at all parameters.
+    records : Records, optional
+        Whose the rows are; None makes each of them a record.
     microbatch_size : int, optional
         Most rows that go through the module together. It bounds memory and does not change
         the result, up to rounding. None takes as many as have gradients and activations of
@@ -91,8 +92,9 @@ class ModuleSource:
 
     - Whether the same chunk gives the same bits again. It does on the CPU; on a GPU some
       layers add up by atomic operations in any order.
-    - Whether a record has the same bits at another place of a chunk. A record that is in a
-      Poisson batch or not moves all later ones to other places. All chunks have the same
+    - Whether a row has the same bits at another place of a chunk. A record that is in a
+      Poisson batch or not moves all later ones to other places, and so does one that may have
+      any number of rows. All chunks have the same
       shape, so that this often holds, and then a batch needs no margin either: which rows
       share a block of a sum in float64 costs ``n u' (block + chunk / block)``.
 
@@ -117,7 +119,7 @@ class ModuleSource:
         *,
         n_targets: int | None = None,
         input_shape: tuple[int, ...] | None = None,
-        present: np.ndarray | None = None,
+        records: Records | None = None,
         microbatch_size: int | None = None,
         sample_rate: float = 1.0,
         device: Any = None,
@@ -130,6 +132,7 @@ class ModuleSource:
         if microbatch_size is not None:
             check_integer("microbatch_size", microbatch_size, low=1)
         self.loss, self.X = loss, X
+        self.records = Records.of_rows(X.shape[0]) if records is None else records
         columns: Any = n_targets
         if columns is None:
             columns = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
@@ -144,14 +147,14 @@ class ModuleSource:
             self.chunk = self._chunk(microbatch_size)
             self._again, self._elsewhere = guarded(self._rows.spreads, self.chunk)
         self.y = self._targets(y)
-        self._present: torch.Tensor | None = None
-        if present is not None:
-            self._present = torch.tensor(present, dtype=torch.bool, device=self.device)
+        self._weights: torch.Tensor | None = None
+        if (weights := self.records.weights_numpy) is not None:
+            self._weights = torch.tensor(weights, device=self.device)
 
     @property
     def n_samples(self) -> int:
         """Number of records, public."""
-        return self.X.shape[0]
+        return self.records.n
 
     @property
     def n_params(self) -> int:
@@ -166,9 +169,10 @@ class ModuleSource:
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
         if batch is None:
-            return slices(self.n_samples, self.chunk)
-        # An empty batch is one chunk without records.
-        return [batch[part] for part in slices(len(batch), self.chunk) or [slice(0, 0)]]
+            return slices(len(self.X), self.chunk)
+        # An empty batch is one chunk without rows.
+        rows = self.records.rows(batch)
+        return [rows[part] for part in slices(len(rows), self.chunk) or [slice(0, 0)]]
 
     def work(self, batch: np.ndarray | None = None) -> float:
         """Enough: torch has its own threads."""
@@ -190,8 +194,13 @@ class ModuleSource:
         """
         with exact_arithmetic(self.device):
             gradients, counted = guarded(lambda n: self._at(params, rows), self.chunk)
-        slack = self._slack if isinstance(rows, slice) else self._batch_slack
-        return DenseGradients(gradients, (self.n_params,), counted, slack)
+        full = isinstance(rows, slice) and not self.records.grouped
+        slack = self._slack if full else self._batch_slack
+        shares = None
+        if self.records.grouped and self._weights is not None:
+            some = rows if isinstance(rows, slice) else self._weights.new_tensor(rows).long()
+            shares = self._weights[some]
+        return DenseGradients(gradients, (self.n_params,), counted, slack, shares)
 
     def relabelled(self, y: Array) -> ModuleSource:
         """The same rows with other targets of the same kind, without new checks."""
@@ -229,7 +238,7 @@ class ModuleSource:
         import torch
 
         if isinstance(rows, slice):
-            rows = np.arange(*rows.indices(self.n_samples))
+            rows = np.arange(*rows.indices(len(self.X)))
         weights = self._rows.named(params)
         if 0 < len(rows) <= self.chunk:
             return self._at_chunk(weights, rows)
@@ -252,8 +261,8 @@ class ModuleSource:
         counted = torch.isfinite(scores).all(1) & torch.isfinite(residual).all(1)
         padded = residual.new_zeros((self.chunk, residual.shape[1]))
         padded[:k] = torch.where(counted[:, None], residual, 0)
-        if self._present is not None:
-            counted = counted & self._present[index]
+        if self._weights is not None:
+            counted = counted & (self._weights[index] > 0)
         gradients = self._rows.gradients(weights, batch, padded)[:k]
         counted = counted & torch.isfinite(gradients).all(1)
         gradients[~counted] = 0
@@ -266,7 +275,7 @@ class ModuleSource:
             # Chunks are padded: much larger than a batch, they would compute for nothing.
             quarter = math.ceil(self.sample_rate * self.n_samples / 4)
             most = min(most, max(16, -(-quarter // 16) * 16))
-        return min(most, self.n_samples)
+        return most if self.records.grouped else min(most, self.n_samples)
 
     @property
     def _slack(self) -> float:
@@ -280,7 +289,7 @@ class ModuleSource:
         expected = self.sample_rate * self.n_samples
         most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
         regrouped = 2 * self.n_samples * EPS * (BLOCK + self.chunk / BLOCK)
-        slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
+        slack = self.records.slack(EPS, self.chunk) + 8 * EPS
         return slack + regrouped + most * self._elsewhere
 
 

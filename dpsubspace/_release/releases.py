@@ -17,7 +17,7 @@ from threading import RLock
 import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Part
-from dpsubspace._array import Array, to_numpy
+from dpsubspace._array import Array
 from dpsubspace._release.mechanisms import (
     BoundedL1Sum,
     BoundedScores,
@@ -28,12 +28,13 @@ from dpsubspace._release.mechanisms import (
     release_laplace,
 )
 from dpsubspace._release.noise import NoiseSource
+from dpsubspace._rows.records import Records
 
 __all__ = ["Releases"]
 
 
 class Releases:
-    """The releases of one fit, made once: its budget, its noise, and who is a null record.
+    """The releases of one fit, made once: its budget, its noise, and whose the rows are.
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ class Releases:
         What may be released, with which noise.
     noise : NoiseSource
         Parent of one stream of noise for each name.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which contributes exactly zero to every sum.
+    records : Records, optional
+        Whose the rows are of which counts are taken, where there are any.
 
     Notes
     -----
@@ -51,9 +52,9 @@ class Releases:
     are at most as many as the event counts. So the event describes what ran, or more.
     """
 
-    def __init__(self, budget: Budget, noise: NoiseSource, present: Array | None = None):
+    def __init__(self, budget: Budget, noise: NoiseSource, records: Records | None = None):
         self.budget = budget
-        self.present = present
+        self._records = records
         self._noise = noise
         self._streams: dict[str, NoiseSource] = {}
         self._made: Counter[str] = Counter()
@@ -65,10 +66,9 @@ class Releases:
         """Whether the budget has a release of this name."""
         return name in self.budget.parts
 
-    @property
-    def present_numpy(self) -> np.ndarray | None:
-        """Null records as a NumPy array, where counts are taken."""
-        return None if self.present is None else to_numpy(self.present)
+    def records_of(self, values: Array) -> Records:
+        """Records of an array with one entry for each of their rows."""
+        return Records.of_rows(values.shape[0]) if self._records is None else self._records
 
     def noise_of(self, name: str, total: BoundedSum, share: float = 1.0) -> float:
         """Standard deviation of the noise of every entry of `total`, released as `name`."""

@@ -29,15 +29,18 @@ from dpsubspace._array import (
     device,
     even_slices,
     namespace,
-    sum_slack,
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
+from dpsubspace._rows.records import Records
 
 __all__ = ["Affine", "AffineBlock", "AffineRows"]
 
 # Most of what is subtracted, in units of the result, that float32 has digits for.
 _NEAR = 2.0**9
+
+# Most that a row may be longer than what is used of it, where rows may lie elsewhere in a chunk.
+_FARTHEST = 2.0**12
 
 # Numbers of a chunk in float64 (8 MiB): a few copies of them should stay in the cache.
 _CHUNK = 1 << 20
@@ -109,7 +112,9 @@ class AffineRows:
     limit : float, default=inf
         What entries of mapped rows are cut to, on either side of 0.
     beside : array of shape (n, c), optional
-        Other numbers of the records, which follow that.
+        Other numbers of the rows, which follow that.
+    records : Records, optional
+        Whose the rows are; None makes each of them a record.
     """
 
     def __init__(
@@ -120,8 +125,10 @@ class AffineRows:
         constant: bool,
         limit: float = math.inf,
         beside: Array | None = None,
+        records: Records | None = None,
     ):
         self.X, self.affine, self._limit, self._beside = X, affine, limit, beside
+        self.records = Records.of_rows(X.shape[0]) if records is None else records
         self._constant = constant
         self.mixing: np.ndarray | None = None
         self._longest, self._condition = 1.0, 1.0  # of the mixing
@@ -153,10 +160,12 @@ class AffineRows:
         """The records, shrunk to norm `radius` where they are longer."""
         return self._changed(radius=radius)
 
-    def taken(self, index: np.ndarray) -> AffineRows:
+    def taken(self, batch: np.ndarray) -> AffineRows:
         """Some of the records, as they are here; copies their rows."""
-        beside = None if self._beside is None else self._beside[index, :]
-        return self._changed(X=self.X[index, :], _beside=beside, _lengths=None)
+        rows = self.records.rows(batch)
+        beside = None if self._beside is None else self._beside[rows, :]
+        some = self.records.taken(batch)
+        return self._changed(X=self.X[rows, :], _beside=beside, _lengths=None, records=some)
 
     def kept(self) -> AffineRows:
         """The records formed once and kept, where a matrix makes them shorter than the rows.
@@ -168,8 +177,13 @@ class AffineRows:
             return self
         with over_chunks(self) as each:
             Z = namespace(self.X).concat([*each(self._mapped)])
-        identity = Affine.identity(self.affine.width)
-        return AffineRows(Z, identity, constant=self._constant, beside=self._beside)
+        return AffineRows(
+            Z,
+            Affine.identity(self.affine.width),
+            constant=self._constant,
+            beside=self._beside,
+            records=self.records,
+        )
 
     def with_room(self, beside: int, columns: int) -> AffineRows:
         """The same: chunks have room for a few copies."""
@@ -186,13 +200,19 @@ class AffineRows:
 
     def rescaled(self, location: np.ndarray, scale: np.ndarray) -> AffineRows:
         """Mapped rows less `location` and over `scale`, and nothing beside them."""
-        return AffineRows(self.X, self.affine.scaled(location, scale), constant=False)
+        affine = self.affine.scaled(location, scale)
+        return AffineRows(self.X, affine, constant=False, records=self.records)
 
     # Sizes and chunks -----------------------------------------------------------------------
 
     @property
     def n_samples(self) -> int:
-        """Number of records."""
+        """Number of records, public."""
+        return self.records.n
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, which is private where it is not that of the records."""
         return self.X.shape[0]
 
     @property
@@ -216,12 +236,12 @@ class AffineRows:
         assert batch is None
         step = self.chunk
         if self.work() >= SHARED:  # at least two where there is much to do
-            step = min(step, chunk_rows(self.X, self.n_samples // 2 + 1))
-        return even_slices(self.n_samples, step)
+            step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
+        return even_slices(self.n_rows, step)
 
     def work(self, batch: np.ndarray | None = None) -> float:
         """Bytes that a pass over the records computes with."""
-        return 8.0 * self.n_samples * max(self.X.shape[1], self._own)
+        return 8.0 * self.n_rows * max(self.X.shape[1], self._own)
 
     # Records --------------------------------------------------------------------------------
 
@@ -266,7 +286,7 @@ class AffineRows:
             own = xp.astype(X @ as_like(affine.weights, X), xp.float64, copy=False)
             offset = mean @ weights + offset
         else:
-            own = (xp.astype(X, xp.float64) - mean) @ weights
+            own = self._within_reach(xp.astype(X, xp.float64) - mean) @ weights
         own -= offset
         return own if self._limit == math.inf else at_most(at_least(own, -self._limit), self._limit)
 
@@ -274,8 +294,29 @@ class AffineRows:
     def _near(self) -> bool:
         """Whether what is subtracted from rows is small beside what is left."""
         affine = self.affine
+        if (
+            self.records.grouped
+        ):  # rows may lie elsewhere in a chunk, where float32 rounds otherwise
+            return False
         most = np.abs(affine.mean) @ np.abs(affine.weights).max(axis=-1, initial=0.0)
         return float(most) < _NEAR
+
+    def _within_reach(self, X: Array) -> Array:
+        """Rows less their mean; absurdly long ones shrunk, where a record may have several rows.
+
+        A row may then lie elsewhere in a chunk, where the product with a matrix rounds otherwise.
+        Rounding is in proportion to the row, and what is left after the product may be small.
+        """
+        if not self.records.grouped:
+            return X
+        xp, reach = namespace(X), self._reach
+        return X * (reach / at_least(xp.sqrt(xp.vecdot(X, X)), reach))[:, None]
+
+    @property
+    def _reach(self) -> float:
+        """Length of a row whose product with the matrix is far beyond the limit."""
+        usual = self._limit if self._limit < math.inf else 1.0
+        return _FARTHEST * usual / float(np.linalg.norm(self.affine.weights, 2) or 1.0)
 
     def _norms_of(self, U: Array, W: Array | None) -> Array:
         """Norms of the records of a chunk, never too small; inf where one is out of range."""
@@ -311,7 +352,10 @@ class AffineRows:
         In units of the norm of one term. Terms are added up before they are mixed, where one may be
         longer by the condition number of W.
         """
-        terms = sum_slack(self.n_samples, EPS, self.chunk)
+        own = 4.0 * (self._own + 8)
+        if not self.affine.diagonal:  # of rows that lie elsewhere in a chunk
+            own += 4.0 * _FARTHEST * (self.X.shape[1] + 8)
+        terms = self.records.slack(EPS, self.chunk, own=own)
         return self._condition * (terms + 4 * (self._own + 8) * EPS)
 
     batch_slack = slack

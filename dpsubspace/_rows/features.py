@@ -33,11 +33,11 @@ from dpsubspace._array import (
     piece_rows,
     row_product,
     slices,
-    sum_slack,
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import Records
 
 __all__ = ["FeatureBlock", "Features"]
 
@@ -60,10 +60,19 @@ class Features:
         Gives the factor of each row and its bias entry.
     microbatch_size : int, optional
         Rows to visit at once.
+    records : Records, optional
+        Whose the rows are; None makes each of them a record.
     """
 
-    def __init__(self, X: Array, row_map: RowMap, microbatch_size: int | None = None):
+    def __init__(
+        self,
+        X: Array,
+        row_map: RowMap,
+        microbatch_size: int | None = None,
+        records: Records | None = None,
+    ):
         self.X = X
+        self.records = Records.of_rows(X.shape[0]) if records is None else records
         self.row_map, self.bias, self.bound = row_map, row_map.bias, row_map.bound
         self.factors, self.lengths = row_map.factors(X)
         self._microbatch_size = microbatch_size
@@ -74,7 +83,10 @@ class Features:
         self.shrink: Array | None = None
         self._casts: dict[Any, tuple[Array, Array | None]] = {}
         self._distances: Array | None = None
-        self.dtype = X.dtype  # in which rows are used
+        # In which rows are used: those of one record may be in all blocks of a sum.
+        self.dtype = namespace(self.factors).float64 if self.records.grouped else X.dtype
+        if self.dtype != X.dtype:
+            self.chunk = self._narrow(self.chunk)
         # Least norm of shifted features that is reported, over their length before the shift.
         self.floor = 0.25 if self._eps > 1e-10 else 1e-3
 
@@ -116,8 +128,7 @@ class Features:
         small = radius < 0.02 * reach if formed else share < 0.5
         if (small or reach > 1e30) and self._eps > EPS:
             other.dtype, other._distances = namespace(self.factors).float64, None
-            # Chunks are copies then, which should stay small however wide they are.
-            other.chunk = min(self.chunk, chunk_rows(self.X, max(1, _WIDE // self.width)))
+            other.chunk = self._narrow(self.chunk)
         if formed:
             norms, longer = other.distances(), 2 + 2 * reach / radius
         else:
@@ -129,6 +140,10 @@ class Features:
         other.radius, other.zoom, other.only_formed = radius, zoom, formed
         other.shrink, other._casts = margin * zoom * radius / at_least(norms, radius), {}
         return other
+
+    def _narrow(self, chunk: int) -> int:
+        """Rows of a chunk that is a copy in float64, which should stay small however wide it is."""
+        return min(chunk, chunk_rows(self.X, max(1, _WIDE // self.width)))
 
     def with_room(self, beside: int, columns: int) -> Features:
         """The same records in chunks for so many numbers to be computed of each, or fewer.
@@ -152,7 +167,12 @@ class Features:
 
     @property
     def n_samples(self) -> int:
-        """Number of records."""
+        """Number of records, public."""
+        return self.records.n
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, which is private where it is not that of the records."""
         return self.X.shape[0]
 
     @property
@@ -172,12 +192,13 @@ class Features:
         if batch is None:
             # At least two where there is much to do, by the public size of dense rows alone.
             if isinstance(self.X, np.ndarray) and self.work() >= SHARED:
-                step = min(step, chunk_rows(self.X, self.n_samples // 2 + 1))
-            return even_slices(self.n_samples, step)
+                step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
+            return even_slices(self.n_rows, step)
         if not sparse.issparse(self.X):  # gathered rows are copies, in float64
             step = min(step, max(_FEWEST_GATHERED, _GATHERED_BYTES // (8 * self.width)))
-        # An empty batch is one chunk without records.
-        return [batch[part] for part in slices(len(batch), step) or [slice(0, 0)]]
+        # An empty batch is one chunk without rows.
+        rows = self.records.rows(batch)
+        return [rows[part] for part in slices(len(rows), step) or [slice(0, 0)]]
 
     def work(self, batch: np.ndarray | None = None) -> float:
         """Bytes that a product with all records reads, or with a batch, times its columns."""
@@ -303,7 +324,7 @@ class Features:
     def _sum_slack(self, eps: float) -> float:
         """Slack of a sum over records: entries of sparse rows are not added up by blocks."""
         by_block = not sparse.issparse(self.X)
-        return sum_slack(self.n_samples, eps, self.chunk, by_block=by_block)
+        return self.records.slack(eps, self.chunk, own=self.X.shape[1], by_block=by_block)
 
     @property
     def batch_slack(self) -> float:

@@ -91,7 +91,7 @@ def _statistics(rows: Rows, p: int, releases: Releases) -> tuple[BoundedSum, ...
     eigenvalue as it is computed is off by at most a small multiple of p units of rounding of
     the largest one, which is at most n R^2.
     """
-    total, square = second_moment(rows, releases.present), rows.norm_bound**2
+    total, square = second_moment(rows), rows.norm_bound**2
     rounded = total.norm_bound - square
     own = replace(total, value=total.value[:p, :p])
     shared = BoundedSum(total.value[:p, p:], square / 2 + rounded, square + 2 * rounded)

@@ -55,7 +55,7 @@ class NoisyDescent:
         rows = data.rows.kept()
         p, c, n = rows.width, data.n_targets, rows.n_samples
         features: Any = rows  # they have what is asked of Features here
-        source = LinearSource(Squared(), features, data.targets, releases.present, n_outputs=c)
+        source = LinearSource(Squared(), features, data.targets, n_outputs=c)
         noise = data.noise(releases, STEPS)
         size = math.sqrt(p * c) * _auto.regression_clip(noise)
         plan = _plan(noise, p)

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Part
-from dpsubspace._array import Array, as_like, row_norms, to_numpy
+from dpsubspace._array import as_like, row_norms, to_numpy
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Squared
@@ -119,7 +119,6 @@ class _Block:
     """Records that one step is over, and no other."""
 
     source: LinearSource
-    present: Array | None
 
     @classmethod
     def of(
@@ -134,11 +133,9 @@ class _Block:
         index = releases.batch(STEPS, rows.n_samples, blocks=blocks)
         same = releases.batch(RESIDUALS, rows.n_samples, blocks=blocks)
         assert index is not None and same is not None and np.array_equal(index, same)
-        shown = None if releases.present is None else releases.present[index]
         own: Any = rows.taken(index).mixed(mixing)  # has what is asked of Features here
-        targets = data.targets[index, :]
-        source = LinearSource(Squared(), own, targets, shown, n_outputs=data.n_targets)
-        return cls(source, shown)
+        targets = data.targets[rows.records.rows(index), :]
+        return cls(LinearSource(Squared(), own, targets, n_outputs=data.n_targets))
 
     def residual_size(self, weights: np.ndarray, before: float, releases: Releases) -> float:
         """Release how long most residuals are, for one target; `before` where noise hides it.
@@ -156,9 +153,8 @@ class _Block:
             )
         lengths = lengths / math.sqrt(weights.shape[1])
         bins = np.searchsorted(_SIZES[:-1], np.where(np.isnan(lengths), np.inf, lengths))
-        if self.present is not None:
-            bins = bins[to_numpy(self.present)]
-        counts = np.bincount(bins, minlength=len(_SIZES)).astype(np.float64)
+        weights_of_rows = self.source.features.records.weights_numpy
+        counts = np.bincount(bins, weights_of_rows, minlength=len(_SIZES)).astype(np.float64)
         noisy = to_numpy(releases.gaussian(RESIDUALS, BoundedSum(counts, 1.0, math.sqrt(2))))
         enough = np.flatnonzero(np.cumsum(noisy) >= _WITHIN * self.source.n_samples)
         return float(_SIZES[enough[0]]) if len(enough) else before

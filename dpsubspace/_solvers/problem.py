@@ -41,13 +41,12 @@ def linear_problem(
     features: Features,
     targets: Array,
     n_outputs: int,
-    present: Array | None,
 ) -> Problem:
     """A linear model that starts from zero."""
     penalised = np.zeros((features.width, 1))
     penalised[: features.X.shape[1]] = 1.0  # not the bias entries
     return Problem(
-        LinearSource(loss, features, targets, present, n_outputs=n_outputs),
+        LinearSource(loss, features, targets, n_outputs=n_outputs),
         as_like(np.zeros((features.width, n_outputs)), features.lengths),
         as_like(penalised, features.lengths),
         n_outputs,

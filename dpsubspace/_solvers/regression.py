@@ -128,7 +128,7 @@ class Solver(Protocol):
 def exact_solution(data: Regression, releases: Releases) -> Solution:
     """Least squares, and the shortest of several solutions: not private."""
     joint = data.rows.with_beside(data.targets)
-    total = to_numpy(second_moment(Rows(joint, 1.0), releases.present).value)
+    total = to_numpy(second_moment(Rows(joint, 1.0)).value)
     p = data.rows.width
     weights = linalg.pinvh(total[:p, :p], rtol=1e-14 * p) @ total[:p, p:]
     return Solution(weights, np.zeros((p, 1)), np.zeros(data.n_targets))
@@ -260,7 +260,7 @@ class WhitenedDescent:
         rows = data.rows.kept()
         rows = rows.mixed(released_whitening(rows, releases))
         features: Any = rows  # they have what is asked of Features here
-        source = LinearSource(Squared(), features, data.targets, releases.present, n_outputs=c)
+        source = LinearSource(Squared(), features, data.targets, n_outputs=c)
         size = math.sqrt(p * c) * _auto.regression_clip(data.noise(releases, STEPS))
         part = releases.budget.parts[STEPS]
         plan = TrainingPlan(

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsubspace._array import EPS, Array, at_least, namespace
-from dpsubspace._gradients.clipping import PerExampleGradients, clipped_sum, shrink_factors
+from dpsubspace._gradients.clipping import (
+    PerExampleGradients,
+    clipped_sum,
+    in_parts,
+    shrink_factors,
+)
 from dpsubspace._public.subspace import Embedded, Subspace
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 
@@ -165,7 +170,7 @@ class _Parts:
     embedded: Embedded
     lengths: Array  # of embeddings, never too small
     rests: Array  # of residuals, likewise
-    counts: Array  # 0 for records that do not count, else 1
+    counts: Array  # 0 for rows that do not count, else the part of its record that each is
 
     @classmethod
     def of(cls, space: Subspace, grads: PerExampleGradients) -> _Parts:
@@ -180,7 +185,7 @@ class _Parts:
             embedded,
             xp.maximum(lengths, _EMBEDDING_FLOOR * norms),
             xp.maximum(rests * (1 + 8 * EPS), _residual_floor(grads) * norms),
-            xp.astype(counts, xp.float64),
+            in_parts(grads, xp.astype(counts, xp.float64)),
         )
 
     def residual_sum(self, space: Subspace, grads: PerExampleGradients, weights: Array) -> Array:

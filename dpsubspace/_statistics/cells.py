@@ -2,7 +2,7 @@
 
 Design note. The bits of a floating-point number tell its octave and, after that, which equal
 part of the octave it is in. A shift of these bits says exactly which cell a value is in, where a
-search among the edges would compare it with ten of them. Counts are integers: they do not
+search among the edges would compare it with ten of them. Counts are exact: they do not
 depend on the order of chunks, or on the number of threads.
 """
 
@@ -63,16 +63,25 @@ def places(values: np.ndarray, digits: int, octaves: int, *, closed: bool = Fals
 
 
 def cell_counts(
-    columns: np.ndarray, cells: Callable[[np.ndarray], np.ndarray], n_cells: int
+    columns: np.ndarray,
+    cells: Callable[[np.ndarray], np.ndarray],
+    n_cells: int,
+    weights: np.ndarray | None = None,
 ) -> np.ndarray:
-    """How many of the numbers that `cells` makes of rows of `columns` are 0, ..., n_cells - 1."""
-    counts = np.zeros(n_cells, dtype=np.int64)
+    """How many of the numbers that `cells` makes of rows of `columns` are 0, ..., n_cells - 1.
+
+    Where there are `weights` of rows, what they add up to: exactly, since these are multiples of
+    2^-24 (see :class:`~dpsubspace._rows.records.Records`).
+    """
+    counts = np.zeros(n_cells, dtype=np.int64 if weights is None else np.float64)
 
     def of_chunk(rows: slice) -> np.ndarray:
         part = columns[rows]
         pieces = slices(len(part), max(1, _PIECE // part.shape[1])) or [slice(0, 0)]
-        numbers = [cells(part[piece]).ravel() for piece in pieces]
-        return np.bincount(np.concatenate(numbers), minlength=n_cells)
+        numbers = np.concatenate([cells(part[piece]).ravel() for piece in pieces])
+        each_row = len(numbers) // max(1, len(part))
+        own = None if weights is None else np.repeat(weights[rows], each_row)
+        return np.bincount(numbers, own, minlength=n_cells)
 
     step = max(1, _CHUNK // columns.shape[1])
     with over_chunks(Slices(columns, step, passes=8)) as each:
@@ -94,17 +103,22 @@ class CountedRanks:
         Values.
     digits, octaves : int
         As :func:`places` takes them; octaves times 2^digits is at least 2^10.
+    weights : ndarray of shape (n,), optional
+        What the rows count for, as :func:`cell_counts` takes them.
     """
 
-    def __init__(self, columns: np.ndarray, digits: int, octaves: int):
+    def __init__(
+        self, columns: np.ndarray, digits: int, octaves: int, weights: np.ndarray | None = None
+    ):
         self._columns, self._digits, self._octaves = columns, digits, octaves
+        self._weights = weights
         self._first = -(octaves << (digits + 1))  # of the places
         # The last place has a cell of its own.
         self._n_leading = (-2 * self._first >> _LATER) + 1
         n_columns = columns.shape[1]
         self._offset = np.arange(n_columns, dtype=np.int32) * self._n_leading
         self._shift = self._offset - (self._first >> _LATER)
-        counts = cell_counts(columns, self._leading, n_columns * self._n_leading)
+        counts = cell_counts(columns, self._leading, n_columns * self._n_leading, weights)
         counts = counts.reshape(n_columns, -1)
         self._before = np.cumsum(counts, axis=1) - counts
         self._known, self._last = np.empty(0, dtype=np.intp), np.empty((0, 0), dtype=np.int64)
@@ -140,10 +154,14 @@ class CountedRanks:
             leading = place >> _LATER
             leading += self._shift
             found = slot.take(leading)
+            if self._weights is not None:  # one number for each value, to be weighted by its row
+                numbers = (found.astype(np.intp) << _LATER) + (place & ((1 << _LATER) - 1))
+                return np.where(found >= 0, numbers, n_cells)
             inside = np.flatnonzero(found >= 0)
             last = place.take(inside) & ((1 << _LATER) - 1)
             return (found.take(inside).astype(np.intp) << _LATER) + last
 
-        counts = cell_counts(self._columns, cells, len(known) << _LATER)
-        counts = counts.reshape(len(known), -1)
+        n_cells = len(known) << _LATER
+        counts = cell_counts(self._columns, cells, n_cells + 1, self._weights)
+        counts = counts[:-1].reshape(len(known), -1)
         self._known, self._last = known, np.cumsum(counts, axis=1) - counts

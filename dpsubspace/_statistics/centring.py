@@ -101,7 +101,7 @@ def searched_mean(
     def released(name: str, total: BoundedSum) -> np.ndarray:
         return to_numpy(releases.gaussian(name, total)) / n_samples
 
-    total = bounded_row_sum(features, norm_bound, present=releases.present)
+    total = bounded_row_sum(features, norm_bound)
     if "centre" not in releases or not budget.private:
         return released("mean", total), radius
     first = released("centre", total)
@@ -113,5 +113,5 @@ def searched_mean(
     found = noisy_quantiles(distances, np.array([1 - outside]), releases, "radius")
     radius = min(max(float(found[0, 0]), 2.0**-60), radius)
     near = about.clipped(radius)
-    move = released("mean", bounded_row_sum(near, radius, present=releases.present))
+    move = released("mean", bounded_row_sum(near, radius))
     return first + move, radius

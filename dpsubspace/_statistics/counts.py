@@ -7,7 +7,18 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._array import EPS, Array, at_most, column_sums, namespace, sum_slack, to_numpy
+from dpsubspace._array import (
+    EPS,
+    Array,
+    Total,
+    as_like,
+    at_most,
+    column_sums,
+    namespace,
+    slices,
+    to_numpy,
+    weighted,
+)
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._statistics.cells import cell_counts, places
@@ -39,6 +50,9 @@ def _cells(per_octave: int) -> np.ndarray:
 # Most cells next to each other that a range is looked for in.
 _LONGEST = 32
 _CELLS = {per_octave: _cells(per_octave) for per_octave in (1, 2)}
+
+# Rows of which numbers are added up together.
+_TOGETHER = 1 << 16
 
 # Candidates for a radius over the largest, and how many counts leave one of them.
 _RADII = 2.0 ** (-np.arange(64) / 4)
@@ -78,24 +92,21 @@ def noisy_radius(
     determine. A record moves such a count by at most 1, whether it becomes null or is
     replaced. What follows is postprocessing. Event: :data:`RADIUS_COUNTS` Gaussian mechanisms.
     """
-    values, shown = to_numpy(distances), releases.present_numpy
-    spare = margin * releases.noise_of(name, _count(np.zeros(0)))
-    most = (1 - within) * len(values) - spare
+    values, records = to_numpy(distances), releases.records_of(distances)
+    spare = margin * releases.noise_of(name, _count(0.0))
+    most = (1 - within) * records.n - spare
     found, beyond = 0, len(_RADII)
     while beyond - found > 1:
         middle = (found + beyond) // 2
-        outside = values > largest * _RADII[middle]
-        if shown is not None:
-            outside &= shown
+        outside = records.count(values > largest * _RADII[middle])
         noisy = releases.gaussian(name, _count(outside))
         found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
     return largest * float(_RADII[found])
 
 
-def _count(records: np.ndarray) -> BoundedSum:
-    """Count the records that are True; one moves it by 1, replaced or null."""
-    count = np.array([float(np.count_nonzero(records))])
-    return BoundedSum(count, norm_bound=1.0, replace_bound=1.0)
+def _count(count: float) -> BoundedSum:
+    """Number of some records; one moves it by 1, replaced or null."""
+    return BoundedSum(np.array([count]), norm_bound=1.0, replace_bound=1.0)
 
 
 def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.ndarray:
@@ -117,17 +128,20 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
     """
     xp = namespace(values)
     values = xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
-    if releases.present is not None:
-        values = xp.where(releases.present[:, None], values, xp.zeros_like(values))
-    n_samples = values.shape[0]  # all of them in one chunk
-    bound = math.sqrt(values.shape[1]) * (1 + sum_slack(n_samples, EPS, n_samples))
-    total = BoundedSum(to_numpy(column_sums(values)), norm_bound=bound, replace_bound=bound)
-    return to_numpy(releases.gaussian(name, total)) / n_samples
+    records = releases.records_of(values)
+    if (weights := records.weights_numpy) is not None:
+        values = weighted(values, as_like(weights, values))
+    total = Total()
+    for rows in slices(values.shape[0], _TOGETHER):
+        total.add(column_sums(values[rows, :]))
+    bound = math.sqrt(values.shape[1]) * (1 + records.slack(EPS, _TOGETHER))
+    released = BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound)
+    return to_numpy(releases.gaussian(name, released)) / records.n
 
 
 def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:
     """Standard deviation of each count that :func:`noisy_radius` releases."""
-    return noise_multiplier * _count(np.zeros(0)).unit(neighboring_relation)
+    return noise_multiplier * _count(0.0).unit(neighboring_relation)
 
 
 def count_above_noise(scale: float, per_octave: int = 2) -> float:
@@ -186,8 +200,7 @@ def noisy_ranges(
     What follows is postprocessing. Event: one Gaussian mechanism.
     """
     edges, n_columns = _CELLS[per_octave], values.shape[1]
-    shown = releases.present_numpy
-    counts = _counts(values if shown is None else values[shown], per_octave)
+    counts = _counts(values, per_octave, releases.records_of(values).weights_numpy)
     total = BoundedSum(
         counts.ravel(), norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)
     )
@@ -206,8 +219,8 @@ def noisy_ranges(
     return low, high, found
 
 
-def _counts(columns: np.ndarray, per_octave: int) -> np.ndarray:
-    """Count for each column the values in each cell, (c, n_cells)."""
+def _counts(columns: np.ndarray, per_octave: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """Count for each column the values in each cell, (c, n_cells), in parts of records."""
     edges, n_columns = _CELLS[per_octave], columns.shape[1]
     n_cells = len(edges) - 1
     offset = np.arange(n_columns, dtype=np.intp) * n_cells
@@ -218,7 +231,8 @@ def _counts(columns: np.ndarray, per_octave: int) -> np.ndarray:
         found = np.searchsorted(edges, part, side="right")
         return np.clip(found, 1, n_cells) - 1 + offset
 
-    return cell_counts(columns, cells, n_columns * n_cells).reshape(n_columns, -1).astype(float)
+    counts = cell_counts(columns, cells, n_columns * n_cells, weights)
+    return counts.reshape(n_columns, -1).astype(float)
 
 
 def _stretch(cells: np.ndarray, scale: float, edges: np.ndarray) -> tuple[float, float, bool]:

@@ -16,8 +16,8 @@ from dpsubspace._array import (
     column_sums,
     namespace,
     slices,
-    sum_slack,
     to_numpy,
+    weighted,
 )
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._release.releases import Releases
@@ -30,9 +30,7 @@ __all__ = ["bounded_row_sum", "noisy_mean", "noisy_spread"]
 _SPREAD = 1 << 14
 
 
-def bounded_row_sum(
-    features: Features, norm_bound: float, *, present: Array | None = None
-) -> BoundedSum:
+def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
     """Sum of features, each of norm at most `norm_bound` already.
 
     Parameters
@@ -42,18 +40,18 @@ def bounded_row_sum(
         and then clipped.
     norm_bound : float
         The map's bound, or the radius.
-    present : boolean array of shape (n,), optional
-        False makes a record a null record, which contributes exactly zero.
 
     Notes
     -----
     Proof of the bound: a row is a function of its record alone and has norm at most
     `norm_bound`; removing it moves the sum by at most that, replacing it by at most
-    twice that. The sums as computed differ from the real ones by at most
+    twice that. Records of several rows have the same bounds, by the lemma of
+    ``_rows/records.py``. The sums as computed differ from the real ones by at most
     ``slack * norm_bound`` more (:func:`~dpsubspace._array.sum_slack`).
     """
     xp = namespace(features.lengths)
-    weights = xp.ones_like(features.lengths) if present is None else xp.astype(present, xp.float64)
+    weights = features.records.weights
+    weights = xp.ones_like(features.lengths) if weights is None else weights
     total = Total()
 
     def part(rows: Any) -> Array:
@@ -61,15 +59,14 @@ def bounded_row_sum(
         if not features.only_formed:
             return block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0]
         whole = block.formed()
-        shown = as_like(weights[rows], whole)[:, None]
-        return column_sums(xp.where(shown > 0, whole, xp.zeros_like(whole)))
+        return column_sums(weighted(whole, as_like(weights[rows], whole)))
 
     with over_chunks(features) as each:
         for summed in each(part):
             total.add(summed)
     slack = features.slack
     if features.only_formed:
-        slack = sum_slack(features.n_samples, EPS, features.chunk, by_block=True)
+        slack = features.records.slack(EPS, features.chunk, own=features.width, by_block=True)
     return vector_sum(total.value, norm_bound, slack)
 
 
@@ -108,7 +105,7 @@ def noisy_mean(
     mean is, and is zero where noise outweighs it; or the mean with the public one, weighted by
     their variances.
     """
-    total = bounded_row_sum(features, norm_bound, present=releases.present)
+    total = bounded_row_sum(features, norm_bound)
     noisy = to_numpy(releases.gaussian(name, total))
     variance = releases.noise_of(name, total) ** 2
     if public is not None:
@@ -146,12 +143,13 @@ def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "
     Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
     moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
     """
-    xp, total, n_samples = namespace(norms), Total(), norms.shape[0]
-    for rows in slices(n_samples, _SPREAD):
-        squares = at_most(norms[rows], largest) ** 2
-        if releases.present is not None:
-            squares = xp.where(releases.present[rows], squares, xp.zeros_like(squares))
+    xp, total, records = namespace(norms), Total(), releases.records_of(norms)
+    weights = records.weights_numpy
+    for rows in slices(norms.shape[0], _SPREAD):
+        squares = (at_most(norms[rows], largest) ** 2)[:, None]
+        if weights is not None:
+            squares = weighted(squares, as_like(weights[rows], squares))
         total.add(xp.sum(squares)[None])
-    bound = largest**2 * (1 + sum_slack(n_samples, EPS, _SPREAD))
+    bound = largest**2 * (1 + records.slack(EPS, _SPREAD))
     squared = BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound)
-    return max(0.0, float(releases.gaussian(name, squared)[0])) / n_samples
+    return max(0.0, float(releases.gaussian(name, squared)[0])) / records.n

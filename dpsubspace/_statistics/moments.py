@@ -20,8 +20,8 @@ from dpsubspace._array import (
     device,
     eps_of,
     namespace,
-    sum_slack,
     to_numpy,
+    weighted,
 )
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.linear import OuterGradients
@@ -72,9 +72,9 @@ class Rows:
     offset: np.ndarray | None = None
     public: np.ndarray | None = None
 
-    def norms(self, present: Array | None) -> Array:
-        """Norms of the features, inf for the null records, where `present` is False."""
-        norms = self.features.norms()
+    def norms(self) -> Array:
+        """Norms of the features, inf for null records."""
+        norms, present = self.features.norms(), self.features.records.present
         if present is None:
             return norms
         xp = namespace(norms)
@@ -84,8 +84,8 @@ class Rows:
 # Sums that one record moves little ------------------------------------------------------------
 
 
-def second_moment(rows: Rows, present: Array | None) -> BoundedSum:
-    """Sum of ``phi_i phi_i^T``, of shape (p, p), without the records that are not `present`.
+def second_moment(rows: Rows) -> BoundedSum:
+    """Sum of ``phi_i phi_i^T``, of shape (p, p), without null records.
 
     Notes
     -----
@@ -93,6 +93,9 @@ def second_moment(rows: Rows, present: Array | None) -> BoundedSum:
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
     features, total, span = rows.features.with_room(0, rows.features.width), Total(), None
+    records = features.records
+    # A row times the root of its part of the record brings that part of its outer product.
+    roots = None if records.weights is None else namespace(records.weights).sqrt(records.weights)
     eps, step = eps_of(features.at(slice(0, 1)).formed()), _piece(features)
     together = max(1, _SPAN // features.chunk)
 
@@ -101,10 +104,8 @@ def second_moment(rows: Rows, present: Array | None) -> BoundedSum:
         for start in range(chunk.start, chunk.stop, step):
             some = slice(start, min(start + step, chunk.stop))
             block = features.at(some).formed()
-            if present is not None:
-                xp = namespace(block)
-                shown = as_like(present[some], block)[:, None] > 0
-                block = xp.where(shown, block, xp.zeros_like(block))
+            if roots is not None:
+                block = weighted(block, as_like(roots[some], block))
             moment = _gram(block, moment)
         return moment
 
@@ -116,7 +117,7 @@ def second_moment(rows: Rows, present: Array | None) -> BoundedSum:
                 span = None
     if span is not None:
         total.add(span)
-    slack = sum_slack(features.n_samples, eps, together * features.chunk, _BLOCK)
+    slack = records.slack(eps, together * features.chunk, _BLOCK, own=2 * features.width)
     return gram_sum(to_numpy(total.value), rows.norm_bound, slack)
 
 
@@ -186,7 +187,10 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
 
     def part(chunk: Any) -> BoundedSum:
         block = features.at(chunk)
-        grads = OuterGradients(block, norms[chunk], block.scores(params), features.slack)
+        shares = features.records.shares
+        shares = None if shares is None else shares[chunk]
+        scores = block.scores(params)
+        grads = OuterGradients(block, norms[chunk], scores, features.slack, shares=shares)
         return clipped_sum(grads, rows.norm_bound**2)
 
     with over_chunks(features) as each:
@@ -241,12 +245,15 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         inside = xp.sum(z * z, axis=1) * (1 + (z.shape[1] + 4) * EPS)
         z = z * xp.where(inside > c**2, c / xp.sqrt(at_least(inside, c**2)), 1.0)[:, None]
         left = at_least(squares - inside, 0.0)
-        return xp.concat([as_like(_packed(to_numpy(z.T @ z)), left), xp.sum(left)[None]])
+        shares = features.records.shares
+        shares = xp.ones_like(left) if shares is None else shares[chunk]
+        moment = _packed(to_numpy(z.T @ (z * shares[:, None])))
+        return xp.concat([as_like(moment, left), xp.sum(left * shares)[None]])
 
     with over_chunks(features) as each:
         for summed in each(part):
             total.add(summed)
-    slack = sum_slack(features.n_samples, EPS, features.chunk)
+    slack = features.records.slack(EPS, features.chunk, own=2 * features.width)
     return gram_sum(to_numpy(total.value), c, slack)
 
 
@@ -299,7 +306,7 @@ def released_moment(
     Thakurta, Zhang (2014, Algorithm 1) makes ``2 s sqrt(p)`` for the same privacy. Event: one
     Gaussian mechanism.
     """
-    total = second_moment(rows, releases.present)
+    total = second_moment(rows)
     return noisy_moment(total, rows.features.n_samples, releases, name)
 
 

@@ -13,7 +13,7 @@ from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._statistics.cells import TOGETHER, CountedRanks
 
-__all__ = ["SEARCH", "noisy_quantiles", "rank_noise"]
+__all__ = ["SEARCH", "noisy_quantiles", "rank_noise", "weighted_quantiles"]
 
 # Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
 SEARCH = 20
@@ -133,8 +133,8 @@ def noisy_quantiles(
     are kept away from both ends by a public number of standard deviations. It is larger
     in the first two fifths of the stages, where a wrong turn costs orders of magnitude.
     """
-    n, n_columns = values.shape
-    shown, budget = releases.present_numpy, releases.budget
+    n_columns, budget, records = values.shape[1], releases.budget, releases.records_of(values)
+    n = records.n
     n_levels = budget.parts[name].count
     grid = _Doubles(n_levels)
     if bounds is not None:
@@ -143,7 +143,8 @@ def noisy_quantiles(
     levels = np.asarray(levels, dtype=np.float64)
     relation = budget.target.neighboring_relation
     spread = rank_noise(budget.scales[name], n_columns, len(levels), relation)
-    before = _before(values if shown is None else values[shown], grid, len(levels))
+    before = _before(values, records.weights_numpy, grid, len(levels))
+    there = records.count(np.ones(len(values), dtype=bool))
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)
     for stage in range(n_levels):
         margin = min(n / 2, spread * (_COARSE if 5 * stage < 2 * n_levels else _FINE))
@@ -151,7 +152,7 @@ def noisy_quantiles(
         middle = place + 2 ** (n_levels - 1 - stage)
         cells = _Cells(grid.edge(middle))
         total = BoundedSum(
-            cells.counts(before(middle), n if shown is None else int(shown.sum())),
+            cells.counts(before(middle), there),
             norm_bound=math.sqrt(n_columns),
             replace_bound=math.sqrt(2 * n_columns),
         )
@@ -160,21 +161,52 @@ def noisy_quantiles(
     return grid.value(place).T
 
 
+def weighted_quantiles(
+    values: np.ndarray, weights: np.ndarray | None, levels: np.ndarray
+) -> np.ndarray:
+    """Exact quantiles (k, c) of columns, not private; with weights those of ``inverted_cdf``."""
+    if weights is None or np.all(weights == 1):
+        return np.quantile(values, levels, axis=0)
+    kept = weights > 0
+    values, weights = values[kept], weights[kept]
+    if np.all(weights == weights[0]):
+        return np.quantile(values, levels, axis=0)
+    order = np.argsort(values, axis=0)
+    ranks = np.cumsum(weights[order], axis=0)
+    found = []
+    for column, rank in zip(np.take_along_axis(values, order, axis=0).T, ranks.T, strict=True):
+        places = np.searchsorted(rank, levels * rank[-1] * (1 - 1e-12))
+        found.append(column[np.minimum(places, len(column) - 1)])
+    return np.stack(found, axis=1)
+
+
 def _before(
-    columns: np.ndarray, grid: _Line | _Doubles, n_wanted: int
+    columns: np.ndarray, weights: np.ndarray | None, grid: _Line | _Doubles, n_wanted: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Count for places (c, k) of a grid the values of each column that come before them."""
+    """Count for places (c, k) of a grid the values of each column that come before them.
+
+    Sums of weights are exact, since these are multiples of 2^-24.
+    """
     if isinstance(grid, _Line) or len(columns) <= _FEW * n_wanted:
-        ordered = np.sort(columns.T.astype(np.float64, order="C"), axis=1)
+        ordered = columns.T.astype(np.float64, order="C")
+        ranks = None
+        if weights is None:
+            ordered.sort(axis=1)
+        else:
+            order = np.argsort(ordered, axis=1)
+            ordered = np.take_along_axis(ordered, order, axis=1)
+            ranks = np.pad(np.cumsum(weights[order], axis=1), ((0, 0), (1, 0)))
 
         def sorted_before(wanted: np.ndarray) -> np.ndarray:
             edges = zip(ordered, grid.edge(wanted), strict=True)
-            return np.stack([column.searchsorted(edge) for column, edge in edges])
+            places = np.stack([column.searchsorted(edge) for column, edge in edges])
+            return places if ranks is None else np.take_along_axis(ranks, places, axis=1)
 
         return sorted_before
     # Few columns at a time, so that their counts stay in the cache.
     groups = slices(columns.shape[1], TOGETHER)
-    counted = [CountedRanks(columns[:, some], grid.digits, grid.octaves) for some in groups]
+    digits, octaves = grid.digits, grid.octaves
+    counted = [CountedRanks(columns[:, some], digits, octaves, weights) for some in groups]
 
     def counted_before(wanted: np.ndarray) -> np.ndarray:
         pairs = zip(counted, groups, strict=True)
@@ -194,7 +226,7 @@ class _Cells:
         # What lies before an edge that is new, and after the last one.
         self._kept = np.column_stack([new, np.ones(len(new), dtype=bool)])
 
-    def counts(self, ranks: np.ndarray, n: int) -> np.ndarray:
+    def counts(self, ranks: np.ndarray, n: float) -> np.ndarray:
         """Counts of all cells, column by column, from `ranks` of the edges among `n` values."""
         ranks = np.take_along_axis(ranks, self._order, axis=1)
         return np.diff(ranks, axis=1, prepend=0, append=n)[self._kept].astype(np.float64)

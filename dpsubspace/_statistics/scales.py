@@ -26,9 +26,10 @@ from functools import cache
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from dpsubspace._array import slices
+from dpsubspace._array import EPS, slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.cells import TOGETHER, cell_counts, places
 from dpsubspace._statistics.shapes import (
     Shapes,
@@ -114,6 +115,8 @@ class _Map:
     there instead. The bounds are the largest norm of a row and the largest distance of two, of
     the matrix as it is used, a cell that counts for nothing among them. Entries are whole
     multiples of 2^-20, at most 1 in size, so that their sums over up to 2^32 records are exact.
+    A record of several rows has parts in several cells. Counts are exact then as well, but their
+    products with m cells are off by up to ``m u n`` for n records, an entry.
     """
 
     matrix: np.ndarray
@@ -133,10 +136,12 @@ class _Map:
         norm = math.sqrt(squares.max()) * rounding
         return cls(matrix, norm, max(norm, math.sqrt(apart.max()) * rounding))
 
-    def of_counts(self, counts: np.ndarray) -> BoundedSum:
+    def of_counts(self, counts: np.ndarray, records: Records) -> BoundedSum:
         """Map the counts of columns, (c, n_cells), of which a record is in one cell a column."""
-        root = math.sqrt(len(counts))
-        return BoundedSum(counts @ self.matrix, root * self.norm_bound, root * self.replace_bound)
+        root, (m, k) = math.sqrt(len(counts)), self.matrix.shape
+        rounding = math.sqrt(k) * m * EPS * records.n if records.grouped else 0.0
+        bounds = (root * (bound + rounding) for bound in (self.norm_bound, self.replace_bound))
+        return BoundedSum(counts @ self.matrix, *bounds)
 
 
 def scale_share(noise: float, n_columns: int) -> float:
@@ -184,21 +189,20 @@ def noisy_scales(
     number that is a function of a record and of earlier releases. What follows is
     postprocessing, with public sizes and lists. Events: three Gaussian mechanisms.
     """
-    shown = releases.present_numpy
     wanted = ((columns, _COLUMNS, 1 - target_share), (targets, _TARGETS, target_share))
     given = [one for one in wanted if one[0] is not None]
     empty = Scales(np.empty(0), np.empty(0), np.empty(0, dtype=bool))
     if not given:
         return empty, empty
     groups, aims, shares = (list(part) for part in zip(*given, strict=True))
+    records = releases.records_of(groups[0])
     if not releases.budget.private:
-        found = [_exact(group, shown) for group in groups]
+        found = [_exact(group, records.weights_numpy) for group in groups]
     else:
-        kept = groups if shown is None else [group[shown] for group in groups]
         shares = [share / sum(shares) for share in shares]
-        found = _found(kept, aims, shares, len(groups[0]), releases)
+        found = _found(groups, aims, shares, records, releases)
         if columns is not None:
-            found[0] = _of_common_length(kept[0], found[0], len(columns), releases)
+            found[0] = _of_common_length(columns, found[0], records, releases)
     first = empty if columns is None else found[0]
     return first, empty if targets is None else found[-1]
 
@@ -207,15 +211,17 @@ def _found(
     groups: Sequence[np.ndarray],
     aims: Sequence[_Aim],
     shares: Sequence[float],
-    n_samples: int,
+    records: Records,
     releases: Releases,
 ) -> list[Scales]:
     """Release scales of groups of columns, in two steps."""
-    n, counts = n_samples, [_in_octaves(group) for group in groups]
-    octaves = _released(releases, "octaves", _octaves(), counts, shares, n)
+    weights = records.weights_numpy
+    counts = [_in_octaves(group, weights) for group in groups]
+    octaves = _released(releases, "octaves", _octaves(), counts, shares, records)
     fits = _coarse(octaves, aims)
-    counts = [_in_cells(g, fit.location, fit.scale) for g, fit in zip(groups, fits, strict=True)]
-    cells = _released(releases, "cells", _cells(), counts, shares, n)
+    pairs = zip(groups, fits, strict=True)
+    counts = [_in_cells(group, weights, fit.location, fit.scale) for group, fit in pairs]
+    cells = _released(releases, "cells", _cells(), counts, shares, records)
     return [_fine(fit, noisy, aim) for fit, noisy, aim in zip(fits, cells, aims, strict=True)]
 
 
@@ -241,13 +247,13 @@ def _released(
     public: _Map,
     counts: Sequence[np.ndarray],
     shares: Sequence[float],
-    n_samples: int,
+    records: Records,
 ) -> list[_Noisy]:
-    """Release maps of the counts of groups of columns, divided by the public number of rows."""
-    totals = [public.of_counts(group) for group in counts]
+    """Release maps of the counts of groups of columns, over the public number of records."""
+    totals, n = [public.of_counts(group, records) for group in counts], records.n
     noisy = releases.jointly(name, totals, shares)
     return [
-        _Noisy(np.asarray(values) / n_samples, releases.noise_of(name, total, share) / n_samples)
+        _Noisy(np.asarray(values) / n, releases.noise_of(name, total, share) / n)
         for values, total, share in zip(noisy, totals, shares, strict=True)
     ]
 
@@ -285,7 +291,12 @@ def _edges() -> np.ndarray:
     return np.linspace(-_REACH, _REACH, _N_CELLS + 1)
 
 
-def _counted(columns: np.ndarray, cells: Callable[..., np.ndarray], n_cells: int) -> np.ndarray:
+def _counted(
+    columns: np.ndarray,
+    weights: np.ndarray | None,
+    cells: Callable[..., np.ndarray],
+    n_cells: int,
+) -> np.ndarray:
     """Counts of columns in cells, (c, n_cells); ``cells(part, some)`` has some of the columns."""
     counts = [np.zeros((0, n_cells))]
     for some in slices(columns.shape[1], TOGETHER):
@@ -295,22 +306,24 @@ def _counted(columns: np.ndarray, cells: Callable[..., np.ndarray], n_cells: int
         def numbered(rows: np.ndarray, some: slice = some, offset: np.ndarray = offset):
             return cells(rows, some) + offset
 
-        counted = cell_counts(part, numbered, part.shape[1] * n_cells)
+        counted = cell_counts(part, numbered, part.shape[1] * n_cells, weights)
         counts.append(counted.reshape(-1, n_cells).astype(float))
     return np.concatenate(counts)
 
 
-def _in_octaves(columns: np.ndarray) -> np.ndarray:
+def _in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Counts of columns in octaves of either sign; NaN counts as 0."""
 
     def cells(rows: np.ndarray, _: slice) -> np.ndarray:
         place = places(rows, 0, _OCTAVES)
         return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES
 
-    return _counted(columns, cells, 4 * _OCTAVES + 1)
+    return _counted(columns, weights, cells, 4 * _OCTAVES + 1)
 
 
-def _in_cells(columns: np.ndarray, location: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _in_cells(
+    columns: np.ndarray, weights: np.ndarray | None, location: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
     """Counts of columns in equal cells about a location, and beyond them."""
 
     def cells(rows: np.ndarray, some: slice) -> np.ndarray:
@@ -321,7 +334,7 @@ def _in_cells(columns: np.ndarray, location: np.ndarray, scale: np.ndarray) -> n
         place = np.floor((units + _REACH) * (_N_CELLS / (2 * _REACH))) + 1
         return np.where(lost, _N_CELLS + 2, np.clip(place, 0, _N_CELLS + 1)).astype(np.intp)
 
-    return _counted(columns, cells, _N_CELLS + 3)
+    return _counted(columns, weights, cells, _N_CELLS + 3)
 
 
 # Where columns lie ----------------------------------------------------------------------------
@@ -505,7 +518,7 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 
 def _of_common_length(
-    columns: np.ndarray, found: Scales, n_samples: int, releases: Releases
+    columns: np.ndarray, found: Scales, records: Records, releases: Releases
 ) -> Scales:
     """Multiply the scales of columns by what makes rows as long as normal ones are.
 
@@ -526,8 +539,8 @@ def _of_common_length(
         return np.searchsorted(edges, octave, side="right")
 
     n_cells = len(edges) + 2  # the last one for what counts for nothing, which is no row here
-    counts = cell_counts(columns, cells, n_cells).astype(float)
-    noisy = _released(releases, "lengths", public, [counts[None]], [1.0], n_samples)[0]
+    counts = cell_counts(columns, cells, n_cells, records.weights_numpy).astype(float)
+    noisy = _released(releases, "lengths", public, [counts[None]], [1.0], records)[0]
     middle, width = (grid.ravel() for grid in np.meshgrid(np.arange(-6, 3.1, 0.125), _WIDTHS))
     below = ndtr((edges - middle[:, None]) / width[:, None])
     expected = np.diff(below, axis=1, prepend=0.0, append=1.0) @ public.matrix[:-1]
@@ -550,26 +563,30 @@ def _lengths() -> _Map:
 # Without privacy ------------------------------------------------------------------------------
 
 
-def _exact(columns: np.ndarray, shown: np.ndarray | None) -> Scales:
+def _exact(columns: np.ndarray, weights: np.ndarray | None) -> Scales:
     """Means and standard deviations over what is not NaN; two passes, chunk by chunk."""
     rows = slices(len(columns), max(1, (1 << 18) // max(1, columns.shape[1])))
-    location, _ = _means(columns, shown, rows, np.zeros(columns.shape[1]), 1)
-    square, known = _means(columns, shown, rows, location, 2)
+    location, _ = _means(columns, weights, rows, np.zeros(columns.shape[1]), 1)
+    square, known = _means(columns, weights, rows, location, 2)
     scale = np.sqrt(square)
     found = known & (scale > 1e-12 * np.abs(location)) & (scale > 0)
     return Scales(location, scale, found)
 
 
 def _means(
-    columns: np.ndarray, shown: np.ndarray | None, rows: list[slice], origin: np.ndarray, power: int
+    columns: np.ndarray,
+    weights: np.ndarray | None,
+    rows: list[slice],
+    origin: np.ndarray,
+    power: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean power of the distance from an origin, and whether a column has any value."""
     total, count = np.zeros(columns.shape[1]), np.zeros(columns.shape[1])
     for some in rows:
         part = columns[some].astype(np.float64) - origin
-        there = ~np.isnan(part)
-        if shown is not None:
-            there &= shown[some, None]
-        total += (np.where(there, part, 0.0) ** power).sum(axis=0)
+        there = (~np.isnan(part)).astype(float)
+        if weights is not None:
+            there *= weights[some, None]
+        total += (np.where(there > 0, part, 0.0) ** power * there).sum(axis=0)
         count += there.sum(axis=0)
-    return total / np.maximum(count, 1), count > 0
+    return total / np.where(count > 0, count, 1.0), count > 0

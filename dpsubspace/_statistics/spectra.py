@@ -156,7 +156,7 @@ class NoisyPower:
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
         """Release some products and a small moment."""
         n_features = rows.features.width
-        norms, width = rows.norms(releases.present), _width(n_features, n_components)
+        norms, width = rows.norms(), _width(n_features, n_components)
         basis = _start(n_features, width, rows.public)
         for i in range(releases.budget.parts["product"].count):
             total = product_with(rows, basis, norms)
@@ -212,7 +212,7 @@ class Bingham:
         before, so every draw has the sensitivity of the first; energies are bounded by
         :func:`~dpsubspace._release.mechanisms.energy_sum`.
         """
-        total = second_moment(rows, releases.present)
+        total = second_moment(rows)
         p = len(total.value)
         left, found = np.eye(p), np.empty((p, 0))  # an orthonormal basis of what is left
         for i in range(n_components):

@@ -10,12 +10,13 @@ from dpsubspace._array import (
     EPS,
     Array,
     Total,
+    as_like,
     at_least,
     at_most,
     column_sums,
     namespace,
-    sum_slack,
     to_numpy,
+    weighted,
 )
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
@@ -85,7 +86,7 @@ def noisy_standard(
     """
     middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
     boxed = rows.rescaled(middle, half)
-    total = _moments(boxed, releases.present)
+    total = _moments(boxed)
     n, c = rows.n_samples, len(middle)
     noisy = to_numpy(releases.gaussian(name, total)) / n
     noise = releases.noise_of(name, total) / n
@@ -102,23 +103,26 @@ def noisy_standard(
     return Standard(middle + half * means, half * scales)
 
 
-def _moments(rows: AffineRows, present: Array | None) -> BoundedSum:
+def _moments(rows: AffineRows) -> BoundedSum:
     """Sums of values in [-1, 1], and of their squares."""
-    total, c = Total(), rows.width
+    total, c, weights = Total(), rows.width, rows.records.weights
 
     def part(chunk: slice) -> Array:
         block = rows.at(chunk).formed()
         xp = namespace(block)
         block = xp.where(xp.isnan(block), xp.zeros_like(block), block)
         block = at_most(at_least(block, -1.0), 1.0)
-        if present is not None:
-            block = xp.where(present[chunk][:, None], block, xp.zeros_like(block))
-        return xp.concat([column_sums(block), column_sums(block * block)])
+        if weights is None:
+            return xp.concat([column_sums(block), column_sums(block * block)])
+        own = as_like(weights[chunk], block)
+        return xp.concat([column_sums(weighted(part, own)) for part in (block, block * block)])
 
     with over_chunks(rows) as each:
         for summed in each(part):
             total.add(summed)
-    slack = 2 * sum_slack(rows.n_samples, EPS, rows.chunk)
+    slack = 2 * rows.records.slack(EPS, rows.chunk)
+    if rows.records.grouped and not rows.affine.diagonal:
+        slack += rows.slack  # that of values, which round otherwise elsewhere in a chunk
     norm, replaced = np.sqrt(2 * c), 2 * np.sqrt(c)
     return BoundedSum(to_numpy(total.value), norm * (1 + slack), replaced + 2 * norm * slack)
 

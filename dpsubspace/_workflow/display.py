@@ -16,7 +16,7 @@ from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, non_private
 from dpsubspace._checks import check_integer, check_real
-from dpsubspace._workflow.pipelines import plan_of, private_parts
+from dpsubspace._workflow.pipelines import plan_of, private_parts, records_of
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -193,10 +193,11 @@ class PrivacyUtilityDisplay:
         name = type(_parts(estimator)[-1]).__name__ if name is None else name
         # Untyped: scikit-learn's own annotations do not know what comes back.
         scorer: Any = check_scoring(estimator, scoring)
-        n_samples, fit_params = X.shape[0] if hasattr(X, "shape") else len(X), fit_params or {}
+        fit_params = fit_params or {}
+        n_samples = records_of(X, fit_params)[0]
 
         def plan(part: Any) -> DpEvent:
-            return plan_of(part, n_samples, y, fit_params)
+            return plan_of(part, X, y, fit_params)
 
         scores = np.empty((len(epsilons), n_repeats))
         # Seeds of their own for each step of each fit: noise that is used twice cancels in

@@ -24,7 +24,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, warn_ab
 from dpsubspace._accounting.permission import inside_ledger
 from dpsubspace._workflow import ledger_file
 from dpsubspace._workflow.ledger_file import Entry
-from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts
+from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
 from dpsubspace._workflow.plan import Charge, Plan, auto_slack
 from dpsubspace._workflow.watch import Watch, copied
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
@@ -437,19 +437,17 @@ class PrivacyLedger:
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
         self._check_process()
         label = label or type(estimator).__name__
-        n_samples = X.shape[0] if hasattr(X, "shape") else len(X)
-        if not n_samples:
+        parts = private_parts(estimator)
+        sizes = {name: records_of(X, fit_params, name) for name, _ in parts}
+        if not all(n for n, _ in sizes.values()):
             raise ValueError("`X` has no rows: n_samples=0, and a fit needs at least 1.")
         with inside_ledger(self.delta, _refuse):
-            plans = [
-                (name, part, plan_of(part, n_samples, y, fit_params, name))
-                for name, part in private_parts(estimator)
-            ]
-        for _, part, plan in plans:
+            plans = [(name, part, plan_of(part, X, y, fit_params, name)) for name, part in parts]
+        for name, part, plan in plans:
             if not is_free(plan):  # what releases nothing has no relation and no noise
-                unit = getattr(part, "privacy_unit", "row")
-                self._check_match(part.neighboring_relation, unit, secure=part.random_state is None)
-        warn_about_delta(self.delta, n_samples)
+                unit, secure = sizes[name][1], part.random_state is None
+                self._check_match(part.neighboring_relation, unit, secure=secure)
+        warn_about_delta(self.delta, min(n for n, _ in sizes.values()))
         planned = [(name, plan) for name, _, plan in plans]
         watch = Watch(self, label, planned, unseen=fits_unseen(estimator))
         with watch.failures(), inside_ledger(self.delta, watch.spend):
@@ -789,7 +787,8 @@ class PrivacyLedger:
             raise PrivacyError(
                 f"the ledger counts {' per '.join(ours)} and the fit is for"
                 f" {' per '.join(theirs)}: they do not add up. Set `neighboring_relation` to that"
-                " of the ledger, or open another ledger for that relation and unit."
+                " of the ledger, pass `groups` to the fit if its unit is the person and not"
+                " otherwise, or open another ledger for that relation and unit."
             )
         if not secure and not self.allow_seeded:
             raise PrivacyError(_SEEDED)

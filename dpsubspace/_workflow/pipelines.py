@@ -17,12 +17,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Binarizer, Normalizer
 
 from dpsubspace._estimators.torch_features import TorchFeatures
+from dpsubspace._rows.records import PERSON, ROW, group_index
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["fits_unseen", "plan_of", "private_parts"]
+__all__ = ["fits_unseen", "plan_of", "private_parts", "records_of"]
 
 _ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures, FrozenEstimator)
 
@@ -72,19 +73,32 @@ def _refusal(name: str, step: Any) -> str:
     )
 
 
-def plan_of(
-    part: Any, n_samples: int, y: Any, fit_params: dict[str, Any], name: str = ""
-) -> DpEvent:
+def records_of(X: Any, fit_params: dict[str, Any], name: str = "") -> tuple[int, str]:
+    """Number of records that a step of a `name`, if any, is fitted to, and what a record is."""
+    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    groups = _given(fit_params, name).get("groups")
+    if groups is None or not n_rows:
+        return n_rows, ROW
+    return group_index(groups, n_rows)[2], PERSON
+
+
+def _given(fit_params: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a step is given beside rows and targets; what has no name of a step may reach any."""
+    given = {key: value for key, value in fit_params.items() if value is not None}
+    if name:
+        return {key.removeprefix(f"{name}__"): value for key, value in given.items()}
+    return {key.split("__")[-1]: value for key, value in given.items()}
+
+
+def plan_of(part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = "") -> DpEvent:
     """What a fit of `part` will cost, by public sizes; `name` is that of its step, if any."""
     sizes: dict[str, Any] = {}
     if is_regressor(part):
         shape = np.shape(y)
         sizes["n_outputs"] = shape[1] if len(shape) == 2 else 1
-    # What has no name of a step may reach any of them.
-    names = {key for key, value in fit_params.items() if value is not None}
-    given = {key.removeprefix(f"{name}__") if name else key.split("__")[-1] for key in names}
+    given = _given(fit_params, name)
     sizes |= {"n_public": int("X_public" in given), "labelled": "y_public" in given}
-    return part.privacy_event(n_samples, **sizes)
+    return part.privacy_event(records_of(X, fit_params, name)[0], **sizes)
 
 
 def fits_unseen(estimator: Any) -> bool:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import RELATIONS
+from helpers import RELATIONS, who
 
 from dpsubspace import DPLinearRegression, _auto
 from dpsubspace._accounting.budget import Budget, Target
@@ -46,17 +46,20 @@ def table(targets=1, seed=0):
     return X, Y
 
 
-def problem(X, Y):
-    rows = AffineRows(X, Affine.identity(X.shape[1]), constant=True)
+def problem(X, Y, present=None):
+    records = who(present, len(X))
+    if not isinstance(X, np.ndarray):
+        records = records.on_device(X.device)
+    rows = AffineRows(X, Affine.identity(X.shape[1]), constant=True, records=records)
     return Regression(rows, Y)
 
 
 def solved(name, X, Y, *, relation="zero_out", present=None, answers=(), epsilon=1.0):
     solver = SOLVERS[name]
     budget = Budget.split(Target(epsilon, 1e-5, relation), solver.parts(100.0))
-    releases = Replayed(budget, SeededNoise(0), present, answers=answers)
+    releases = Replayed(budget, SeededNoise(0), answers=answers)
     with plain_arithmetic(None):
-        solution = solver(problem(X, Y), releases, lambda: False)
+        solution = solver(problem(X, Y, present), releases, lambda: False)
     return solution, releases
 
 
@@ -151,7 +154,7 @@ def test_torch_gives_the_weights_of_numpy(name, dtype):
     X, Y = (part.astype(dtype) for part in table(2))
     present = np.arange(N) != 7
     here, _ = solved(name, X, Y, present=present)
-    X, Y, present = map(torch.from_numpy, (X, Y, present))
+    X, Y = map(torch.from_numpy, (X, Y))
     there, _ = solved(name, X, Y, present=present)
     assert isinstance(there.weights, np.ndarray)
     np.testing.assert_allclose(there.weights, here.weights, rtol=1e-6, atol=1e-6)

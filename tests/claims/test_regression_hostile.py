@@ -12,6 +12,7 @@ from helpers import (
     pairs_first,
     releases,
     some_releases,
+    who,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,12 +69,12 @@ def test_sums_of_mapped_rows_move_within_their_bounds(
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
 
     def sums(records, present=None):
-        rows = AffineRows(X[records], affine, constant=constant)
+        rows = AffineRows(X[records], affine, constant=constant, records=who(present, len(records)))
         values, p = y[records, :c], affine.width + constant
-        moment = second_moment(Rows(rows.with_beside(values).clipped(size), size), present)
+        moment = second_moment(Rows(rows.with_beside(values).clipped(size), size))
         rows = rows.kept()
         rows = rows.mixed(TURN[:p, :p]) if mixed else rows
-        source = LinearSource(Squared(), rows, values, present, n_outputs=c)
+        source = LinearSource(Squared(), rows, values, n_outputs=c)
         at = 0.2 * np.ones((rows.width, c))
         return moment, clipped_sum(source.at(at, slice(0, 4)), size)
 
@@ -121,7 +122,7 @@ def test_locations_and_scales_move_within_their_bounds(affine, dtype, X):
     low, high = np.array([-1.0, 0.0, -LARGEST]), np.array([3.0, 1e-300, LARGEST])
 
     def total(records, present=None):
-        rows = AffineRows(X[records], affine, constant=False)
+        rows = AffineRows(X[records], affine, constant=False, records=who(present, len(records)))
         with pytest.MonkeyPatch.context() as patch, releases(patch) as seen:
             k = affine.width
             noisy_standard(rows, low[:k], high[:k], some_releases(1.0, present=present), "it")

@@ -2,14 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import (
-    PLAIN,
-    RELATIONS,
-    mapped,
-    move,
-    releases,
-    some_releases,
-)
+from helpers import PLAIN, RELATIONS, mapped, move, releases, some_releases, who
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -64,8 +57,9 @@ def test_row_sum_moves_within_its_bounds(row_map, dtype, as_rows, X, other):
     changed[0] = np.clip(other, np.finfo(dtype).min, np.finfo(dtype).max)
     with np.errstate(all="ignore"):
         here, there = (Features(as_rows(rows), row_map) for rows in (X, changed))
+        absent = Features(as_rows(X), row_map, records=who(np.arange(6) > 0, 6))
         total = bounded_row_sum(here, row_map.bound)
-        without = bounded_row_sum(here, row_map.bound, present=np.arange(6) > 0)
+        without = bounded_row_sum(absent, row_map.bound)
         replaced = bounded_row_sum(there, row_map.bound)
     assert np.isfinite(total.value).all()
     assert move(total, without) <= total.norm_bound * (1 + SLACK[dtype])
@@ -181,7 +175,8 @@ def test_a_null_record_is_removed_exactly(rng):
     keep = np.arange(20) != 7
     weights = rng.normal(size=(3, 3))
     everything = slice(None)
-    masked = LinearSource(LogLoss(), Features(X, PLAIN), y, keep).at(weights, everything)
+    masked = LinearSource(LogLoss(), Features(X, PLAIN, records=who(keep, 20)), y)
+    masked = masked.at(weights, everything)
     removed = LinearSource(LogLoss(), Features(X[keep], PLAIN), y[keep]).at(weights, everything)
     np.testing.assert_allclose(
         clipped_sum(masked, 0.2).value, clipped_sum(removed, 0.2).value, rtol=0, atol=1e-14
@@ -223,10 +218,11 @@ def test_sums_of_clipped_rows_move_within_their_bounds(dtype, as_rows, X, other,
     changed[0] = np.clip(other, np.finfo(dtype).min, np.finfo(dtype).max)
 
     def total(rows, present=None, zoom=1.0):
-        features = Features(as_rows(rows), RowMap(norm="clip", data_norm=2.0))
+        row_map = RowMap(norm="clip", data_norm=2.0)
+        features = Features(as_rows(rows), row_map, records=who(present, 6))
         clipped = features.shifted(Shift(mean, 0.1)).clipped(radius, zoom)
         assert clipped.norms().max() <= radius * zoom
-        return bounded_row_sum(clipped, radius * zoom, present=present)
+        return bounded_row_sum(clipped, radius * zoom)
 
     for zoom in (1.0, 1e3):
         whole = total(X, zoom=zoom)

@@ -460,7 +460,7 @@ def test_nothing_of_the_guarantee_is_taken_for_html():
 @pytest.mark.parametrize("Estimator", [*ESTIMATORS, *GEP, *MODULES])
 def test_errors_of_python_name_no_class_that_users_do_not_know(Estimator):
     X, y = blobs(n=30)
-    for call in (lambda: Estimator(eps=1), lambda: Estimator().fit(X, y, groups=y)):
+    for call in (lambda: Estimator(eps=1), lambda: Estimator().fit(X, y, group=y)):
         with pytest.raises(TypeError) as caught:
             call()
         assert "Linear" not in str(caught.value) and "Private" not in str(caught.value)

@@ -52,6 +52,7 @@ DIFFERENT = {
     "bounds": "of columns that are scaled, of which a mean is taken, or of a search",
     "mechanism": "all of it, or a reference to it",
     "row_norm": "a map of rows before training, or after scaling",
+    "groups": "persons, or parts of the parameters of a module",
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
     "batch_size": "of a step, or of what goes through a public map",

@@ -100,7 +100,7 @@ def test_a_search_by_counts_is_that_of_sorted_columns(n_wanted, monkeypatch):
     grid, found = quantiles._Doubles(20), []
     for few in (1 << 14, 0):
         monkeypatch.setattr(quantiles, "_FEW", few)
-        before = quantiles._before(values, grid, n_wanted)
+        before = quantiles._before(values, None, grid, n_wanted)
         place, ranks = np.zeros((130, n_wanted), dtype=np.int64), []
         for stage in range(20):  # an exact search
             middle = place + 2 ** (19 - stage)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import zoo
-from helpers import PLAIN, blobs, pairs_first, some_releases, targets, thinned, total
+from helpers import PLAIN, blobs, pairs_first, some_releases, targets, thinned, total, who
 
 from dpsubspace._gradients import dense, vectorised
 from dpsubspace._gradients.clipping import clipped_sum
@@ -225,7 +225,7 @@ def test_other_labels_are_those_of_another_source(rng):
 def test_rows_that_do_not_count_are_zero(rng):
     X, y = rng.normal(size=(20, 16)), np.arange(20) % 3
     X[3], X[5, 2] = np.nan, 1e300
-    src = ModuleSource(made(perceptron, 3), LogLoss(), X, y, present=np.arange(20) != 8)
+    src = ModuleSource(made(perceptron, 3), LogLoss(), X, y, records=who(np.arange(20) != 8, 20))
     grads = src.at(src.start(), slice(0, 20))
     assert np.flatnonzero(np.isinf(grads.norms().numpy())).tolist() == [3, 5, 8]
     assert not grads.rows[[3, 5, 8]].any() and torch.isfinite(grads.rows).all()
@@ -264,7 +264,7 @@ def test_one_record_moves_the_sum_by_no_more_than_the_bounds(build, bad, rng):
         src = ModuleSource(net, LogLoss(), X, y, **options, **more)
         return [total(src, src.start(), 0.3, batch) for batch in (None, np.arange(0, 30, 2))]
 
-    results = zip(clipped(X), clipped(X, present=present), clipped(other), strict=True)
+    results = zip(clipped(X), clipped(X, records=who(present, 30)), clipped(other), strict=True)
     for whole, nulled, replaced in results:
         assert torch.isfinite(replaced.value).all()
         assert 0 < torch.linalg.norm(whole.value - nulled.value) <= whole.norm_bound

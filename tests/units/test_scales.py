@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import RELATIONS, assert_within_bounds, move, releases
+from helpers import RELATIONS, assert_within_bounds, move, releases, who
 
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import SeededNoise
@@ -20,7 +20,8 @@ MAPS = {"octaves": scales._octaves, "cells": scales._cells, "lengths": scales._l
 def some_scales(X, y, *, epsilon=1.0, relation="zero_out", seed=0, present=None, parts=PARTS):
     target = Target(epsilon, 1e-5, relation)
     budget = Budget.split(target, parts, len(X))
-    return noisy_scales(X, y, Releases(budget, SeededNoise(seed), present))
+    records = who(present, len(y if X is None else X))
+    return noisy_scales(X, y, Releases(budget, SeededNoise(seed), records))
 
 
 def table(n=400, seed=0, dtype=np.float64):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import PLAIN, blobs, mapped, public_rows, with_plan
+from helpers import PLAIN, blobs, mapped, public_rows, who, with_plan
 from scipy import sparse
 from scipy.optimize import approx_fprime
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -161,7 +161,8 @@ def test_sparse_and_mapped_rows_reach_the_same_minimum(tmp_path):
 def test_null_records_add_nothing():
     source = source_of(CLASSIFIER_LOSSES["log_loss"], 3)
     present = np.arange(40) >= 10
-    masked = LinearSource(source.loss, source.features, source.y, present)
+    features = Features(source.features.X, PLAIN, records=who(present, 40))
+    masked = LinearSource(source.loss, features, source.y)
     weights = np.full((3, 3), 0.3) * np.arange(3)
     for part, rest in zip(
         masked.objective(weights, slice(0, 40)),

@@ -1,0 +1,260 @@
+"""Whose the rows are: each its own record, or several of one person.
+
+A *record* is what the guarantee hides. Usually that is a row. Where a person has several rows, the
+person is the record, and each of the rows counts for a part of it.
+
+Notes
+-----
+Lemma. Let S be the set of what single rows can bring to a sum, with 0 in it. A record of several
+rows brings ``sum_i w_i s_i`` with s_i in S, ``w_i >= 0`` and ``sum_i w_i <= 1``: a point of the
+convex hull of S. The longest vector of a convex hull is as long as the longest of the set, and its
+two furthest points are as far apart as those of the set (norms are convex functions). So a bound
+on what one row brings, and one on how far apart are what two rows bring, hold for one record and
+for two, whatever the number of their rows. This covers vectors, second moments with their
+``sqrt(2) c^2``, counts in cells, and scores between 0 and 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from dpsubspace._array import BLOCK, EPS, Array, on_device, sum_slack, to_numpy
+
+__all__ = ["PERSON", "ROW", "Records", "check_groups", "group_index"]
+
+# What a record is called.
+ROW, PERSON = "row", "person"
+
+# Weights are whole multiples of one over this: sums of 2^29 of them are exact in float64.
+_STEPS = 2.0**24
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records, their rows, and what part of its record each row is.
+
+    Parameters
+    ----------
+    n : int
+        Number of records, public.
+    weights : array of shape (n_rows,) or None
+        Part of its record that a row is: those of one record add up to at most 1, and those of a
+        null record are 0, so that it brings exactly nothing. None stands for ones.
+    index : ndarray of shape (n_rows,) or None
+        Record of each row, from 0 to ``n - 1``. None where each row is a record. How many rows
+        there are is private where it is given.
+    """
+
+    n: int
+    weights: Array | None = None
+    index: np.ndarray | None = None
+
+    @classmethod
+    def of_rows(cls, n: int, present: np.ndarray | None = None) -> Records:
+        """Every row a record; False in `present` makes it a null record."""
+        return cls(n, None if present is None else np.asarray(present, dtype=np.float64))
+
+    @classmethod
+    def of_groups(cls, index: np.ndarray, n: int, present: np.ndarray | None = None) -> Records:
+        """Rows that belong to `n` records, in equal parts.
+
+        Notes
+        -----
+        One over the number of rows is rounded down to a multiple of 2^-24. What the rows of a
+        record count for then adds up to at most 1, and sums of such numbers are exact in
+        whatever order they are taken. A record of more than 2^24 rows counts for nothing.
+        """
+        counts = np.bincount(index, minlength=n)
+        parts = np.floor(_STEPS / np.maximum(counts, 1)) / _STEPS
+        weights = parts[index]
+        return cls(n, weights if present is None else np.where(present, weights, 0.0), index)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a record may have several rows."""
+        return self.index is not None
+
+    @property
+    def unit(self) -> str:
+        """What a record is called."""
+        return PERSON if self.grouped else ROW
+
+    @property
+    def shares(self) -> Array | None:
+        """Part of its record that a row is; None where each is all of it, or null."""
+        return self.weights if self.grouped else None
+
+    @property
+    def present(self) -> Array | None:
+        """Whether each row belongs to a record that is not null; None where all do."""
+        return None if self.weights is None else self.weights > 0
+
+    @property
+    def weights_numpy(self) -> np.ndarray | None:
+        """Weights as a NumPy array, where counts are taken."""
+        return None if self.weights is None else to_numpy(self.weights)
+
+    def on_device(self, where: Any) -> Records:
+        """The same with weights on a device."""
+        return replace(self, weights=on_device(self.weights, where))
+
+    def count(self, chosen: np.ndarray) -> float:
+        """Number of records of which the rows are True; parts of records count as such."""
+        weights = self.weights_numpy
+        return float(np.count_nonzero(chosen) if weights is None else weights[chosen].sum())
+
+    # Some of the records --------------------------------------------------------------------
+
+    @cached_property
+    def _order(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows in the order of their records, and where those of each begin."""
+        assert self.index is not None
+        counts = np.bincount(self.index, minlength=self.n)
+        return np.argsort(self.index, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
+
+    def rows(self, batch: np.ndarray) -> np.ndarray:
+        """Rows of the records in `batch`, in the order of the rows."""
+        if self.index is None:
+            return batch
+        order, starts = self._order
+        first, counts = starts[batch], starts[batch + 1] - starts[batch]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.sort(order[np.repeat(first, counts) + within])
+
+    def taken(self, batch: np.ndarray) -> Records:
+        """The records in `batch`, with the rows that :meth:`rows` gives."""
+        rows = self.rows(batch)
+        weights = None if self.weights is None else self.weights[rows]
+        if self.index is None:
+            return Records(len(batch), weights)
+        return Records(len(batch), weights, np.searchsorted(batch, self.index[rows]))
+
+    def pairs(self, order: np.ndarray) -> tuple[Records, np.ndarray, np.ndarray]:
+        """Pairs of each second record of `order` and the next one, and rows to compare.
+
+        Returns
+        -------
+        pairs : Records
+            The pairs; one with a null record is null.
+        first, second : ndarray of shape (n_compared,)
+            A row each of two records: as many for each pair as the smaller of them has.
+        """
+        ours, theirs = order[0 : len(order) // 2 * 2 : 2], order[1::2]
+        present = self.weights_numpy
+        present = np.ones(self.n, bool) if present is None else present > 0
+        if self.index is None:
+            return Records.of_rows(len(ours), present[ours] & present[theirs]), ours, theirs
+        rows, starts = self._order
+        counts = np.minimum(np.diff(starts)[ours], np.diff(starts)[theirs])
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        first, second = (rows[np.repeat(starts[x], counts) + within] for x in (ours, theirs))
+        index = np.repeat(np.arange(len(ours)), counts)
+        both = present[first] & present[second]
+        return Records.of_groups(index, len(ours), both), first, second
+
+    # Sums over records ----------------------------------------------------------------------
+
+    def slack(
+        self,
+        eps: float,
+        chunk: int,
+        block: int = BLOCK,
+        *,
+        own: float = 0.0,
+        by_block: bool = False,
+    ) -> float:
+        """How far rounding can move a sum between neighbours, in units of its largest term.
+
+        Parameters
+        ----------
+        eps : float
+            Machine epsilon of the dtype in which blocks are added up.
+        chunk, block : int
+            Most rows of a chunk and of a block.
+        own : float, default=0.0
+            Units of rounding by which a term may differ where its row lies elsewhere in a chunk.
+        by_block : bool, default=False
+            Whether a chunk adds up its blocks, and not its rows, in float64.
+
+        Notes
+        -----
+        Where each row is a record, :func:`~dpsubspace._array.sum_slack` has the proof: neighbours
+        share all blocks but one. A record of several rows may have some in every block, and a
+        neighbour may have other numbers of rows, which moves all later ones to other blocks. Such
+        sums are in float64 throughout. Each of the two is then off by at most ``k u`` times the
+        sum of the norms of its terms, with k the rows of a chunk (or of a block, and blocks of a
+        chunk) plus 2 for chunks that are added up with compensation (Higham, 2002, section 4).
+        Terms are weighted and weights add up to at most n, whatever the number of rows: both sums
+        together are off by ``(k + 2) 2 u n`` terms, with ``2 u`` the epsilon of float64.
+        """
+        if not self.grouped:
+            return sum_slack(self.n, eps, chunk, block, by_block=by_block)
+        if eps > EPS:
+            raise RuntimeError("sums over records of several rows must be taken in float64.")
+        added = block + chunk / block if by_block else chunk
+        return 1.01 * self.n * EPS * (added + own + 16)
+
+
+def check_groups(groups: Any, X: Any, present: np.ndarray | None = None) -> Records:
+    """Records of the rows of `X`: each its own, or all rows with one entry of `groups` together.
+
+    Parameters
+    ----------
+    groups : array-like of shape (n_rows,) or None
+        Who each row belongs to, in numbers or text.
+    X : array or sparse matrix of shape (n_rows, d)
+        Checked rows.
+    present : boolean array of shape (n_rows,), optional
+        False makes the record of a row a null record; the same for all rows of one.
+    """
+    n_rows = X.shape[0]
+    if groups is None:
+        return Records.of_rows(n_rows, present)
+    index, _, n = group_index(groups, n_rows)
+    return Records.of_groups(index, n, present)
+
+
+def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Number of the group of each row, the names of the groups in that order, and how many."""
+    if np.ndim(groups) == 0:
+        raise ValueError("`groups` must have one entry for each row of `X`, got a single value.")
+    if hasattr(groups, "shape") and len(groups.shape) == 2 and groups.shape[1] > 1:
+        raise ValueError(
+            f"`groups` must be one column, who each row belongs to, got {groups.shape[1]} columns."
+        )
+    values = column_or_1d(np.asarray(groups))
+    if len(values) != n_rows:
+        raise ValueError(
+            f"`groups` must have one entry for each row of `X`, got {len(values)} entries for"
+            f" {n_rows} rows."
+        )
+    names, index = _unique(values)
+    return index.reshape(-1), names, len(names)
+
+
+def _unique(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct values, and the place of each value among them."""
+    if values.dtype.kind in "fc" and not np.isfinite(values).all():
+        raise ValueError(_MISSING)
+    if values.dtype.kind in "mM" and np.isnat(values).any():
+        raise ValueError(_MISSING)
+    if values.dtype.kind != "O":
+        return np.unique(values, return_inverse=True)
+    if any(value is None or value != value for value in values.tolist()):
+        raise ValueError(_MISSING)
+    try:
+        return np.unique(values, return_inverse=True)
+    except TypeError:
+        pass
+    raise ValueError("`groups` has numbers and text: give all entries one type.")
+
+
+_MISSING = (
+    "`groups` has missing entries: fill in who these rows belong to, give each such row a group of"
+    " its own, or drop the rows."
+)
