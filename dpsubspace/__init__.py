@@ -9,6 +9,8 @@ from dpsubspace._estimators.functions import private_covariance, private_mean, p
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
 from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_subspace_distance
 from dpsubspace._estimators.pca import DPPCA
+from dpsubspace._estimators.personal import PersonalizedLinearRegression
+from dpsubspace._estimators.personal_fit import SharedLinearModel
 from dpsubspace._estimators.regression import (
     DPLinearRegression,
     PublicSubspaceLinearRegression,
@@ -45,6 +47,7 @@ __all__ = [
     "GSDRankingDisplay",
     "GSDScorer",
     "GradientDirections",
+    "PersonalizedLinearRegression",
     "PrivacyBudgetError",
     "PrivacyError",
     "PrivacyGuarantee",
@@ -55,6 +58,7 @@ __all__ = [
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
     "Released",
+    "SharedLinearModel",
     "SubspaceDistance",
     "TorchFeatures",
     "audit_epsilon",

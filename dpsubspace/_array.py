@@ -54,6 +54,7 @@ __all__ = [
     "row_norms",
     "row_product",
     "row_squares",
+    "run_sums",
     "sampled",
     "slices",
     "sum_slack",
@@ -365,6 +366,25 @@ def weighted(R: Array, weights: Array) -> Array:
     xp = namespace(R)
     weights = weights[:, None]
     return xp.where(weights > 0, R * weights, xp.zeros_like(R))
+
+
+def run_sums(rows: Array, weights: Array, counts: np.ndarray) -> Array:
+    """Weighted sums of runs of rows, as long as `counts` says, in their order: (m, p), float64.
+
+    A weight of zero adds zero, also of a row that is not finite.
+    """
+    xp = namespace(weights)
+    if isinstance(weights, np.ndarray):
+        used = np.flatnonzero(weights)
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        starts = np.searchsorted(used, ends)
+        runs = sparse.csr_array((weights[used], used, starts), shape=(len(counts), rows.shape[0]))
+        found = runs @ rows
+        return found.toarray() if sparse.issparse(found) else np.asarray(found)
+    torch_rows = xp.where((weights == 0)[:, None], xp.zeros_like(rows), rows)
+    run = as_like(np.repeat(np.arange(len(counts)), counts), weights).long()
+    total = xp.zeros((len(counts), rows.shape[1]), dtype=xp.float64, device=weights.device)
+    return total.index_add_(0, run, torch_rows.double() * weights.double()[:, None])
 
 
 def column_sums(R: Array) -> Array:

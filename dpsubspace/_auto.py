@@ -107,6 +107,8 @@ __all__ = [
     "MODULE_SHARE",
     "MODULE_WALK",
     "MOMENTUM",
+    "PERSON_CLIP",
+    "PERSON_MODULE_CLIP",
     "PUBLIC_FIT",
     "PUBLIC_MEAN_SHARE",
     "RESIDUAL_RATIO",
@@ -131,6 +133,9 @@ BIAS = 0.5
 
 # Clip norms in units of the bound on a row, and of the size of a residual.
 CLIP, CENTRED_CLIP = 0.5, 0.25
+
+# The same for means of the gradients of a person's rows, which are shorter, and of modules.
+PERSON_CLIP, PERSON_MODULE_CLIP = 0.125, 0.5
 
 # Share of the mean of the rows in mu^2, and how adaptive preprocessing splits it.
 MEAN_SHARE = 0.1

@@ -39,6 +39,7 @@ class Case:
     module: bool = False  # whether a torch module is trained
     sparse: bool = True
     gaussian: bool = True  # whether all that is released is Gaussian
+    shown: Callable = lambda fitted: fitted  # what of it others may see
 
     def __str__(self):
         return self.name
@@ -79,11 +80,15 @@ class Case:
             asks = getattr(model, "mirror", False) or getattr(model, "init", "") == "public"
             labelled = public["labelled"] or asks
             public = {"X_public": rows, "y_public": labels if labelled else None}
-            if labelled and self.build is dpsubspace.PublicSubspaceLinearRegression:
+            if labelled and self.build in TASKS:
                 public = tasks(rows)
         else:
             public = {}
         return with_plan(model, **changes)(X, y, present, groups=groups, **public)
+
+
+# Estimators for which labelled public rows are tasks.
+TASKS = [dpsubspace.PublicSubspaceLinearRegression, dpsubspace.PersonalizedLinearRegression]
 
 
 def small_module(width, n_outputs):
@@ -238,6 +243,23 @@ CASES = [
         n=50,
         task="numbers",
         public=True,
+        sparse=False,
+    ),
+    Case(
+        "PersonalizedLinearRegression",
+        dpsubspace.PersonalizedLinearRegression,
+        {
+            "plain": {},
+            "rounds": {"n_components": 2, "n_iter": 2},
+            "moments": {"n_components": 2, "n_iter": 1, "method": "moments"},
+            "no intercept": {"fit_intercept": False},
+            "public tasks": {"public": True, "labelled": True, "n_iter": 1},
+            "public range": {"target_bounds": (-1, 3)},
+        },
+        {"epsilon": 2.0, "missing_groups": "each_row"},
+        shown=lambda model: model.public_part(),
+        n=50,
+        task="numbers",
         sparse=False,
     ),
     Case(

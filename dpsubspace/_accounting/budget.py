@@ -111,6 +111,7 @@ class Target:
         n_features: int,
         public: tuple[str, ...],
         unit: str,
+        joint: bool = False,
     ) -> PrivacyGuarantee:
         """Statement about `event` on `n_samples` records."""
         delta, relation = self.delta_at(n_samples), self.neighboring_relation
@@ -125,6 +126,7 @@ class Target:
             delta=delta,
             neighboring_relation=relation,
             unit=unit,
+            joint=joint,
             secure=secure or free,  # no noise is as good as any where none is needed
             public=(
                 f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",

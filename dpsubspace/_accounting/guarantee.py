@@ -66,6 +66,9 @@ class PrivacyGuarantee:
         be removed by anyone who knows the seed, or who sees another fit with that seed.
     public : tuple of str
         What the guarantee assumes to be public knowledge.
+    joint : bool, default=False
+        Whether the fitted model has parts that belong to single persons. The guarantee is then
+        about what all others are given, and about the part that may be published.
 
     See Also
     --------
@@ -99,6 +102,7 @@ class PrivacyGuarantee:
     unit: str
     secure: bool
     public: tuple[str, ...] = ()
+    joint: bool = False
 
     def _rows(self) -> list[tuple[str, str]]:
         relation = self.neighboring_relation
@@ -117,6 +121,8 @@ class PrivacyGuarantee:
             ("public", ", ".join(self.public)),
             ("covers", "this fit only: no other step, score or fit on the same records"),
         ]
+        if self.joint:
+            rows.append(("joint", "publish public_part() alone: the rest belongs to the persons"))
         return rows if self.epsilon < math.inf else rows[1:2]
 
     def _headline(self) -> str:
@@ -125,7 +131,8 @@ class PrivacyGuarantee:
         # Rounded up, and multipliers down: a printed statement never claims more than is true.
         epsilon, delta = (rounded(value, math.ceil) for value in (self.epsilon, self.delta))
         slack = f", delta = {delta}" if self.delta else ""  # 0: differential privacy as such
-        return f"(epsilon = {epsilon}{slack})-differentially private per {self.unit}"
+        jointly = "jointly " if self.joint else ""
+        return f"(epsilon = {epsilon}{slack})-{jointly}differentially private per {self.unit}"
 
     def __str__(self) -> str:
         return "\n".join([self._headline(), *(f"  {k:<11} {v}" for k, v in self._rows())])

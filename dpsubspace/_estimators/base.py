@@ -118,6 +118,7 @@ def guarantee_of(
     n_features: int,
     public: tuple[str, ...],
     unit: str,
+    joint: bool = False,
 ) -> PrivacyGuarantee:
     """Statement about what a fit is about to release, or ValueError where it cannot be.
 
@@ -132,6 +133,7 @@ def guarantee_of(
         n_features=n_features,
         public=public,
         unit=unit,
+        joint=joint,
     )
     if budget.private and budget.parts:
         warn_about_delta(guarantee.delta, n_samples)

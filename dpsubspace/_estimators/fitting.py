@@ -56,6 +56,8 @@ def fit_privately(
     data: Data,
     public: tuple[str, ...],
     advise: Callable[[PrivacyGuarantee, Budget, Sizes], None],
+    *,
+    joint: bool = False,
 ) -> tuple[Any, Budget]:
     """Carry out `plan` on checked data, after setting ``privacy_``; the result and its budget.
 
@@ -71,6 +73,8 @@ def fit_privately(
         What the guarantee assumes to be public.
     advise : callable
         Warns of what public quantities already tell to be a bad idea.
+    joint : bool, default=False
+        Whether the result has parts that belong to the persons whose rows they are made of.
 
     Notes
     -----
@@ -89,6 +93,7 @@ def fit_privately(
         n_features=data.X.shape[1],
         public=public,
         unit=data.records.unit,
+        joint=joint,
     )
     if budget.private:
         advise(guarantee, budget, sizes)

@@ -23,6 +23,7 @@ from dpsubspace._estimators.bounds import Bounded, Bounds
 from dpsubspace._estimators.centre import AdaptiveCentre, Centre
 from dpsubspace._estimators.guide import Guide
 from dpsubspace._gradients.losses import Loss
+from dpsubspace._gradients.persons import PersonSource
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.features import Features
@@ -115,11 +116,16 @@ class LinearFit:
             before |= {} if part is None else part.parts(sizes)
         return before
 
-    def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
-        """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
+    def scale(self, sizes: Sizes, size: float | None = None, *, persons: bool = False) -> Scale:
+        """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say.
+
+        Of gradients that are means over the rows of `persons`, where asked.
+        """
         clip_share, largest = _auto.CLIP, _auto.LARGEST
         if self.centre is not None:
             clip_share, largest = _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
+        if persons:
+            clip_share = _auto.PERSON_CLIP
         size = self.bounds.size if size is None else size
         size = size if size < math.inf else 1.0  # rows that nothing bounds are taken to be of it
         clip_norm = clip_share * self.loss.size * size
@@ -130,6 +136,11 @@ class LinearFit:
             n_params = (sizes.known("n_features", "the step size") + 1) * n_outputs
         largest = min(largest, self.loss.largest_step * self.loss.size * clip_share)
         return Scale(self.loss, n_outputs, n_params, size, clip_norm, largest)
+
+    @property
+    def _by_person(self) -> bool:
+        """Whether gradients of persons are clipped; those of rows are with gradient directions."""
+        return self.guide is None or self.guide.anchors is None
 
     def decides_weights(self, sizes: Sizes) -> bool:
         """Whether releases of the fit decide how many weights are trained."""
@@ -162,8 +173,12 @@ class LinearFit:
         problem = linear_problem(self.loss, features, bounded.targets, n_outputs)
         if self.guide is not None and public is not None:
             problem = self.guide.problem(problem, bounded, public, releases, clip_norm)
-        scale = self.scale(sizes)
+        persons = data.records.grouped and self._by_person and budget.private
+        scale = self.scale(sizes, persons=persons)
         clip_norm = scale.clip_norm if budget.private else math.inf
+        if persons:
+            source = PersonSource(problem.source, data.records, clip_norm)
+            problem = replace(problem, source=source)
         step: Step = FlatStep(clip_norm=clip_norm)
         if self.guide is not None:
             step = self.guide.step(problem, clip_norm, budget, rng)

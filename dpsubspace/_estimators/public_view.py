@@ -13,7 +13,7 @@ from dpsubspace._public.tasks import TaskSubspace, task_subspace
 from dpsubspace._rows.affine import Affine
 from dpsubspace._rows.data import Data
 
-__all__ = ["AsTheyAre", "FewDirections", "PublicView", "View", "Whitened"]
+__all__ = ["AsTheyAre", "ColumnsOfTasks", "FewDirections", "PublicView", "View", "Whitened"]
 
 # Part of the width of the range of public rows that private ones may lie beyond it, either side.
 _MARGIN = 0.25
@@ -45,7 +45,7 @@ class View:
 
         Of root mean square 1 on public `rows`, where these told how to look at private ones.
         """
-        if self.ranges is None:
+        if self.ranges is None or self.affine.diagonal:
             return self
         weights = self.affine.weights
         sizes = np.sqrt(((rows @ weights) ** 2).mean(axis=0))
@@ -153,6 +153,43 @@ class FewDirections:
         )
         affine = Affine(found.mean, found.directions)
         return View(affine, _ranges(affine, data.public.X), found)
+
+
+@dataclass(frozen=True)
+class ColumnsOfTasks:
+    """All columns, each in the range of public rows, and the directions that matter in their tasks.
+
+    Parameters
+    ----------
+    n_components : int or "auto"
+        How many directions they are.
+    """
+
+    n_components: int | str
+
+    def tells_ranges(self, sizes: Sizes) -> bool:
+        """Public rows do, where there are any."""
+        return sizes.n_public > 0
+
+    def width(self, sizes: Sizes) -> int | None:
+        """As many as there are columns."""
+        return sizes.n_features
+
+    def __call__(self, data: Data) -> View:
+        """All columns, and directions where there are public rows."""
+        view = AsTheyAre()(data)
+        if data.public is None:
+            return view
+        found = task_subspace(
+            data.public.sets,
+            data.public.targets,
+            subspace="alternating",
+            n_components=self.n_components,
+        )
+        low, high = data.public.X.min(axis=0), data.public.X.max(axis=0)
+        # A column that is constant among public rows may be of any size near that.
+        wide = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
+        return View(view.affine, (low - _MARGIN * wide, high + _MARGIN * wide), found)
 
 
 def _usual(deviations: np.ndarray) -> float:

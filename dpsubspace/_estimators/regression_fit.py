@@ -27,8 +27,9 @@ from dpsubspace._rows.data import Data
 from dpsubspace._rows.public import PublicRows
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import Regression, exact_solution
+from dpsubspace._statistics.standards import Standard
 
-__all__ = ["FittedRegression", "RegressionFit"]
+__all__ = ["FittedRegression", "Prepared", "RegressionFit"]
 
 # Stands for ranges that public rows will tell.
 _OPEN = (-1.0, 1.0)
@@ -36,6 +37,34 @@ _OPEN = (-1.0, 1.0)
 # Rows over the noise of a fit that are taken where it is not known: any number of steps costs
 # the same.
 _USUAL_REACH = 100.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Standardised rows and targets, and how they became that.
+
+    Parameters
+    ----------
+    problem : Regression
+        Rows and targets.
+    affine : Affine
+        What rows are mapped by.
+    targets : Standard
+        What targets are standardised by.
+    limit : float
+        What mapped entries are cut to, on either side of 0.
+    found : dict
+        Whether noise left the place of each column and each target to be seen.
+    view : View
+        How rows were seen.
+    """
+
+    problem: Regression
+    affine: Affine
+    targets: Standard
+    limit: float
+    found: Mapping[str, np.ndarray]
+    view: View
 
 
 @dataclass(frozen=True)
@@ -179,7 +208,30 @@ class RegressionFit:
         self, ready: Data, releases: Releases, rng: Any, after_step: Callable[[], bool]
     ) -> FittedRegression:
         """See, standardise, solve: on rows that lie where they are used."""
-        data, view = ready, self.view or self.public(ready)
+        prepared = self.standardised(ready, releases)
+        problem, affine, targets = prepared.problem, prepared.affine, prepared.targets
+        if releases.budget.private:
+            solution = SOLVERS[self.solver](problem, releases, after_step)
+        else:
+            solution = exact_solution(problem, releases)
+        weights, constant = solution.weights * targets.scale, targets.location
+        if self.constant:
+            weights, constant = weights[:-1], constant + weights[-1]
+        lifted = affine.lifted(solution.noise[: affine.width])
+        return FittedRegression(
+            affine=affine,
+            limit=prepared.limit,
+            weights=weights,
+            constant=constant,
+            coef_std=np.linalg.norm(lifted, axis=1) * (solution.sizes * targets.scale)[:, None],
+            found=prepared.found,
+            view=prepared.view,
+            n_iter=solution.n_iter,
+        )
+
+    def standardised(self, data: Data, releases: Releases) -> Prepared:
+        """See rows as public ones say, and standardise rows and targets."""
+        view = self.view or self.public(data)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
         seen = AffineRows(data.X, view.affine, constant=False, records=data.records)
         values = data.targets
@@ -203,21 +255,4 @@ class RegressionFit:
         )
         location, scale = (as_like(x, values) for x in (targets.location, targets.scale))
         problem = Regression(rows, (values - location) / scale)
-        if releases.budget.private:
-            solution = SOLVERS[self.solver](problem, releases, after_step)
-        else:
-            solution = exact_solution(problem, releases)
-        weights, constant = solution.weights * targets.scale, targets.location
-        if self.constant:
-            weights, constant = weights[:-1], constant + weights[-1]
-        lifted = affine.lifted(solution.noise[: affine.width])
-        return FittedRegression(
-            affine=affine,
-            limit=standard.limit,
-            weights=weights,
-            constant=constant,
-            coef_std=np.linalg.norm(lifted, axis=1) * (solution.sizes * targets.scale)[:, None],
-            found=standard.found,
-            view=view,
-            n_iter=solution.n_iter,
-        )
+        return Prepared(problem, affine, targets, standard.limit, standard.found, view)

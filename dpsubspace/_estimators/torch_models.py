@@ -29,6 +29,7 @@ from dpsubspace._estimators.linear_fit import budget_of, with_steps
 from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
+from dpsubspace._gradients.persons import of_records
 from dpsubspace._public.start import LABELS, VALUES, Targets
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
@@ -96,10 +97,10 @@ class ModuleFit:
         """What is released before training: a range of targets, if anything."""
         return dict(self.bounds.parts(sizes))
 
-    def scale(self, sizes: Sizes) -> Scale:
-        """Public sizes of the problem."""
+    def scale(self, sizes: Sizes, *, persons: bool = False) -> Scale:
+        """Public sizes of the problem, where asked of means over the rows of `persons`."""
         n_outputs, loss = sizes.n_outputs or 1, self.loss
-        clip_norm = _auto.MODULE_CLIP
+        clip_norm = _auto.PERSON_MODULE_CLIP if persons else _auto.MODULE_CLIP
         if self.descent.clip_norm != "auto":
             clip_norm = float(self.descent.clip_norm)
         largest = min(_auto.LARGEST, loss.largest_step * loss.size * _auto.CLIP)
@@ -149,16 +150,18 @@ class ModuleFit:
         data, budget = ready.data, releases.budget
         bounded = self.bounds(data, releases)
         problem = self._problem(ready, bounded)
-        scale = self.scale(data.sizes(problem.n_outputs))
+        persons = data.records.grouped and budget.private
+        scale = self.scale(data.sizes(problem.n_outputs), persons=persons)
         clip_norm = scale.clip_norm if budget.private else math.inf
         step = self.anchors.step(problem, clip_norm, self.targets, rng)
         if self.mirror:
             step = mirrored(step, problem, budget)
         plan = self.descent.plan(budget, scale, data.records.n, step.noise_size)
+        source = problem.source
         weights = train(
             plan,
             step,
-            problem.source,
+            of_records(source, clip_norm) if persons else source,
             problem.start,
             problem.penalised,
             releases,

@@ -42,6 +42,10 @@ class PerExampleGradients(Protocol):
         """Sum of ``weights[i] * gradient[i]``, of the shape of the parameters."""
         ...
 
+    def sums(self, weights: Array, counts: np.ndarray) -> Array:
+        """Weighted sums of runs of rows, as long as `counts` says: (m, p), in float64."""
+        ...
+
     def slack(self) -> float:
         """How far rounding can move the sum over all records, in units of a term."""
         ...

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsubspace._array import BLOCK, EPS, Array, device, namespace, row_norms, slices
+import numpy as np
+
+from dpsubspace._array import BLOCK, EPS, Array, device, namespace, row_norms, run_sums, slices
 from dpsubspace._gradients.clipping import LONGEST
 
 __all__ = ["DenseGradients"]
@@ -66,6 +68,10 @@ class DenseGradients:
                 rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
             total += weights[some] @ rows
         return xp.reshape(total, self.params_shape)
+
+    def sums(self, weights: Array, counts: np.ndarray) -> Array:
+        """Weighted sums of runs of rows."""
+        return run_sums(self.rows, weights, counts)
 
     def slack(self) -> float:
         """Return what the source says."""

@@ -18,6 +18,7 @@ from dpsubspace._array import EPS, Array, eps_of, namespace, rounded_up, row_squ
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
+from dpsubspace._rows.records import Records
 
 __all__ = ["LinearSource", "OuterGradients"]
 
@@ -83,6 +84,11 @@ class OuterGradients:
     def weighted_sum(self, weights: Array) -> Array:
         """Features^T (weights * residuals), (width, c), in float64."""
         return self.features.product(self.residuals, weights)
+
+    def sums(self, weights: Array, counts: np.ndarray) -> Array:
+        """Weighted sums of runs of gradients, flat, (m, width c)."""
+        found = self.features.wide().sums(self.residuals, weights, counts)
+        return namespace(found).reshape(found, (found.shape[0], -1))
 
     def slack(self) -> float:
         """Return that of the features."""
@@ -173,6 +179,21 @@ class LinearSource:
     def n_samples(self) -> int:
         """Number of records, public."""
         return self.features.n_samples
+
+    @property
+    def records(self) -> Records:
+        """Whose the rows are."""
+        return self.features.records
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return self.features.width
+
+    @property
+    def n_params(self) -> int:
+        """Numbers of a gradient."""
+        return self.features.width * (self.n_outputs or 1)
 
     def products(self, rows: Array) -> Array | None:
         """Inner products of the features of a chunk with those of public rows."""

@@ -157,6 +157,11 @@ class ModuleSource:
         return self.records.n
 
     @property
+    def width(self) -> int:
+        """Numbers of a row and of its gradient."""
+        return self.X.shape[1] + self.n_params
+
+    @property
     def n_params(self) -> int:
         """Number of trainable parameters."""
         return self._rows.n_params

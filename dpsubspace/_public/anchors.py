@@ -50,7 +50,9 @@ class OuterEmbedded:
 
 
 @dataclass(frozen=True)
-class _DenseEmbedded:
+class DenseEmbedded:
+    """Coordinates as the rows of a matrix."""
+
     rows: Array  # (k, n_components), float64
 
     def squares(self) -> Array:
@@ -122,12 +124,12 @@ class AnchorSubspace:
         """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
         return math.fsum(part.rounding for part in self.parts)
 
-    def embed(self, grads: PerExampleGradients) -> _DenseEmbedded:
+    def embed(self, grads: PerExampleGradients) -> DenseEmbedded:
         """Coordinates (k, n_components) of each gradient."""
         coordinates = [part.embed(grads) for part in self.parts]
         xp = namespace(coordinates[0])
         whole = coordinates[0] if len(coordinates) == 1 else xp.concat(coordinates, axis=1)
-        return _DenseEmbedded(whole)
+        return DenseEmbedded(whole)
 
     def lift(self, coordinates: Array) -> Array:
         """Gradient with given coordinates, of the shape of the parameters."""

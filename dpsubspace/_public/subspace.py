@@ -11,8 +11,9 @@ import numpy as np
 
 from dpsubspace._array import EPS, Array, as_like, namespace
 from dpsubspace._gradients.clipping import PerExampleGradients
+from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._public.anchors import OuterEmbedded
+from dpsubspace._public.anchors import DenseEmbedded, OuterEmbedded
 
 __all__ = ["FeatureSubspace", "Subspace"]
 
@@ -114,8 +115,12 @@ class FeatureSubspace:
         q, width = self.basis.shape
         return (width + q + 16) * EPS * math.sqrt(max(q, 1))
 
-    def embed(self, grads: Any) -> OuterEmbedded:
-        """Coordinates ``(V phi) r'``, kept as their factors."""
+    def embed(self, grads: Any) -> OuterEmbedded | DenseEmbedded:
+        """Coordinates ``(V phi) r'``, kept as their factors where gradients are."""
+        if isinstance(grads, DenseGradients):
+            xp, (m, width, c) = namespace(grads.rows), grads.shape
+            found = self.basis @ xp.reshape(grads.rows, (m, width, c))  # one product a gradient
+            return DenseEmbedded(xp.reshape(found, (m, -1)))
         assert isinstance(grads, OuterGradients) and grads.products is not None
         return OuterEmbedded(grads.products, grads.residuals)
 

@@ -29,6 +29,7 @@ from dpsubspace._array import (
     device,
     even_slices,
     namespace,
+    run_sums,
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
@@ -390,6 +391,20 @@ class AffineBlock:
             U = xp.where(counts[:, None], U, xp.zeros_like(U))
         total = U.T @ weighted
         return total if self.W is None else self.W.T @ total
+
+    def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
+        """As :meth:`product`, for each of the runs of records that `counts` tells the lengths of.
+
+        Of shape (m, width, c).
+        """
+        xp = namespace(self.U)
+        weights = weights if self.shrink is None else weights * self.shrink
+        absent, columns = weights == 0, []
+        for residual in residuals.T:
+            own = weights * xp.where(absent, xp.zeros_like(residual), residual)
+            total = run_sums(self.U, own, counts)
+            columns.append(total if self.W is None else total @ self.W)
+        return xp.stack(columns, axis=2)
 
     def formed(self) -> Array:
         """Records as a matrix (k, width)."""

@@ -32,6 +32,7 @@ from dpsubspace._array import (
     namespace,
     piece_rows,
     row_product,
+    run_sums,
     slices,
     vanished,
 )
@@ -447,6 +448,31 @@ class FeatureBlock:
             if self.shift.constant is not None:
                 total = xp.concat([total, self.shift.constant * sums], axis=0)
         return total
+
+    def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
+        """As :meth:`product`, for each of the runs of records that `counts` tells the lengths of.
+
+        In float64, of shape (m, width, c), for features in float64.
+        """
+        xp = namespace(weights)
+        weights = xp.astype(weights, xp.float64)
+        if self.shrink is not None:
+            weights = weights * self.shrink
+        columns = []
+        for residual in residuals.T:
+            own = weights * xp.where(weights == 0, xp.zeros_like(residual), residual)
+            scaled = own * self.scale
+            parts = [run_sums(self.X, scaled, counts)]
+            if self.bias is not None:
+                parts.append(self.bias * run_sums(scaled[:, None], xp.ones_like(scaled), counts))
+            total = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
+            if self.shift is not None:
+                sums = run_sums(own[:, None], xp.ones_like(own), counts)
+                total = total - sums * as_like(self.shift.mean, total)[None, :]
+                if self.shift.constant is not None:
+                    total = xp.concat([total, self.shift.constant * sums], axis=1)
+            columns.append(total)
+        return xp.stack(columns, axis=2)
 
     def formed(self) -> Array:
         """Features as a dense matrix (k, width), for products of features with each other."""

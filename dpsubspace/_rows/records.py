@@ -117,14 +117,23 @@ class Records:
         counts = np.bincount(self.index, minlength=self.n)
         return np.argsort(self.index, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
-    def rows(self, batch: np.ndarray) -> np.ndarray:
-        """Rows of the records in `batch`, in the order of the rows."""
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of rows of each record."""
+        return np.ones(self.n, dtype=np.intp) if self.index is None else np.diff(self._order[1])
+
+    def rows_by_record(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the records in `batch`, one record after another, and how many each has."""
         if self.index is None:
-            return batch
+            return batch, np.ones(len(batch), dtype=np.intp)
         order, starts = self._order
         first, counts = starts[batch], starts[batch + 1] - starts[batch]
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.sort(order[np.repeat(first, counts) + within])
+        return order[np.repeat(first, counts) + within], counts
+
+    def rows(self, batch: np.ndarray) -> np.ndarray:
+        """Rows of the records in `batch`, in the order of the rows."""
+        return batch if self.index is None else np.sort(self.rows_by_record(batch)[0])
 
     def taken(self, batch: np.ndarray) -> Records:
         """The records in `batch`, with the rows that :meth:`rows` gives."""

@@ -14,6 +14,7 @@ from dpsubspace._accounting.budget import Part
 from dpsubspace._array import as_like, to_numpy
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Squared
+from dpsubspace._gradients.persons import of_records
 from dpsubspace._release.releases import Releases
 from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
 from dpsubspace._solvers.regression import Regression, Solution, james_stein
@@ -55,12 +56,12 @@ class NoisyDescent:
         rows = data.rows.kept()
         p, c, n = rows.width, data.n_targets, rows.n_samples
         features: Any = rows  # they have what is asked of Features here
-        source = LinearSource(Squared(), features, data.targets, n_outputs=c)
+        rows_only = LinearSource(Squared(), features, data.targets, n_outputs=c)
         noise = data.noise(releases, STEPS)
         size = math.sqrt(p * c) * _auto.regression_clip(noise)
         plan = _plan(noise, p)
         start, every = (as_like(x, rows.norms()) for x in (np.zeros((p, c)), np.ones(1)))
-        step = FlatStep(clip_norm=size)
+        step, source = FlatStep(clip_norm=size), of_records(rows_only, size)
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
         each = releases.budget.scales[STEPS] * size / n
         each *= float(np.linalg.norm(plan.noise_of_mean))

@@ -27,6 +27,7 @@ from dpsubspace._accounting.budget import Part
 from dpsubspace._array import Array, as_like, to_numpy
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Squared
+from dpsubspace._gradients.persons import of_records
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
@@ -260,7 +261,7 @@ class WhitenedDescent:
         rows = data.rows.kept()
         rows = rows.mixed(released_whitening(rows, releases))
         features: Any = rows  # they have what is asked of Features here
-        source = LinearSource(Squared(), features, data.targets, n_outputs=c)
+        rows_only = LinearSource(Squared(), features, data.targets, n_outputs=c)
         size = math.sqrt(p * c) * _auto.regression_clip(data.noise(releases, STEPS))
         part = releases.budget.parts[STEPS]
         plan = TrainingPlan(
@@ -272,7 +273,7 @@ class WhitenedDescent:
             averaged=_auto.REGRESSION_AVERAGED,
         )
         start, every = (as_like(x, rows.norms()) for x in (np.zeros((p, c)), np.ones(1)))
-        step = FlatStep(clip_norm=size)
+        step, source = FlatStep(clip_norm=size), of_records(rows_only, size)
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
         each = releases.budget.scales[STEPS] * size / n
         each *= float(np.linalg.norm(plan.noise_of_mean))

@@ -54,7 +54,10 @@ def fits():
 
 @pytest.mark.parametrize(("case", "setting", "relation", "record"), fits(), ids=str)
 def test_nothing_but_releases_depends_on_a_record(monkeypatch, case, setting, relation, record):
-    assert_same_but_releases(monkeypatch, case.fit, setting, relation, record)
+    def fit(*data, **options):
+        return case.shown(case.fit(*data, **options))
+
+    assert_same_but_releases(monkeypatch, fit, setting, relation, record)
 
 
 def assert_same_but_releases(monkeypatch, fit, setting, relation, record):
@@ -86,12 +89,15 @@ def test_a_number_of_the_rows_would_be_noticed(monkeypatch):
 
 @pytest.mark.parametrize(("case", "setting"), FITS, ids=str)
 def test_a_null_record_counts_for_nothing_whatever_it_is(case, setting):
+    def shown(*data, **options):
+        return case.shown(case.fit(*data, setting, **options))
+
     X, y = blobs(n=case.n)
     present, fits = np.arange(case.n) > 0, []
     for record, label in ((X[5], 0), (30 * X[0], 1), (0 * X[0] + 1e300, 2)):
         rows, labels = X.copy(), y.copy()
         rows[0], labels[0] = record, label
-        fits.append(left_behind(lambda d=(rows, labels): case.fit(*d, setting, present=present)))
+        fits.append(left_behind(lambda d=(rows, labels): shown(*d, present=present)))
     assert fits[0] == fits[1] == fits[2]
     if setting == "plain" and case.name != "select_public":  # which noise does not hide
-        assert fits[0] != left_behind(lambda: case.fit(X, y, setting))
+        assert fits[0] != left_behind(lambda: shown(X, y))

@@ -113,7 +113,7 @@ def test_these_tests_would_notice_rows_that_count_in_full(monkeypatch):
         return cls(n, np.where(present is None or present, 1.0, 0.0) * np.ones(len(index)), index)
 
     here, there, present = neighbours(40, "zero_out", "opposite")
-    fit = NAMED["DPSGDClassifier"]
+    fit = NAMED["DPSGDFClassifier"]  # of which the first sum is that of the rows
     with monkeypatch.context() as patch:
         patch.setattr(Records, "of_groups", classmethod(unweighted))
         first, second = replayed(monkeypatch, fit, here, there, present)
@@ -159,7 +159,7 @@ def test_what_a_fit_releases_does_not_follow_from_the_number_of_rows(monkeypatch
     assert one.unit == "person" and f"number of persons ({case.n})" in str(one)
     for first, second in zip(here, there, strict=True):
         assert first[2] == second[2]  # the noise
-        assert first[0].norm_bound == second[0].norm_bound
+        assert first[0].norm_bound == pytest.approx(second[0].norm_bound, rel=1e-6)
     if here:  # later sums may depend on where the first ones are cut to the lattice
         np.testing.assert_allclose(here[0][0].value, there[0][0].value, rtol=0, atol=1e-4)
 
@@ -168,6 +168,7 @@ def test_what_a_fit_releases_does_not_follow_from_the_number_of_rows(monkeypatch
 def test_a_person_with_one_row_is_a_row(batch_size):
     X, y = blobs(n=400)
     options = {"random_state": 0, "batch_size": batch_size, "n_iter": 5}
+    options |= {"clip_norm": 0.2, "learning_rate": 1.0}  # defaults differ for persons
     rows = DPSGDClassifier(**options).fit(X, y)
     people = DPSGDClassifier(**options).fit(X, y, groups=[f"p{i:03}" for i in range(400)])
     # Slack for rounding differs by a little, and so does the noise.

@@ -42,6 +42,7 @@ from dpsubspace import (
     GEPClassifier,
     GEPRegressor,
     GradientDirections,
+    PersonalizedLinearRegression,
     PublicDataWarning,
     _compat,
 )
@@ -82,7 +83,8 @@ class ModuleRegressor(_OfAnyShape, DPModuleRegressor):
 def checked():
     """Every estimator with its defaults, modules where torch is there."""
     plain = {case.build: 0 for case in CASES if not (case.is_function or case.module)}
-    yield from (Estimator() for Estimator in plain)
+    groups = {PersonalizedLinearRegression: {"missing_groups": "each_row"}}
+    yield from (Estimator(**groups.get(Estimator, {})) for Estimator in plain)
     if find_spec("torch"):
         yield ModuleClassifier(small_module(1, 1), epsilon=1e3, n_iter=30)
         yield ModuleRegressor(small_module(1, 1), n_iter=30)
@@ -97,6 +99,7 @@ def known_to_fail(estimator):
 
 @quiet
 @uninformed
+@pytest.mark.filterwarnings("ignore:this copy of a Personalized:dpsubspace.PrivacyWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 @parametrize_with_checks([*checked()], expected_failed_checks=known_to_fail)

@@ -1,0 +1,526 @@
+"""Personal linear models: one for each person, of a private shared part and the person's own rows.
+
+Where to check the privacy claim: ``fit`` runs
+:func:`~dpsubspace._estimators.fitting.fit_privately` and in it
+:class:`~dpsubspace._estimators.personal_fit.PersonalFit`, whose ``run`` is the whole fit. The
+shared model is released as that of ``DPLinearRegression`` with persons as records; directions and
+what heads are like in ``_solvers/personal.py``. Noise is added in ``_release/mechanisms.py``. The
+event is made by ``Budget.split`` in ``_accounting/budget.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from dpsubspace import _auto
+from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._checks import check_bool, check_bounds, check_choice, check_integer
+from dpsubspace._compat import CallbackSupportMixin, with_callbacks
+from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
+from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.fitting import fit_privately
+from dpsubspace._estimators.personal_fit import FittedPersonal, PersonalFit, SharedLinearModel
+from dpsubspace._estimators.public_view import ColumnsOfTasks
+from dpsubspace._estimators.regression_fit import RegressionFit
+from dpsubspace._estimators.regressor import copied_bounds
+from dpsubspace._rows.data import Data
+from dpsubspace._rows.inputs import check_rows, check_rows_and_targets
+from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
+from dpsubspace._rows.records import Records, group_index
+from dpsubspace._solvers.heads import Heads
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+__all__ = ["PersonalizedLinearRegression"]
+
+_METHODS = ("gradient", "moments")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, PrivateEstimator):
+    """A linear model for each person, with a shared part that protects all rows of a person.
+
+    Many persons have a few rows each. What they have in common is learned with privacy for whole
+    persons: one linear model, the directions in which persons differ from it, and how much they
+    do. From this and from their own rows, persons get a model of their own, which may use
+    all that their rows tell, since it is given to nobody else.
+
+    Choose `epsilon`, and pass `groups`. Give `bounds` and `target_bounds` from public knowledge
+    wherever there is any. Publish ``public_part()`` and nothing else.
+
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_persons``. "auto" is ``min(1e-5, 1 / (10 n_persons))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides. "zero_out" hides whether a person's rows were used;
+        "replace_one" hides what they say, and needs up to twice the noise. The number of persons is
+        public in both.
+    n_components : int or "auto", default="auto"
+        Number of directions in which persons differ, beside their intercepts. "auto" takes those
+        that stand out of the noise, at most ten, and maybe none. With public tasks it is at most
+        their number, and "auto" as in :class:`PublicSubspaceLinearRegression`.
+    method : {"gradient", "moments"}, default="gradient"
+        What a round of improving the directions releases. "gradient" releases a matrix of as many
+        numbers as the directions have. "moments" releases all products of these numbers, for
+        comparison with Jain et al. (2021): far more noise for one exact step.
+    bounds : tuple (low, high) or None, default=None
+        Public ranges of the columns: two numbers, which apply to every column, or two arrays of
+        shape (n_features,), the low ends and the high ends. Ranges that are much wider than the
+        columns are spread cost accuracy. Where the fit is given public rows, their ranges are
+        taken instead. None without public rows finds the place and the spread of each column from
+        noisy counts, which cost a part of the budget.
+    target_bounds : tuple (low, high) or None, default=None
+        Public range of the targets, two numbers. Targets outside are clipped to it in ``fit``. None
+        takes the range of `y_public`, a tenth wider on either side, where the fit is given public
+        tasks. Else a coarse range is found from noisy counts, which cost a part of the budget.
+    n_iter : int or "auto", default="auto"
+        Number of rounds, all of them charged. "auto" takes two at most, and none where noise would
+        hide what a round brings: directions from public tasks, or from one release, are hard to
+        improve.
+    batch_size : int or None, default=None
+        Expected number of persons in the random (Poisson) batch of a round. None uses all persons
+        in every round, which needs the least noise.
+    missing_groups : {"raise", "each_row"}, default="raise"
+        What ``fit`` and ``predict`` do without `groups`. "raise" refuses. "each_row" makes each row
+        a person of its own in ``fit``, and predicts by the shared model in ``predict``.
+    fit_intercept : bool, default=True
+        Whether models have intercepts, shared and personal.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights of the shared model, in the units of the data.
+    intercept_ : float
+        Its constant.
+    components_ : ndarray of shape (n_components, n_features)
+        Directions, of length 1, along which weights of persons differ.
+    n_components_ : int
+        Their number.
+    groups_ : ndarray of shape (n_persons,)
+        Names of the persons. **Not for publication**, like everything that follows.
+    personal_coef_ : ndarray of shape (n_persons, n_features)
+        Weights of each person's model, in the units of the data.
+    personal_intercept_ : ndarray of shape (n_persons,)
+        Constants of each.
+    choices_ : ndarray of shape (n_persons, n_kinds)
+        How much each kind of head counts in a person's model; rows add up to 1.
+    kinds_ : list of str
+        What the kinds are: no head but the shared model, an own intercept, own weights in any
+        direction, own weights along the shared directions, or along those of public tasks.
+    bounds_ : tuple of two ndarrays of shape (n_features,)
+        Ranges that entries of rows are cut to, in ``fit`` and ``predict`` alike.
+    bounds_found_ : dict
+        Whether the place and the spread of each column, "bounds", and of the targets,
+        "target_bounds", were seen through the noise. ``fit`` warns where they were not.
+    privacy_ : PrivacyGuarantee
+        What the fit cost and what that rests on. It is set just before the first release: a fit
+        that fails later keeps it, since the budget is gone.
+    n_iter_ : int
+        Number of rounds charged.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where `X` has names that are strings.
+
+    See Also
+    --------
+    SharedLinearModel : What may be published.
+    DPLinearRegression : One model for all; ``fit(X, y, groups=...)`` protects persons as well.
+    PublicSubspaceLinearRegression : One model in the directions of public tasks.
+
+    Notes
+    -----
+    The model of person j is ``y = a_j + x' (b + U v_j)``. The guarantee is *joint* differential
+    privacy (Kearns, Pai, Roth, Ullman, 2014): whatever a person's rows are, they change the
+    probability of anything that all others are told, together, by at most the factor that
+    epsilon stands for. A person's own model is told to that person, and no bound is needed for what
+    it says of the person's own rows. The shared part, ``public_part()``, is differentially
+    private in the usual sense, with a person as the unit (the billboard lemma; Hsu et al., 2014).
+
+    Released are, one after the other, by Gaussian mechanisms of persons:
+
+    - location and scale of columns and targets, a noisy second moment and the gradients of the
+      shared model, as for :class:`DPLinearRegression`; each row counts for its part of a person;
+    - directions: the sum of each person's products of pairs of residuals,
+      ``sum r_i r_l x_i x_l^T``, divided by its own norm, so that a person changes the sum by at
+      most 1. Leading eigenvectors above the noise are kept. Public tasks' directions cost nothing;
+    - rounds, if any: gradients of the directions at the persons' heads, a matrix of norm 1 for
+      each person;
+    - the covariance of heads and the variance of what is left, of clipped numbers of each
+      person; and how well each kind of head does for all persons, as differences of their
+      leave-one-out errors, clipped to norm 1.
+
+    A head is then a mean of several ridge regressions on the person's own rows: none at all, an
+    intercept, weights in any direction, along the shared directions, along public directions.
+    Each counts by how likely it makes the person's own targets and by how well it did for all.
+    This needs no choice by the user, and costs no privacy. Persons with good public directions may
+    do best alone (Thaker, Setlur, Wu, Smith, 2023), and then they do. Jain et al. (2021) have one
+    kind of head and no shared model beside the directions.
+
+    The unit is one person. Public are the number of persons, the number and names of the features,
+    public tasks, and all parameters but `random_state`. The number of rows of a person, and of all
+    together, is private. Of a person with more than 4096 rows the first 4096 are used for
+    directions and heads; the shared model uses all. Defaults follow from the number of persons.
+
+    What a person's model predicts tells of that person. Scores, plots and pickles of this estimator
+    are not covered by the guarantee; ``public_part()`` is. ``docs/personal_models.md`` says more.
+
+    References
+    ----------
+    Jain, Rush, Smith, Song, Thakurta. "Differentially private model personalization". NeurIPS
+    2021.
+
+    Thaker, Setlur, Wu, Smith. "Leveraging public representations for private transfer learning".
+    arXiv 2312.15551, 2023, section 5.
+
+    Hsu, Huang, Roth, Roughgarden, Wu. "Private matchings and allocations". STOC 2014.
+
+    Kearns, Pai, Roth, Ullman. "Mechanism design in large games: incentives and privacy". ITCS 2014.
+
+    Duchi, Feldman, Hu, Talwar. "Subspace recovery from heterogeneous data with non-isotropic
+    noise". NeurIPS 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import PersonalizedLinearRegression
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(1000), 10)
+    >>> X, levels = rng.normal(size=(10000, 4)), rng.normal(size=1000)
+    >>> slopes = rng.normal(size=1000)
+    >>> y = levels[groups] + slopes[groups] * X[:, 0] + rng.normal(size=10000) / 3
+    >>> model = PersonalizedLinearRegression(epsilon=1.0, random_state=0)
+    >>> model = model.fit(X, y, groups=groups)
+    >>> model.score(X, y, groups=groups) > 0.8
+    True
+    >>> model.public_part().coef_.shape
+    (4,)
+    """
+
+    # scikit-learn passes public rows, and who rows belong to, on without being asked.
+    __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
+    __metadata_request__predict: ClassVar = {"groups": True}
+    __metadata_request__score: ClassVar = {"groups": True}
+    device: ClassVar[str] = "cpu"
+
+    epsilon: float | None = 1.0
+    delta: float | str = "auto"
+    neighboring_relation: str = "zero_out"
+    n_components: int | str = "auto"
+    method: str = "gradient"
+    bounds: tuple[Any, Any] | None = None
+    target_bounds: tuple[Any, Any] | None = None
+    n_iter: int | str = "auto"
+    batch_size: int | None = None
+    missing_groups: str = "raise"
+    fit_intercept: bool = True
+    random_state: int | np.random.RandomState | None = None
+
+    # Public surface -------------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ):
+        """Fit the shared part to private rows, and find every person's own.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Private rows.
+        y : array-like of shape (n_samples,)
+            Private targets.
+        groups : array-like of shape (n_samples,)
+            Who each row belongs to, in numbers or text.
+        X_public : array-like of shape (m, n_features) or tuple of such, optional
+            Rows of public tasks, one array a task. A tuple is never sliced by cross-validation.
+        y_public : array-like of shape (m,) or tuple of such, optional
+            Their targets, in the form of `X_public`.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        """
+        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+
+    def predict(self, X: Any, *, groups: Any = None) -> np.ndarray:
+        """Return what each row's own model predicts for it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        groups : array-like of shape (n_samples,)
+            Who each row belongs to. A person who was not in ``fit`` gets the shared model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Predictions. They tell of the rows that a person had in ``fit``, and belong to that
+            person; those of ``public_part()`` do not.
+        """
+        check_is_fitted(self, "coef_")
+        X = check_rows(self, X, reset=False, accept_sparse=False)
+        shared = self._shared._scaled
+        if groups is None:
+            self._check_missing("predict", "or public_part().predict(X) for the shared model")
+            return shared.predicted(X, None, None)
+        index, names, _ = group_index(groups, X.shape[0])
+        return shared.predicted(X, self._heads, self._known(names)[index])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """Return R2 of ``predict(X, groups=groups)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            What each row counts for.
+        groups : array-like of shape (n_samples,)
+            Who each row belongs to.
+
+        Returns
+        -------
+        float
+            Coefficient of determination. Of private rows it is not covered by the guarantee.
+        """
+        predicted = self.predict(X, groups=groups)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))
+
+    def add_user(self, group: Any, X: Any, y: Any):
+        """Give a person who was not in ``fit`` a model of their own; or another, with other rows.
+
+        Nothing is released by that, and it costs no privacy: the model is made from the shared part
+        and the person's own rows, and belongs to that person.
+
+        Parameters
+        ----------
+        group : number or str
+            Name of the person, as in `groups`.
+        X : array-like of shape (n_samples, n_features)
+            Rows of that person.
+        y : array-like of shape (n_samples,)
+            Targets.
+
+        Returns
+        -------
+        self : object
+            The estimator, which now knows the person.
+        """
+        check_is_fitted(self, "coef_")
+        if np.ndim(group) != 0:
+            raise ValueError("`group` must be the name of one person, a number or text.")
+        X, y = check_rows_and_targets(_same_width(self), X, y, accept_sparse=False)
+        index = np.zeros(X.shape[0], dtype=np.intp)
+        shared, personal = self._shared._scaled, self._shared._personal
+        found = shared.heads(personal, X, _one_column(y), index, 1)
+        name = group_index([group], 1)[1]
+        place = int(self._known(name)[0])
+        if place >= 0:
+            heads = Heads(*(part.copy() for part in self._heads))
+            for part, new in zip(heads, found, strict=True):
+                part[place] = new[0]
+            self._store_heads(self.groups_, heads)
+            return self
+        names = np.concatenate([self.groups_, name])
+        order = np.argsort(names, kind="stable")
+        parts = (np.concatenate(pair)[order] for pair in zip(self._heads, found, strict=True))
+        self._store_heads(names[order], Heads(*parts))
+        return self
+
+    def public_part(self) -> SharedLinearModel:
+        """Return what may be published: the shared model, the directions, and the guarantee.
+
+        Returns
+        -------
+        SharedLinearModel
+            It predicts for people of whom nothing is known, and makes a personal model from a few
+            rows of anybody. It holds nothing of the rows, the names or the models of persons.
+        """
+        check_is_fitted(self, "coef_")
+        return self._shared
+
+    def __getstate__(self):
+        if hasattr(self, "coef_") and self.privacy_.epsilon < float("inf"):
+            warn(
+                "this copy of a PersonalizedLinearRegression holds the models and the names of the"
+                " persons, which belong to them and are not covered by the guarantee. Publish"
+                " public_part() instead.",
+                PrivacyWarning,
+                about=("pickle", type(self).__name__),
+            )
+        return super().__getstate__()
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _plan(self) -> PersonalFit:
+        """Parameters of the fit; ValueError where one is out of its range."""
+        check_choice("missing_groups", self.missing_groups, ["raise", "each_row"])
+        if self.bounds is not None:
+            check_bounds("bounds", self.bounds, column="feature")
+        if self.target_bounds is not None:
+            check_bounds("target_bounds", self.target_bounds, 1)
+        k, n_iter, batch = self.n_components, self.n_iter, self.batch_size
+        if not (isinstance(k, str) and k == "auto"):
+            k = check_integer("n_components", k, low=1)
+        if not (isinstance(n_iter, str) and n_iter == "auto"):
+            n_iter = check_integer("n_iter", n_iter, low=0, high=10_000)
+        if batch is not None:
+            batch = check_integer("batch_size", batch, low=1)
+        shared = RegressionFit(
+            target=checked_target(self),
+            bounds=copied_bounds(self.bounds),
+            target_bounds=copied_bounds(self.target_bounds),
+            public=ColumnsOfTasks(k),
+            solver="descent",
+            constant=check_bool("fit_intercept", self.fit_intercept),
+        )
+        return PersonalFit(
+            shared=shared,
+            method=check_choice("method", self.method, list(_METHODS)),
+            n_components=None if isinstance(k, str) else k,
+            n_iter=n_iter,
+            batch_size=batch,
+        )
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        present: np.ndarray | None = None,
+        *,
+        groups: Any = None,
+        X_public: Any = None,
+        y_public: Any = None,
+        plan: PersonalFit | None = None,
+    ):
+        """Fit with the persons of rows where `present` is False as null ones, or by another plan.
+
+        Only tests and audits pass `present`, which makes neighbours under ``"zero_out"``, and
+        `plan`.
+        """
+        plan = self._plan() if plan is None else plan
+        if groups is None:
+            self._check_missing("fit", "or use DPLinearRegression for one model of all rows")
+        X, y = check_rows_and_targets(self, X, y, accept_sparse=False)
+        n_rows = X.shape[0]
+        index, names, n = group_index(np.arange(n_rows) if groups is None else groups, n_rows)
+        if self.bounds is not None:
+            check_bounds("bounds", self.bounds, X.shape[1], column="feature")
+        if plan.n_components is not None and plan.n_components > X.shape[1]:
+            raise ValueError(
+                f"`n_components`={plan.n_components} is more than the {X.shape[1]} columns of `X`."
+            )
+        sets = check_public_rows(self, X, X_public)
+        values = check_public_values(y_public, X_public, sets, 1)
+        public = PublicRows.of(sets, values)
+        if public is not None and values is None:
+            raise ValueError("`X_public` holds tasks here, which need targets: pass `y_public`.")
+        records = Records.of_groups(index, n, present)
+        data = Data(X, _one_column(y)[:, None], 1, records, public)
+        assumed = [] if self.bounds is None else ["ranges of the features"]
+        assumed += [] if self.target_bounds is None else ["range of the targets"]
+        assumed += [] if public is None else [public.statement]
+        plan = plan.seeing(data)
+        advise = partial(self._advise, plan)
+        found, budget = fit_privately(self, plan, data, tuple(assumed), advise, joint=True)
+        self._store(found, names, budget)
+        if budget.private:
+            tell_of_ranges(self, self.bounds_found_)
+        return self
+
+    def _advise(
+        self, plan: PersonalFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+        n, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
+        warn_of_noise(self, budget, guarantee, n, p, _auto.HIDING_ROWS)
+
+    def _store(self, found: FittedPersonal, names: np.ndarray, budget: Budget) -> None:
+        """Store what predictions need."""
+        self._shared = found.public_part(self.privacy_, self.n_features_in_)
+        self.kinds_ = found.personal.prior.names
+        self._store_heads(names, found.heads)
+        rounds = budget.parts.get("rounds")
+        self.n_iter_ = 0 if rounds is None else rounds.count
+        affine, limit = found.prepared.affine, found.prepared.limit
+        with np.errstate(divide="ignore", invalid="ignore"):
+            half = np.where(affine.weights > 0, limit / affine.weights, np.inf)
+        self.bounds_ = (affine.mean - half, affine.mean + half)
+        self.bounds_found_ = dict(found.prepared.found)
+        self.components_, self.intercept_ = self._shared.components_, self._shared.intercept_
+        self.n_components_ = len(self.components_)
+        self.coef_ = self._shared.coef_  # last: now it can predict
+
+    def _store_heads(self, names: np.ndarray, heads: Heads) -> None:
+        """Store the persons' own models."""
+        self.groups_, self._heads, self.choices_ = names, heads, heads.weights
+        self.personal_coef_, self.personal_intercept_ = self._shared._scaled.in_units(heads)
+
+    def _known(self, names: np.ndarray) -> np.ndarray:
+        """Numbers of persons by their names, -1 for those who are not known."""
+        ours = self.groups_
+        if (ours.dtype.kind in "OUS") != (names.dtype.kind in "OUS"):
+            raise ValueError(
+                "`groups` has entries of another type than those of `fit`: numbers are no text."
+            )
+        place = np.minimum(np.searchsorted(ours, names), len(ours) - 1)
+        return np.where(ours[place] == names, place, -1)
+
+    def _check_missing(self, method: str, otherwise: str) -> None:
+        """ValueError where `groups` are missing and must not be."""
+        if self.missing_groups == "raise":
+            raise ValueError(
+                f"`groups` is missing: {method} needs to know who each row belongs to. Pass"
+                f" `groups`, {otherwise}. missing_groups='each_row' makes each row a person."
+            )
+
+
+def _one_column(y: np.ndarray) -> np.ndarray:
+    """Targets as one column; ValueError where there are several."""
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise ValueError(f"`y` must be one column, got {y.shape[1]}: fit one model for each.")
+    return column_or_1d(y, warn=True)
+
+
+def _same_width(model: PersonalizedLinearRegression) -> Any:
+    """What checks rows as those that were fitted, and learns nothing of them."""
+    from sklearn.base import clone
+
+    other = clone(model)
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(model, name):
+            setattr(other, name, getattr(model, name))
+    return other

@@ -1,0 +1,391 @@
+"""A private fit of personal linear models, from its parameters to the heads, in one place.
+
+Design note. A :class:`PersonalFit` holds parameters and nothing else. Its ``run`` releases what all
+persons share: location and scale, one linear model, directions in which persons differ from it, and
+what their own models are like. What it gives back is that, a :class:`SharedLinearModel`, and
+the persons' own parts, which each person could have found alone from the shared ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._array import to_numpy
+from dpsubspace._estimators.regression_fit import Prepared, RegressionFit
+from dpsubspace._gradients.losses import Loss, Squared
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.affine import Affine, AffineRows
+from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.data import Data
+from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
+from dpsubspace._solvers.heads import Heads
+from dpsubspace._solvers.least_squares import SOLVERS
+from dpsubspace._solvers.personal import (
+    Personal,
+    PersonalSolver,
+    default_rounds,
+    slope_whitening,
+)
+from dpsubspace._solvers.regression import exact_solution, released_whitening
+from dpsubspace._statistics.standards import Standard
+from dpsubspace._statistics.users import UserRows
+
+__all__ = ["FittedPersonal", "PersonalFit", "SharedLinearModel"]
+
+# Share of the budget, of what standardising leaves, that the one model for all persons has.
+_SHARED = 0.4
+
+_DESCENT = "descent"
+
+
+# What is shared -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedLinearModel:
+    """What persons share: the only part of a fit that may be published.
+
+    It is made by :meth:`PersonalizedLinearRegression.public_part`, and whoever has it can predict
+    for people of whom nothing is known, and make a model of their own from a few rows of their own.
+
+    Parameters
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights of the shared model, in the units of the data.
+    intercept_ : float
+        Its constant.
+    components_ : ndarray of shape (n_components, n_features)
+        Directions, of length 1, along which weights of persons differ.
+    privacy_ : PrivacyGuarantee
+        What the fit cost and what that rests on.
+
+    See Also
+    --------
+    PersonalizedLinearRegression : Makes one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import PersonalizedLinearRegression
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(500), 10)
+    >>> X, levels = rng.normal(size=(5000, 3)), rng.normal(size=500)
+    >>> y = X @ [1.0, 2.0, 0.0] + levels[groups] + rng.normal(size=5000) / 3
+    >>> model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=groups)
+    >>> shared = model.public_part()
+    >>> own_rows = rng.normal(size=(8, 3))  # of somebody new, whose level is 2
+    >>> coef, intercept = shared.personal(own_rows, own_rows @ [1.0, 2.0, 0.0] + 2.0)
+    >>> bool(1.5 < intercept < 2.5)
+    True
+    """
+
+    coef_: np.ndarray
+    intercept_: float
+    components_: np.ndarray
+    privacy_: PrivacyGuarantee
+    n_features_in_: int
+    _scaled: _Scaled = field(repr=False)
+    _personal: Personal = field(repr=False)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the targets that the shared model predicts.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Predictions.
+        """
+        model = _checker(self.n_features_in_)
+        X = check_rows(model, X, reset=False, accept_sparse=False)
+        return self._scaled.predicted(X, None, None)
+
+    def personal(self, X: Any, y: Any) -> tuple[np.ndarray, float]:
+        """Return a model for the person that some rows belong to, made from these alone.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of one person.
+        y : array-like of shape (n_samples,)
+            Targets.
+
+        Returns
+        -------
+        coef : ndarray of shape (n_features,)
+            Weights of the person's model. They belong to the person: they tell of `X` and `y`, and
+            no guarantee covers them.
+        intercept : float
+            Its constant.
+        """
+        model = _checker(self.n_features_in_)
+        X, y = check_rows_and_targets(model, X, y, accept_sparse=False)
+        index = np.zeros(len(X), dtype=np.intp)
+        heads = self._scaled.heads(self._personal, X, y.reshape(-1), index, 1)
+        coef, constants = self._scaled.in_units(heads)
+        return coef[0], float(constants[0])
+
+
+def _checker(n_features: int) -> Any:
+    """What checks rows against the width that was fitted."""
+    model: Any = named("SharedLinearModel")
+    model.n_features_in_ = n_features
+    return model
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """The shared model of standardised rows and targets: public or released numbers.
+
+    Parameters
+    ----------
+    affine : Affine
+        What rows are mapped by, each column by itself.
+    limit : float
+        What mapped entries are cut to.
+    targets : Standard
+        What targets are standardised by.
+    weights : ndarray of shape (d,)
+        Weights.
+    constant : float
+        Constant.
+    whitening : ndarray of shape (d, d)
+        What makes rows white.
+    intercept : bool
+        Whether persons have intercepts of their own.
+    private : bool
+        Whether residuals are cut.
+    """
+
+    affine: Affine
+    limit: float
+    targets: Standard
+    weights: np.ndarray
+    constant: float
+    whitening: np.ndarray
+    intercept: bool
+    private: bool
+
+    def users(
+        self, X: Any, targets: np.ndarray, index: np.ndarray, n: int, present: Any = None
+    ) -> UserRows:
+        """Rows of `n` persons, with targets that are standardised already."""
+        return UserRows(
+            AffineRows(X, self.affine, constant=False, limit=self.limit),
+            targets,
+            index,
+            n,
+            weights=self.weights,
+            constant=self.constant,
+            whitening=self.whitening,
+            present=present,
+            intercept=self.intercept,
+            private=self.private,
+        )
+
+    def heads(self, personal: Personal, X: Any, y: np.ndarray, index: np.ndarray, n: int) -> Heads:
+        """Heads of `n` persons from their rows and targets as they are."""
+        scaled = (y - self.targets.location[0]) / self.targets.scale[0]
+        return personal.prior.heads(self.users(X, scaled, index, n))
+
+    def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
+        coef, constant = self.weights[None, :], np.array([self.constant])
+        if heads is not None:
+            coef, constant = coef + heads.coef, constant + heads.constant
+        scale = self.targets.scale[0]
+        constant = self.targets.location[0] + scale * (constant + self.affine.constant(coef.T))
+        return scale * self.affine.lifted(coef.T).T, constant
+
+    def predicted(self, X: Any, heads: Heads | None, index: np.ndarray | None) -> np.ndarray:
+        """Targets of rows, of which `index` says whose they are; -1 is for nobody known."""
+        rows = AffineRows(X, self.affine, constant=False, limit=self.limit)
+
+        def scores(some: slice) -> np.ndarray:
+            mapped = to_numpy(rows.at(some).formed())
+            found = mapped @ self.weights + self.constant
+            if heads is None or index is None:
+                return found
+            own = index[some]
+            known = np.flatnonzero(own >= 0)
+            heads_of = heads.coef[own[known]]
+            found[known] += np.einsum("ij,ij->i", mapped[known], heads_of)
+            found[known] += heads.constant[own[known]]
+            return found
+
+        with over_chunks(rows) as each:
+            every = np.concatenate([*each(scores)])
+        return self.targets.location[0] + self.targets.scale[0] * every
+
+
+@dataclass(frozen=True)
+class FittedPersonal:
+    """Result of a fit: what is shared, and what belongs to the persons."""
+
+    scaled: _Scaled
+    personal: Personal
+    heads: Heads
+    prepared: Prepared
+    n_iter: int
+
+    def public_part(self, privacy: PrivacyGuarantee, n_features: int) -> SharedLinearModel:
+        """What may be published."""
+        coef, constant = self.scaled.in_units(None)
+        directions = self.scaled.affine.lifted(self.personal.directions)
+        lengths = np.linalg.norm(directions, axis=0)
+        components = (directions / np.where(lengths > 0, lengths, 1.0)).T
+        return SharedLinearModel(
+            coef_=coef[0],
+            intercept_=float(constant[0]),
+            components_=components,
+            privacy_=privacy,
+            n_features_in_=n_features,
+            _scaled=self.scaled,
+            _personal=self.personal,
+        )
+
+
+# The fit ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonalFit:
+    """Parameters of a fit of personal linear models.
+
+    Parameters
+    ----------
+    shared : RegressionFit
+        How rows are standardised, and the one model for all persons is found.
+    method : {"gradient", "moments"}
+        What rounds release.
+    n_components : int or None
+        Number of directions where there are no public tasks; None chooses.
+    n_iter : int or "auto"
+        Number of rounds.
+    batch_size : int or None
+        Expected number of persons in the Poisson batch of a round.
+    loss : Loss
+        Of the predictions.
+    """
+
+    shared: RegressionFit
+    method: str
+    n_components: int | None
+    n_iter: int | str
+    batch_size: int | None
+    loss: Loss = field(default_factory=Squared)
+
+    @property
+    def target(self) -> Target:
+        """Privacy that is asked for."""
+        return self.shared.target
+
+    # Before the data are seen ---------------------------------------------------------------
+
+    def seeing(self, data: Data) -> PersonalFit:
+        """The same with the directions of public tasks; ValueError where they are no good."""
+        return replace(self, shared=self.shared.seeing(data))
+
+    def resolved(self, sizes: Sizes) -> PersonalFit:
+        """The same with the number of rounds that it runs with."""
+        fit = replace(self, shared=self.shared.resolved(sizes))
+        if self.n_iter != "auto":
+            return fit
+        d = sizes.known("n_features", "n_iter='auto'")
+        sizes.known("n_samples", "n_iter='auto'")
+        reach = fit.shared.reach if self.target.private else float("inf")
+        return replace(fit, n_iter=default_rounds(reach, d, public=sizes.n_public > 0))
+
+    def solver(self, sizes: Sizes) -> PersonalSolver:
+        """How directions and heads are found."""
+        rate = 1.0
+        if self.batch_size is not None and self.target.private:
+            n = sizes.known("n_samples", f"`batch_size`={self.batch_size}")
+            if self.batch_size > n:
+                raise ValueError(
+                    f"`batch_size`={self.batch_size} is larger than the number of persons ({n})."
+                    " Use None for all of them in each round, or a smaller number."
+                )
+            rate = self.batch_size / n
+        rounds = 0 if isinstance(self.n_iter, str) else int(self.n_iter)
+        return PersonalSolver(
+            self.n_components, self.method, rounds, rate, public=sizes.n_public > 0
+        )
+
+    def budget(self, sizes: Sizes) -> Budget:
+        """What is released, with which noise, and what it costs."""
+        before = self.shared.standards(sizes).parts(sizes.n_features)
+        rest = 1 - sum(part.share for part in before.values())
+        of_all = SOLVERS[_DESCENT].parts(self.shared.reach)
+        own = self.solver(sizes).parts()
+        parts: dict[str, Part] = dict(before)
+        for share, some in ((_SHARED * rest, of_all), ((1 - _SHARED) * rest, own)):
+            for name, part in some.items():
+                parts[name] = replace(part, share=share * part.share)
+        return Budget.split(self.target, parts, sizes.n_samples)
+
+    def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
+        """Data as they are."""
+        return data
+
+    # The fit --------------------------------------------------------------------------------
+
+    def run(
+        self, ready: Data, releases: Releases, rng: Any, after_step: Callable[[], bool]
+    ) -> FittedPersonal:
+        """Standardise, find the one model for all, then what is shared of the persons' own.
+
+        Notes
+        -----
+        Privacy: everything that is released is released of persons, with the bounds that each
+        function states. Heads are found last, each from its own person's rows and from what was
+        released. What all others are told is differentially private, and each person's own part
+        follows from that and from the person's own rows: joint differential privacy, by the
+        billboard lemma (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
+        """
+        data, records = ready, ready.records
+        assert records.index is not None
+        prepared = self.shared.standardised(data, releases)
+        problem, d = prepared.problem, prepared.affine.width
+        if releases.budget.private:
+            solution = SOLVERS[_DESCENT](problem, releases, after_step)
+            mixing = solution.noise
+        else:
+            solution = exact_solution(problem, releases)
+            mixing = released_whitening(problem.rows, releases)
+        weights, constant = solution.weights[:, 0], 0.0
+        if self.shared.constant:
+            weights, constant = weights[:-1], float(weights[-1])
+        scaled = _Scaled(
+            prepared.affine,
+            prepared.limit,
+            prepared.targets,
+            weights,
+            constant,
+            slope_whitening(mixing, d),
+            self.shared.constant,
+            releases.budget.private,
+        )
+        own = problem.targets[:, 0], records.index, records.n, records.present
+        users = scaled.users(data.X, *own)
+        sizes = data.sizes(1)
+        subspace = prepared.view.subspace
+        public = None
+        if subspace is not None:
+            # Weights of standardised columns are those of columns over the factors of the map.
+            factors = prepared.affine.weights
+            used = np.where(factors > 0, factors, np.inf)
+            public = subspace.directions / used[:, None]
+        personal = self.solver(sizes)(users, releases, public)
+        heads = personal.prior.heads(users)
+        return FittedPersonal(scaled, personal, heads, prepared, solution.n_iter)

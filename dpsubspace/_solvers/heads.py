@@ -1,0 +1,266 @@
+"""Heads: what is a user's own, from the user's rows and from released numbers alone.
+
+A head is an intercept and weights that are added to the shared model. Several priors are tried for
+each user: none at all, an intercept, weights along shared directions with a released
+covariance, weights anywhere, and both. With each, the head is a ridge regression with a closed
+form for its leave-one-out errors. Nobody has to choose one: a user's head is the mean of all of
+them, each weighted by how likely it makes the user's own targets, and by how well it did for
+all users, of which noisy means were released.
+
+Design note. To choose the head of the least leave-one-out error is to follow noise where rows are
+few: it costs more than a wrong prior does. A mean of heads is a head, and costs nothing to keep.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsubspace._statistics.users import UserChunk, UserRows, products
+
+__all__ = ["HeadPrior", "Heads", "Ridge", "ridge"]
+
+# Rows that the noise variance of all users counts as, beside a user's own residuals.
+_SHARED_NOISE_ROWS = 4.0
+
+# Most rows that the comparison of priors over all users counts as, beside a user's own rows.
+_MOST_ROWS_OF_ALL = 100.0
+
+# Squared leave-one-out errors are cut to this, in variances of the targets.
+_LARGEST_LOSS = 16.0
+
+# Variance of all own weights together over that of the noise, where weights may point anywhere.
+_OWN_SPREADS = (0.1, 0.5, 2.0)
+
+# The same for weights in a public subspace, of which no prior was released.
+_PUBLIC_SPREAD = 0.5
+
+
+class Ridge(NamedTuple):
+    """Ridge regressions of the users of a chunk.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (u, d + 1)
+        Own intercept and weights of white rows.
+    left_out : ndarray of shape (u, m)
+        Residual of each row by the head of the user's other rows.
+    fit : ndarray of shape (u,)
+        ``r^T (I + K)^-1 r`` with K the covariance of the user's scores over the noise variance.
+    volume : ndarray of shape (u,)
+        Logarithm of the determinant of ``I + K``.
+    """
+
+    coef: np.ndarray
+    left_out: np.ndarray
+    fit: np.ndarray
+    volume: np.ndarray
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One prior of heads: normal of mean 0, and of covariance ``R R^T + s I`` over the noise's.
+
+    Parameters
+    ----------
+    name : str
+        What it is.
+    root : ndarray of shape (d + 1, f)
+        R.
+    own : float
+        s, of weights; an intercept has its variance in R.
+    """
+
+    name: str
+    root: np.ndarray
+    own: float = 0.0
+
+    def dense(self) -> np.ndarray:
+        """Root of the whole covariance, of shape (d + 1, d + 1)."""
+        covariance = self.root @ self.root.T
+        covariance[1:, 1:] += self.own * np.eye(len(covariance) - 1)
+        values, vectors = np.linalg.eigh(covariance)
+        return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def _along(constant: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Root of a covariance of an intercept and of weights of a usual size along directions."""
+    inside = directions * math.sqrt(_PUBLIC_SPREAD / directions.shape[1])
+    inside = np.concatenate([np.zeros((1, directions.shape[1])), inside])
+    return np.concatenate([constant, inside], axis=1)
+
+
+def ridge(chunk: UserChunk, prior: Candidate) -> Ridge:
+    """Heads of users under a prior, by whichever system is smaller."""
+    width, length = chunk.rows.shape[2] + 1, chunk.rows.shape[1]
+    if prior.own > 0 and length > width:
+        return _by_weights(chunk, prior.dense())
+    if prior.own > 0 or length < prior.root.shape[1]:
+        return _by_rows(chunk, prior)
+    return _by_weights(chunk, prior.root)
+
+
+def _by_weights(chunk: UserChunk, root: np.ndarray) -> Ridge:
+    """Ridge regression in as many unknowns as the root has columns."""
+    r, B = chunk.residuals, chunk.scores(root)
+    across = np.swapaxes(B, 1, 2)
+    A = across @ B + np.eye(root.shape[1])
+    inverse = np.linalg.inv(A)
+    found = np.matmul(inverse, np.matmul(across, r[:, :, None]))
+    rest = r - np.matmul(B, found)[:, :, 0]
+    leverage = np.sum(np.matmul(B, inverse) * B, axis=2)
+    left_out = rest / np.maximum(1 - leverage, 1e-9)
+    volume = np.linalg.slogdet(A)[1]
+    return Ridge(found[:, :, 0] @ root.T, left_out, products(r, rest), volume)
+
+
+def _by_rows(chunk: UserChunk, prior: Candidate) -> Ridge:
+    """Ridge regression in as many unknowns as there are rows."""
+    r, B = chunk.residuals, chunk.scores(prior.root)
+    A = np.matmul(B, np.swapaxes(B, 1, 2)) + np.eye(r.shape[1])
+    if prior.own > 0:
+        A += prior.own * np.matmul(chunk.white, np.swapaxes(chunk.white, 1, 2))
+    inverse = np.linalg.inv(A)
+    dual = np.matmul(inverse, r[:, :, None])
+    coef = np.matmul(np.swapaxes(B, 1, 2), dual)[:, :, 0] @ prior.root.T
+    if prior.own > 0:
+        coef[:, 1:] += prior.own * np.matmul(np.swapaxes(chunk.white, 1, 2), dual)[:, :, 0]
+    left_out = dual[:, :, 0] / np.diagonal(inverse, axis1=1, axis2=2)
+    return Ridge(coef, left_out, products(r, dual[:, :, 0]), np.linalg.slogdet(A)[1])
+
+
+class Heads(NamedTuple):
+    """Heads of users: they belong to the users, and are not to be published.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (n_users, d)
+        Weights of standardised rows, beside the shared ones. Zero for users without rows.
+    constant : ndarray of shape (n_users,)
+        Constants, likewise.
+    weights : ndarray of shape (n_users, C)
+        How much each prior counts in the head, which adds up to 1.
+    """
+
+    coef: np.ndarray
+    constant: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class HeadPrior:
+    """What users' heads are like: public or released numbers.
+
+    Parameters
+    ----------
+    candidates : tuple of Candidate
+        Priors, of which the first is that there is no head.
+    noise : float
+        Variance of targets about their users' models, in variances of the targets.
+    log_weights : ndarray of shape (C,)
+        Logarithms of what each prior counts before a user's rows are seen.
+    """
+
+    candidates: tuple[Candidate, ...]
+    noise: float
+    log_weights: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        directions: np.ndarray,
+        covariance: np.ndarray,
+        noise: float,
+        public: np.ndarray | None = None,
+    ) -> HeadPrior:
+        """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
+
+        Parameters
+        ----------
+        directions : ndarray of shape (d, k)
+            Orthonormal, in white coordinates.
+        covariance : ndarray of shape (k + 1, k + 1)
+            Of heads.
+        noise : float
+            Variance of targets about users' models.
+        public : ndarray of shape (d, q), optional
+            Orthonormal directions of public tasks.
+        """
+        d, k = directions.shape
+        values, vectors = np.linalg.eigh(covariance / noise)
+        inside = vectors * np.sqrt(np.maximum(values, 0.0))
+        shared = np.concatenate([inside[:1], directions @ inside[1:]])
+        constant = np.zeros((d + 1, 1))
+        constant[0] = math.sqrt(max(float(covariance[0, 0]) / noise, 0.0))
+        found = [Candidate("shared", np.zeros((d + 1, 0))), Candidate("intercept", constant)]
+        found += [Candidate(f"local {s}", constant, s / d) for s in _OWN_SPREADS]
+        if k:
+            found += [Candidate("directions", shared)]
+            found += [
+                Candidate(f"directions and local {s}", shared, s / d) for s in _OWN_SPREADS[:2]
+            ]
+            found += [Candidate("directions, usual spread", _along(constant, directions))]
+        if public is not None:
+            found += [Candidate("public directions", _along(constant, public))]
+        return cls(tuple(found), noise, np.zeros(len(found)))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the priors."""
+        return [candidate.name for candidate in self.candidates]
+
+    # Which of them is good for all users -------------------------------------------------------
+
+    def losses(self, chunk: UserChunk) -> np.ndarray:
+        """Mean squared leave-one-out error of each user by each prior, less that of no head."""
+        every = []
+        for candidate in self.candidates:
+            squares = np.minimum(ridge(chunk, candidate).left_out ** 2, _LARGEST_LOSS)
+            every.append(products(squares, np.ones_like(squares)) / chunk.sizes)
+        return np.stack(every[1:], axis=1) - every[0][:, None]
+
+    def compared(self, losses: np.ndarray, noise: float) -> HeadPrior:
+        """The same with weights by noisy means (C - 1,) of such losses over all users.
+
+        What all users say counts as much as some rows of the user: the more of them, the less
+        `noise`, a standard deviation, the means have.
+        """
+        every = np.concatenate([[0.0], losses])
+        rows = min(_MOST_ROWS_OF_ALL, 1 / max(noise, 1e-9))
+        return replace(self, log_weights=-rows * (every - every.min()) / (2 * self.noise))
+
+    # Heads ------------------------------------------------------------------------------------
+
+    def heads(self, users: UserRows) -> Heads:
+        """Head of every user, of the user's own rows."""
+        d, n, C = users.width, users.n_users, len(self.candidates)
+        found = np.zeros((n, d + 1))
+        weights = np.tile(np.exp(self.log_weights - self.log_weights.max()), (n, 1))
+        weights /= weights.sum(axis=1, keepdims=True)
+        for chunk in users.chunks(beside=(C + 1) * (d + 1)):
+            found[chunk.users], weights[chunk.users] = self._of_chunk(chunk)
+        return Heads(found[:, 1:] @ users.whitening.T, found[:, 0], weights)
+
+    def _of_chunk(self, chunk: UserChunk) -> tuple[np.ndarray, np.ndarray]:
+        """Mean heads of users, and how much each prior counts in them.
+
+        A prior counts by the density of the user's residuals under it, of which the noise variance
+        is the user's own: that of all users counts as a few of his rows.
+        """
+        every = [ridge(chunk, candidate) for candidate in self.candidates]
+        rows = chunk.sizes + _SHARED_NOISE_ROWS
+        scores = np.stack(
+            [
+                -(rows * np.log(_SHARED_NOISE_ROWS * self.noise + one.fit) + one.volume) / 2
+                for one in every
+            ],
+            axis=1,
+        )
+        scores += self.log_weights
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        coef = np.einsum("uc,cuf->uf", weights, np.stack([one.coef for one in every]))
+        return coef, weights

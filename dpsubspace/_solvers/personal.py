@@ -1,0 +1,506 @@
+"""Private shared parts of personal linear models: directions of heads, and what heads are like.
+
+The model is ``y = x' (b + U v_j) + a_j + noise`` for a row x of user j. The shared model b is there
+already. Released here are the directions U, the covariance of the users' heads ``(a_j, v_j)``,
+and which kind of head does well over all users. Heads themselves are found afterwards, by each
+user alone (:mod:`dpsubspace._solvers.heads`). What all users see is differentially private, and a
+user's head is a function of that and of the user's own rows: together that is joint differential
+privacy (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
+
+Design note. Most sums are of *unit vectors*: a user brings a matrix of norm 1, or nothing. How
+many rows a user has and how large they are is then no part of any bound, there is no norm to clip
+to, and huge rows are harmless. What is lost are the sizes. Directions need none, and a
+step takes its own from a second sum that is made unit together with the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsubspace._accounting.budget import Part
+from dpsubspace._array import to_numpy
+from dpsubspace._release.mechanisms import vector_sum
+from dpsubspace._release.releases import Releases
+from dpsubspace._solvers.heads import HeadPrior
+from dpsubspace._statistics.users import (
+    UserChunk,
+    UserRows,
+    packed,
+    products,
+    unit_weights,
+    unpacked,
+)
+
+__all__ = ["Personal", "PersonalSolver", "default_rounds", "slope_whitening"]
+
+DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
+
+# Shares of what the solver has of the budget.
+_SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.15}
+
+# Of the share for directions, what rounds get where both are released.
+_ROUNDS_SHARE = 0.35
+
+# Users for each column, over the noise multiplier of the whole fit, from which on a round
+# pays: after public directions the first and the second, and after released ones.
+_FIRST, _SECOND, _AFTER_RELEASED = 1.0, 50.0, 20.0
+
+# Rounds without privacy, and the most directions that "auto" takes.
+_EXACT_ROUNDS, _MOST_DIRECTIONS = 10, 10
+
+# Factor of the edge of noise that an eigenvalue or a singular value must be above.
+_ABOVE_EDGE, _ABOVE_STEP = 1.05, 1.1
+
+# Rows that the mean of 0 counts as in a user's mean residual.
+_CENTRING_ROWS = 4.0
+
+# Variances of noise, of intercepts and of all scores together that rounds take heads to have.
+_USUAL_NOISE, _USUAL_INTERCEPT, _USUAL_SCORES = 0.7, 0.17, 0.2
+
+# How much the second part of a round, which its step is divided by, counts beside the first.
+_BESIDE = 0.5
+
+# Bounds on what a user brings to the covariance of heads: the matrix, and the mean square.
+_HEAD_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 0.5
+
+_HIDDEN = 0.25
+
+# Largest number of unknowns of a round by moments, of which all products are released.
+_MOST_UNKNOWNS = 5000
+
+
+def default_rounds(reach: float, width: int, *, public: bool) -> int:
+    """Number of rounds for `reach` users over the noise multiplier of the whole fit."""
+    if reach == math.inf:
+        return _EXACT_ROUNDS
+    each = reach / width
+    return (each >= _FIRST) + (each >= _SECOND) if public else int(each >= _AFTER_RELEASED)
+
+
+def slope_whitening(mixing: np.ndarray, width: int) -> np.ndarray:
+    """Whitening of the first `width` entries of rows that `mixing` W of shape (p, p) whitens."""
+    inverse = np.linalg.inv(mixing)
+    values, vectors = np.linalg.eigh((inverse.T @ inverse)[:width, :width])
+    return vectors / np.sqrt(values)
+
+
+@dataclass(frozen=True)
+class Personal:
+    """The shared part of personal models: public or released numbers.
+
+    Parameters
+    ----------
+    directions : ndarray of shape (d, k)
+        Shared directions of weights of standardised rows.
+    white : ndarray of shape (d, k)
+        The same of white rows, orthonormal.
+    prior : HeadPrior
+        What heads are like.
+    spectrum : ndarray of shape (d,)
+        Released eigenvalues from the largest, over the edge of their noise; empty where
+        directions were public.
+    """
+
+    directions: np.ndarray
+    white: np.ndarray
+    prior: HeadPrior
+    spectrum: np.ndarray
+
+
+@dataclass(frozen=True)
+class PersonalSolver:
+    """How the shared part of personal models is found.
+
+    Parameters
+    ----------
+    n_components : int or None
+        Number of directions; None takes those that stand out of the noise.
+    method : {"gradient", "moments"}
+        What a round releases.
+    n_iter : int
+        Number of rounds.
+    rate : float
+        Probability with which a user enters the Poisson batch of a round.
+    public : bool
+        Whether there are public directions to start at.
+    """
+
+    n_components: int | None
+    method: str = "gradient"
+    n_iter: int = 0
+    rate: float = 1.0
+    public: bool = False
+
+    def parts(self) -> dict[str, Part]:
+        """Releases by name, with shares of what the solver has of the budget."""
+        shares, rounds = dict(_SHARES), self.n_iter
+        if not self.public:
+            shares[ROUNDS] = _SHARES[ROUNDS] * _ROUNDS_SHARE if rounds else 0.0
+            shares[DIRECTIONS] -= shares[ROUNDS]
+        kept = [name for name in shares if name != (DIRECTIONS if self.public else None)]
+        kept = [name for name in kept if name != ROUNDS or rounds]
+        total = math.fsum(shares[name] for name in kept)
+        found = {name: Part(shares[name] / total) for name in kept}
+        if rounds:
+            found[ROUNDS] = Part(found[ROUNDS].share, rounds, self.rate)
+        return found
+
+    def __call__(
+        self,
+        users: UserRows,
+        releases: Releases,
+        public: np.ndarray | None = None,
+        after_step: Callable[[], object] = lambda: None,
+    ) -> Personal:
+        """Release the shared part.
+
+        Parameters
+        ----------
+        users : UserRows
+            Private rows, by user.
+        releases : Releases
+            With the parts of ``parts()`` in its budget.
+        public : ndarray of shape (d, q), optional
+            Public directions of weights of standardised rows.
+        after_step : callable
+            Called after each round.
+        """
+        start = None if public is None else _orthonormal(np.linalg.solve(users.whitening, public))
+        if start is None:
+            white, spectrum = self._released_directions(users, releases)
+        else:
+            white, spectrum = start, np.zeros(0)
+        step = gradient_round if self.method == "gradient" else moments_round
+        rounds = releases.budget.parts[ROUNDS].count if ROUNDS in releases else 0
+        for _ in range(rounds):
+            if white.shape[1]:
+                white = step(users, releases, white)
+            after_step()
+        covariance, noise = released_covariance(users, releases, white)
+        prior = released_comparison(
+            users, releases, HeadPrior.of(white, covariance, noise, public=start)
+        )
+        return Personal(users.whitening @ white, white, prior, spectrum)
+
+    def _released_directions(
+        self, users: UserRows, releases: Releases
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Leading eigenvectors of the pair statistic, and its spectrum over the edge of noise."""
+        matrix, edge = released_pairs(users, releases)
+        values, vectors = np.linalg.eigh(matrix)
+        values, vectors = values[::-1] / edge, vectors[:, ::-1]
+        count = self.n_components
+        if count is None:
+            count = min(int(np.count_nonzero(values > _ABOVE_EDGE)), _MOST_DIRECTIONS)
+        return vectors[:, :count], values
+
+
+def _orthonormal(directions: np.ndarray) -> np.ndarray:
+    """Orthonormal columns of the same span."""
+    return np.linalg.qr(directions)[0]
+
+
+# Directions from pairs of rows -----------------------------------------------------------------
+
+
+def pair_statistics(chunk: UserChunk) -> np.ndarray:
+    """Matrix of each user, packed and of norm 1, of which the mean tells where heads point.
+
+    With r the residuals of a user less most of their mean, ``sum over i != l of r_i r_l x_i x_l^T``
+    for white rows x. Its mean is ``m (m - 1)`` times the outer product of the user's own weights,
+    whatever the noise is (Duchi, Feldman, Hu, Talwar, 2022). A single row has no pairs, and
+    brings nothing.
+    """
+    means = products(chunk.residuals, np.ones_like(chunk.residuals))
+    means = means / (chunk.sizes + _CENTRING_ROWS)
+    residuals = chunk.residuals - chunk.ones * means[:, None]
+    weighted = chunk.white * residuals[:, :, None]
+    across = np.swapaxes(weighted, 1, 2)
+    sums = np.matmul(across, np.ones((weighted.shape[1], 1)))
+    matrices = packed(np.matmul(sums, np.swapaxes(sums, 1, 2)) - np.matmul(across, weighted))
+    matrices[chunk.sizes < 2] = 0.0  # where rounding alone is left
+    return matrices * unit_weights(products(matrices, matrices), matrices.shape[1])[:, None]
+
+
+def released_pairs(users: UserRows, releases: Releases) -> tuple[np.ndarray, float]:
+    """Sum of the users' pair statistics with noise, and the edge of the spectrum of noise.
+
+    Notes
+    -----
+    Privacy: each user brings a vector of norm at most 1, a function of the user's own rows and of
+    released numbers, or zero. So the sum moves by at most 1 where the user becomes a null user,
+    and by at most 2 where replaced; rounding adds the slack of
+    :meth:`~dpsubspace._statistics.users.UserRows.slack`. Event: one Gaussian mechanism.
+
+    The edge: unit matrices that point anywhere have squared entries of ``2 / (d (d + 1))``, half of
+    that off the diagonal. With the noise of the release, entries off the diagonal have
+    the variance ``(s^2 + 2 n / (d (d + 1))) / 2``, and the largest eigenvalue of such a matrix is
+    about twice the root of d times that (Wigner, 1958).
+    """
+    d, n = users.width, users.n_users
+    size = d * (d + 1) // 2
+
+    def of_chunk(chunk: UserChunk) -> np.ndarray:
+        return np.ones(len(chunk.users)) @ pair_statistics(chunk)
+
+    total = vector_sum(users.total(of_chunk, (size,), beside=4 * d * d), 1.0, users.slack())
+    noise = releases.noise_of(DIRECTIONS, total)
+    matrix = unpacked(to_numpy(releases.gaussian(DIRECTIONS, total)), d)
+    return matrix, 2 * math.sqrt(d * (noise**2 + 2 * n / (d * (d + 1))) / 2)
+
+
+# Rounds ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What the users of a chunk know of directions, with heads along those that there are.
+
+    Parameters
+    ----------
+    heads : ndarray of shape (u, k)
+        Scores of heads along the directions.
+    gradients : ndarray of shape (u, d)
+        ``sum x e`` over white rows x and residuals e, across the directions.
+    rows : ndarray of shape (u,)
+        Rows less the number that the head has used up.
+    """
+
+    heads: np.ndarray
+    gradients: np.ndarray
+    rows: np.ndarray
+
+
+def _round_of(chunk: UserChunk, white: np.ndarray) -> _Round:
+    """Heads of all rows of a user, by a public penalty, and gradients of the same rows.
+
+    Rows in white coordinates are as good as independent across directions and along them, so that
+    the noise of a head, which is of the same rows, is not in the mean of the gradient.
+    """
+    d, k = white.shape
+    root = np.zeros((d + 1, k + 1))
+    root[0, 0], root[1:, 1:] = 1.0, white
+    penalty = np.full(k + 1, _USUAL_NOISE * k / _USUAL_SCORES)
+    penalty[0] = _USUAL_NOISE / _USUAL_INTERCEPT
+    scores = chunk.scores(root)
+    across = np.swapaxes(scores, 1, 2)
+    inverse = np.linalg.inv(np.matmul(across, scores) + np.diag(penalty))
+    found = np.matmul(inverse, np.matmul(across, chunk.residuals[:, :, None]))
+    rest = chunk.residuals - np.matmul(scores, found)[:, :, 0]
+    left = np.diagonal(inverse, axis1=1, axis2=2) * penalty
+    used = k + 1 - products(left, np.ones_like(left))
+    gradients = np.matmul(np.matmul(rest[:, None, :], chunk.rows), chunk.whitening)
+    gradients = gradients - np.matmul(np.matmul(gradients, white), white.T)
+    rows = np.maximum(chunk.sizes - used, 0.0)
+    return _Round(found[:, 1:, 0], gradients[:, 0], rows)
+
+
+def _factors(squares: np.ndarray, entries: int, *, private: bool) -> np.ndarray:
+    """Factors of contributions: to norm 1, or none where nothing is private."""
+    return unit_weights(squares, entries) if private else np.ones_like(squares)
+
+
+def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
+    """Directions (d, k) after a round that releases gradients.
+
+    Notes
+    -----
+    User j brings ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the directions'
+    weights followed by a public multiple of ``m_j v_j``, and w_j one over ``|h_j| |v_j|``, which is
+    the Frobenius norm of the product: together a matrix of norm 1, or zero where one of them is
+    zero. All of it is a function of the user's own rows and of directions that were released.
+    So the sum moves by at most 1 or 2, and the slack of rounding. Event: a Gaussian mechanism,
+    on a Poisson batch of users where the budget says so.
+
+    What follows is postprocessing. The second part says by which matrix the first has to be
+    divided to be a step of least squares, since white rows have the identity as their moment.
+    """
+    (d, k), private = white.shape, releases.budget.private
+    batch = releases.batch(ROUNDS, users.n_users)
+
+    def of_chunk(chunk: UserChunk) -> np.ndarray:
+        one = _round_of(chunk, white)
+        beside = _BESIDE * one.rows[:, None] * one.heads
+        both = np.concatenate([one.gradients, beside], axis=1)
+        squares = products(both, both) * products(one.heads, one.heads)
+        factors = _factors(squares, (d + k) * k, private=private)
+        return (both * factors[:, None]).T @ one.heads
+
+    value = users.total(of_chunk, (d + k, k), batch, beside=3 * (d + k))
+    total = vector_sum(value, 1.0, users.slack())
+    noise = releases.noise_of(ROUNDS, total)
+    found = to_numpy(releases.gaussian(ROUNDS, total))
+    gradient = _denoised(found[:d], white, _entry_noise(releases, noise, users.n_users, d * k))
+    curvature = (found[d:] + found[d:].T) / (2 * _BESIDE)
+    values, vectors = np.linalg.eigh(curvature)
+    values = np.maximum(values, _floor(values, noise * math.sqrt(2 * k) / _BESIDE))
+    return _orthonormal(white + gradient @ ((vectors / values) @ vectors.T))
+
+
+def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
+    """Directions (d, k) after a round that releases the moments of a least squares problem.
+
+    Notes
+    -----
+    User j brings ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of the moment
+    ``m_j M_j (x) v_j v_j^T``, M_j the user's mean of ``x x^T``. Here w_j is one over the norm of
+    both, of which the squares are ``|g_j|^2 |v_j|^2`` and that multiple of
+    ``m_j^2 |M_j|^2 |v_j|^4``. So it has norm 1, and the sum has the bounds of
+    :func:`gradient_round`. The moment is symmetric, and packed.
+    """
+    (d, k), private = white.shape, releases.budget.private
+    if d * k > _MOST_UNKNOWNS:
+        raise ValueError(
+            f"method='moments' with {d} columns and {k} directions has {d * k} unknowns, and all"
+            f" their products would be released: at most {_MOST_UNKNOWNS} are supported. Use"
+            " method='gradient', or a smaller `n_components`."
+        )
+    weight, batch = _BESIDE / math.sqrt(d), releases.batch(ROUNDS, users.n_users)
+    size = d * k * (d * k + 1) // 2
+
+    def of_chunk(chunk: UserChunk) -> np.ndarray:
+        one, u = _round_of(chunk, white), len(chunk.users)
+        moments = np.matmul(np.swapaxes(chunk.white, 1, 2), chunk.white).reshape(u, -1)
+        moments = moments * (weight * one.rows / chunk.sizes)[:, None]
+        outer = (one.heads[:, :, None] * one.heads[:, None, :]).reshape(u, -1)
+        head = products(one.heads, one.heads)
+        squares = products(one.gradients, one.gradients) * head
+        squares = squares + products(moments, moments) * head**2
+        factors = _factors(squares, d * d * k * k, private=private)[:, None]
+        curvature = ((moments * factors).T @ outer).reshape(d, d, k, k)
+        return np.concatenate(
+            [
+                ((one.gradients * factors).T @ one.heads).reshape(-1),
+                packed(curvature.transpose(0, 2, 1, 3).reshape(d * k, d * k)),
+            ]
+        )
+
+    value = users.total(of_chunk, (d * k + size,), batch, beside=3 * d * d)
+    total = vector_sum(value, 1.0, users.slack())
+    noise = releases.noise_of(ROUNDS, total)
+    found = to_numpy(releases.gaussian(ROUNDS, total))
+    gradient = found[: d * k].reshape(d, k)
+    gradient = _denoised(gradient, white, _entry_noise(releases, noise, users.n_users, d * k))
+    values, vectors = np.linalg.eigh(unpacked(found[d * k :], d * k) / weight)
+    values = np.maximum(values, _floor(values, noise * math.sqrt(2 * d * k) / weight))
+    step = vectors @ ((vectors.T @ gradient.reshape(-1)) / values)
+    return _orthonormal(white + step.reshape(d, k))
+
+
+def _entry_noise(releases: Releases, noise: float, n_users: int, entries: int) -> float:
+    """Standard deviation of an entry of a sum of unit matrices that point anywhere, with noise."""
+    if not releases.budget.private:
+        return 0.0
+    return math.sqrt(noise**2 + releases.budget.parts[ROUNDS].rate * n_users / entries)
+
+
+def _floor(values: np.ndarray, noise: float) -> float:
+    """Least eigenvalue of a curvature that is more than noise."""
+    return max(noise, 1e-3 * float(values.max()), 1e-300)
+
+
+def _denoised(gradient: np.ndarray, white: np.ndarray, noise: float) -> np.ndarray:
+    """The part of a noisy gradient across the directions, with what noise leaves of it.
+
+    Singular values are shrunk as is best in Frobenius norm, and left out below the edge of noise
+    (Gavish, Donoho, 2017): where there is noise alone, directions stay what they are.
+    """
+    d, k = white.shape
+    across = gradient - white @ (white.T @ gradient)
+    left, values, right = np.linalg.svd(across, full_matrices=False)
+    squares = np.maximum(values**2 - noise**2 * (d + k), 0.0) ** 2 - 4 * noise**4 * d * k
+    clear = values > _ABOVE_STEP * noise * (math.sqrt(d) + math.sqrt(k))
+    shrunk = np.sqrt(np.maximum(squares, 0.0)) / np.maximum(values, 1e-300)
+    return (left * np.where(clear, shrunk, 0.0)) @ right
+
+
+# What heads are like -----------------------------------------------------------------------------
+
+
+def head_moments(chunk: UserChunk, white: np.ndarray, *, private: bool) -> np.ndarray:
+    """What each user brings to the covariance of heads and to the variance of residuals.
+
+    The outer product of the user's own head from pairs of rows, packed and clipped; half of the
+    mean square of the residuals, cut; and a half for users who have pairs.
+    """
+    d, k = white.shape
+    root = np.zeros((d + 1, k + 1))
+    root[0, 0], root[1:, 1:] = 1.0, white
+    weighted = chunk.scores(root) * chunk.residuals[:, :, None]
+    across = np.swapaxes(weighted, 1, 2)
+    sums = np.matmul(across, np.ones((weighted.shape[1], 1)))
+    matrices = np.matmul(sums, np.swapaxes(sums, 1, 2)) - np.matmul(across, weighted)
+    pairs = chunk.sizes * (chunk.sizes - 1)
+    several = pairs > 0
+    vectors = packed(matrices) / np.maximum(pairs, 1.0)[:, None]
+    squares = products(chunk.residuals, chunk.residuals) / chunk.sizes / 2
+    if private:
+        factors = unit_weights(products(vectors, vectors), vectors.shape[1])
+        vectors = vectors * np.minimum(_HEAD_BOUND * factors, 1 - 1e-12)[:, None]
+        squares = np.minimum(squares, _SQUARE_BOUND)
+    vectors[~several] = 0.0
+    return np.concatenate([vectors, squares[:, None], _MEMBER * several[:, None]], axis=1)
+
+
+def released_covariance(
+    users: UserRows, releases: Releases, white: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Covariance (k + 1, k + 1) of intercepts and heads, and the variance of the noise beside.
+
+    Notes
+    -----
+    Privacy: what a user brings has three parts of norms at most 1.5, 1 and 0.5, each a function
+    of the user's own rows, and so a norm of at most the root of the sum of their squares. The sum
+    moves by that or twice that, and the slack of rounding. Event: one Gaussian mechanism.
+    """
+    q, n = white.shape[1] + 1, users.n_users
+    size = q * (q + 1) // 2
+
+    def of_chunk(chunk: UserChunk) -> np.ndarray:
+        every = head_moments(chunk, white, private=releases.budget.private)
+        return np.ones(len(every)) @ every
+
+    value = users.total(of_chunk, (size + 2,), beside=4 * q * q)
+    bound = math.hypot(_HEAD_BOUND, _SQUARE_BOUND, _MEMBER)
+    total = vector_sum(value, bound, users.slack() + 1e-12)
+    noise = releases.noise_of(PRIOR, total) / n
+    found = to_numpy(releases.gaussian(PRIOR, total)) / n
+    share = float(np.clip(found[-1] / _MEMBER, 0.2, 1.0))
+    values, vectors = np.linalg.eigh(unpacked(found[:size], q) / share)
+    values = np.maximum(values - noise / share * math.sqrt(q / 2), 1e-3)
+    square = 2 * float(found[-2])
+    if 2 * noise > 0.3 or not square > 0.05:  # noise has hidden it
+        square = _USUAL_NOISE + _USUAL_INTERCEPT
+    covariance = (vectors * values) @ vectors.T
+    if noise / share * math.sqrt(q) > _HIDDEN:
+        covariance = np.diag([_USUAL_INTERCEPT, *np.full(q - 1, _USUAL_SCORES / max(q - 1, 1))])
+    return covariance, max(square - float(np.trace(covariance)), 0.2 * square)
+
+
+def released_comparison(users: UserRows, releases: Releases, prior: HeadPrior) -> HeadPrior:
+    """The same kinds of heads, each weighted by how well it does for all users.
+
+    Notes
+    -----
+    Privacy: a user brings the differences of his mean losses, a vector that is a function of his
+    own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2, and the
+    slack of rounding. Event: one Gaussian mechanism.
+    """
+    size = len(prior.candidates) - 1
+
+    def of_chunk(chunk: UserChunk) -> np.ndarray:
+        losses = prior.losses(chunk)
+        if releases.budget.private:
+            factors = np.minimum(unit_weights(products(losses, losses), size), 1 - 1e-12)
+            losses = losses * factors[:, None]
+        return np.ones(len(losses)) @ losses
+
+    value = users.total(of_chunk, (size,))
+    total = vector_sum(value, 1.0, users.slack() + 1e-12)
+    noise = releases.noise_of(COMPARISON, total) / users.n_users
+    found = to_numpy(releases.gaussian(COMPARISON, total)) / users.n_users
+    return prior.compared(found, noise)

@@ -1,0 +1,273 @@
+"""Private rows that belong to users: visited user by user, and summed so that a user moves little.
+
+A user's numbers are a function of that user's rows and of public or released numbers alone. Users
+whose rows are about as many are visited together, each with rows of zeros behind his own, up to a
+number that his own rows decide: so every product is over matrices whose shape and entries are
+those of one user, and what others bring does not change how his are rounded.
+
+Design note. A user who leaves shifts all later ones to other chunks, so that each addition over
+users may round otherwise. Those sums are in float64, and their bound counts the rounding of all
+of them (:meth:`UserRows.slack`). That products of the same numbers in the same shape are the same
+numbers is what ``_array.py`` assumes as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpsubspace._array import EPS, Total, to_numpy
+from dpsubspace._rows.affine import AffineRows
+
+__all__ = [
+    "MOST_ROWS",
+    "UserChunk",
+    "UserRows",
+    "packed",
+    "products",
+    "unit_weights",
+    "unpacked",
+]
+
+# Rows of a user that are looked at, the first ones in their order. The limit is public; it keeps
+# one user from taking all of the memory, and a head of so many rows is known well.
+MOST_ROWS = 4096
+
+# Numbers of a chunk in float64 (8 MiB), and most users of one, on which bounds on rounding rest.
+_NUMBERS, _MOST_USERS = 1 << 20, 1 << 12
+
+# Standard deviations of the targets that a residual is cut to.
+_FAR_RESIDUAL = 6.0
+
+# Contributions of a norm below this are nothing: their unit vector would be rounding alone.
+_FAINT = 1e-100
+
+
+@dataclass(frozen=True)
+class UserChunk:
+    """Some users whose rows are about as many, with rows of zeros behind their own.
+
+    Parameters
+    ----------
+    users : ndarray of shape (u,)
+        Numbers of the users.
+    sizes : ndarray of shape (u,)
+        Rows of each.
+    rows : ndarray of shape (u, m, d)
+        Standardised rows.
+    residuals : ndarray of shape (u, m)
+        What the shared model leaves of standardised targets.
+    ones : ndarray of shape (u, m)
+        The constant entry of each row: 1, or 0 where there is no row or no intercept.
+    whitening : ndarray of shape (d, d)
+        Of which ``W^T u`` is about white.
+    """
+
+    users: np.ndarray
+    sizes: np.ndarray
+    rows: np.ndarray
+    residuals: np.ndarray
+    ones: np.ndarray
+    whitening: np.ndarray
+
+    @cached_property
+    def white(self) -> np.ndarray:
+        """Rows in white coordinates (u, m, d)."""
+        return self.rows @ self.whitening
+
+    def scores(self, directions: np.ndarray) -> np.ndarray:
+        """Products of constant entry and white rows with the columns of `directions` (d + 1, k)."""
+        inside = self.rows @ (self.whitening @ directions[1:])
+        return inside + self.ones[:, :, None] * directions[0]
+
+
+class UserRows:
+    """Standardised private rows, by user.
+
+    Parameters
+    ----------
+    rows : AffineRows
+        Rows of location 0 and scale 1 by public or released numbers, without a constant entry.
+        Each column is mapped by itself, so that a row becomes the same number for number
+        wherever it lies.
+    targets : ndarray of shape (n,)
+        Targets, likewise.
+    index : ndarray of shape (n,)
+        Number of the user of each row, from 0.
+    n_users : int
+        Number of users, public. Some may have no rows.
+    weights : ndarray of shape (d,)
+        Shared weights of standardised rows, public or released.
+    constant : float
+        Shared constant.
+    whitening : ndarray of shape (d, d)
+        W of which ``W^T u`` is about white, public or released.
+    present : boolean ndarray of shape (n,), optional
+        False for the rows of null users, which are never looked at.
+    intercept : bool, default=True
+        Whether users have an intercept of their own.
+    private : bool, default=True
+        Whether residuals are cut to a few standard deviations.
+    """
+
+    def __init__(
+        self,
+        rows: AffineRows,
+        targets: np.ndarray,
+        index: np.ndarray,
+        n_users: int,
+        *,
+        weights: np.ndarray,
+        constant: float,
+        whitening: np.ndarray,
+        present: np.ndarray | None = None,
+        intercept: bool = True,
+        private: bool = True,
+    ):
+        if not rows.affine.diagonal:
+            raise ValueError("rows by user need a map of each column by itself.")
+        self._rows, self._targets, self.n_users = rows, np.asarray(targets), n_users
+        self._weights, self._constant = np.asarray(weights, float).reshape(-1), float(constant)
+        self.whitening, self.intercept = np.ascontiguousarray(whitening, dtype=float), intercept
+        self._cut = _FAR_RESIDUAL if private else math.inf
+        index = np.asarray(index)
+        kept = np.arange(len(index)) if present is None else np.flatnonzero(present)
+        self._order = kept[np.argsort(index[kept], kind="stable")]
+        counts = np.bincount(index[kept], minlength=n_users)
+        self._starts = np.cumsum(counts) - counts
+        self.sizes = np.minimum(counts, MOST_ROWS)
+
+    @property
+    def width(self) -> int:
+        """Columns of standardised rows."""
+        return self.whitening.shape[0]
+
+    def seeing(self, rows: AffineRows, targets: np.ndarray, index: np.ndarray, n: int) -> UserRows:
+        """Other users' rows beside the same shared model."""
+        return UserRows(
+            rows,
+            targets,
+            index,
+            n,
+            weights=self._weights,
+            constant=self._constant,
+            whitening=self.whitening,
+            intercept=self.intercept,
+            private=self._cut < math.inf,
+        )
+
+    # Users, chunk by chunk --------------------------------------------------------------------
+
+    def chunks(self, batch: np.ndarray | None = None, *, beside: int = 0) -> Iterator[UserChunk]:
+        """All users that have rows, or those of `batch`, with room for `beside` numbers a user."""
+        users = np.arange(self.n_users) if batch is None else np.asarray(batch)
+        users = users[self.sizes[users] > 0]
+        lengths = _lengths(self.sizes[users])
+        order = np.argsort(lengths, kind="stable")
+        users, lengths = users[order], lengths[order]
+        for length in np.unique(lengths):
+            alike = users[np.searchsorted(lengths, length) :][: np.sum(lengths == length)]
+            room = int(length) * (2 * self.width + 2 * min(int(length), self.width) + 4) + beside
+            step = max(1, min(_NUMBERS // room, _MOST_USERS))
+            for start in range(0, len(alike), step):
+                yield self._chunk(alike[start : start + step], int(length))
+
+    def _chunk(self, users: np.ndarray, length: int) -> UserChunk:
+        """Users with at most `length` rows each."""
+        sizes, place = self.sizes[users], np.arange(length)
+        there = place < sizes[:, None]
+        # Behind the last row stands the user's first one, and then zeros in its place.
+        index = self._order[(self._starts[users][:, None] + np.where(there, place, 0)).reshape(-1)]
+        taken = self._rows.taken(index)
+        with np.errstate(over="ignore"):  # rows out of range are cut
+            rows = to_numpy(taken.at(slice(0, len(index))).formed())
+        rows = np.ascontiguousarray(rows).reshape(len(users), length, self.width)
+        targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
+        with np.errstate(over="ignore"):
+            residuals = targets - (rows @ self._weights + self._constant)
+        residuals = np.where(there, np.clip(residuals, -self._cut, self._cut), 0.0)
+        rows = np.where(there[:, :, None], rows, 0.0)
+        ones = there.astype(np.float64) * self.intercept
+        return UserChunk(users, sizes.astype(float), rows, residuals, ones, self.whitening)
+
+    # Sums -------------------------------------------------------------------------------------
+
+    def total(
+        self,
+        of_chunk: Callable[[UserChunk], np.ndarray],
+        shape: tuple[int, ...],
+        batch: np.ndarray | None = None,
+        *,
+        beside: int = 0,
+    ) -> np.ndarray:
+        """Sum over users of what `of_chunk` adds up over a chunk, with `beside` numbers a user."""
+        total = Total()
+        total.add(np.zeros(shape))
+        for chunk in self.chunks(batch, beside=beside):
+            total.add(of_chunk(chunk))
+        return np.asarray(total.value)
+
+    def slack(self) -> float:
+        """How far rounding can move a sum over users between neighbours, by its largest term.
+
+        Notes
+        -----
+        Proof: with a user less, others may be added in other chunks and another order, so count
+        the whole error of both sums. A chunk of k terms of norm at most C, added in any
+        order, is off by at most ``1.01 k u`` times the sum of its norms (Higham, 2002, section
+        3.1 and 4.2), k at most 4096; its products with weights by 4 u. Over all chunks these are
+        ``(k + 4) u n C``, and adding chunks up with compensation costs 2 u of a sum of norm
+        ``n C`` and second-order terms. Twice that, since there are two sums, and
+        ``2 u`` is ``EPS``.
+        """
+        most = min(self.n_users, _MOST_USERS)
+        return 1.02 * (most + 8) * self.n_users * EPS
+
+
+# Shapes and norms -----------------------------------------------------------------------------
+
+
+def _lengths(sizes: np.ndarray) -> np.ndarray:
+    """Rows that users are given room for: 1, 2, 3, 4, 6, 8, 12, ..., from their own alone."""
+    power = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
+    return np.where((power >= 4) & (sizes <= power // 4 * 3), power // 4 * 3, power)
+
+
+def products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Inner product of the vectors of each user, (u, p) and (u, p): each over the user's own."""
+    return np.matmul(left[:, None, :], right[:, :, None])[:, 0, 0]
+
+
+def unit_weights(squares: np.ndarray, entries: int) -> np.ndarray:
+    """Factors that give contributions of such squared norms the norm 1; 0 for nothing.
+
+    Notes
+    -----
+    A squared norm of p entries as computed is off by at most p units of rounding, and the root, the
+    quotient and the product by few more: the factor is smaller by four times as much, so
+    that no contribution is longer than 1.
+    """
+    norms = np.sqrt(np.maximum(squares, 0.0))
+    shrink = 1 - 4 * (entries + 16) * EPS
+    return np.where(norms > _FAINT, shrink / np.maximum(norms, _FAINT), 0.0)
+
+
+def packed(matrices: np.ndarray) -> np.ndarray:
+    """Symmetric matrices (..., p, p) as vectors of the same norm and inner products."""
+    p = matrices.shape[-1]
+    above = np.triu_indices(p)
+    factors = np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
+    return matrices[..., above[0], above[1]] * factors
+
+
+def unpacked(vector: np.ndarray, p: int) -> np.ndarray:
+    """The symmetric matrix of shape (p, p) of such a vector."""
+    above = np.triu_indices(p)
+    matrix = np.zeros((p, p))
+    matrix[above] = vector / np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
+    matrix.T[above] = matrix[above]
+    return matrix

@@ -1,0 +1,497 @@
+"""Personal linear models: what users bring to a release, and heads against closed forms."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.linear_model import Ridge
+
+from dpsubspace._accounting.budget import Budget, Part, Target
+from dpsubspace._release.noise import as_noise
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.affine import Affine, AffineRows
+from dpsubspace._solvers import heads as heads_module
+from dpsubspace._solvers.heads import Candidate, HeadPrior, ridge
+from dpsubspace._solvers.personal import (
+    COMPARISON,
+    DIRECTIONS,
+    PRIOR,
+    ROUNDS,
+    PersonalSolver,
+    default_rounds,
+    gradient_round,
+    head_moments,
+    moments_round,
+    pair_statistics,
+    released_comparison,
+    released_covariance,
+    released_pairs,
+    slope_whitening,
+)
+from dpsubspace._statistics import users as users_module
+from dpsubspace._statistics.users import MOST_ROWS, UserRows, packed, unpacked
+
+J, D, K = 30, 5, 2
+SIZES = (np.arange(J) * 7) % 23  # from no row to 22
+WHITE = np.linalg.qr(np.random.default_rng(5).normal(size=(D, K)))[0]
+
+
+def table(sizes=SIZES, d=D, seed=0, spread=0.7, noise=0.6):
+    """Rows, targets and user numbers in a random order, with heads along `WHITE`."""
+    rng, n_users = np.random.default_rng(seed), len(sizes)
+    index = rng.permutation(np.repeat(np.arange(n_users), sizes))
+    X = rng.normal(size=(len(index), d))
+    basis = WHITE if d == D else np.linalg.qr(rng.normal(size=(d, K)))[0]
+    own = rng.normal(size=(n_users, K)) * spread / math.sqrt(K)
+    y = np.sum((X @ basis) * own[index], axis=1) + 0.3 * rng.normal(size=n_users)[index]
+    return X, y + noise * rng.normal(size=len(y)), index, basis
+
+
+def users_of(X, y, index, n_users, *, present=None, weights=None, **options):
+    d = X.shape[1]
+    rows = AffineRows(X, Affine(np.full(d, 0.01), np.full(d, 1.1)), constant=False, limit=4.0)
+    weights = np.linspace(-0.1, 0.1, d) if weights is None else weights
+    given = {"weights": weights, "constant": 0.05, "whitening": whitening(d), **options}
+    return UserRows(rows, y, index, n_users, present=present, **given)
+
+
+def whitening(d):
+    return np.eye(d) + 0.1 * np.random.default_rng(9).normal(size=(d, d))
+
+
+def naive(X, y, index, user, d=D):
+    """White rows and residuals of one user, as the formulas say."""
+    mine = np.flatnonzero(index == user)[:MOST_ROWS]
+    rows = np.clip((X[mine] - 0.01) * 1.1, -4, 4)
+    residuals = np.clip(y[mine] - rows @ np.linspace(-0.1, 0.1, d) - 0.05, -6, 6)
+    return rows @ whitening(d), residuals
+
+
+class Kept:
+    """Releases that keep the sums they are asked for, and add no noise."""
+
+    def __init__(self, private=True, batch=None):
+        parts = {name: Part(0.25) for name in (DIRECTIONS, ROUNDS, PRIOR, COMPARISON)}
+        self.budget = Budget.split(Target(1.0 if private else math.inf), parts, J)
+        self.sums, self._batch = [], batch
+
+    def batch(self, name, n):
+        return self._batch
+
+    def noise_of(self, name, total):
+        return 0.0
+
+    def gaussian(self, name, total):
+        self.sums.append(total)
+        return total.value
+
+
+PRIOR_OF_HEADS = HeadPrior.of(WHITE, np.diag([0.1, 0.2, 0.1]), 0.5, public=WHITE[:, :1])
+SUMS = {
+    "pairs": lambda users, releases: released_pairs(users, releases),
+    "gradient": lambda users, releases: gradient_round(users, releases, WHITE),
+    "moments": lambda users, releases: moments_round(users, releases, WHITE),
+    "covariance": lambda users, releases: released_covariance(users, releases, WHITE),
+    "comparison": lambda users, releases: released_comparison(users, releases, PRIOR_OF_HEADS),
+}
+
+
+def sum_of(name, users, private=True, batch=None):
+    releases = Kept(private, batch)
+    SUMS[name](users, releases)
+    return releases.sums[0]
+
+
+# Neighbours -----------------------------------------------------------------------------------
+
+
+def adversaries(d=D):
+    """Rows and targets of a user who wants to move a sum far."""
+    rng = np.random.default_rng(3)
+    one = np.ones((1, d))
+    return {
+        "one row": (one, np.ones(1)),
+        "huge": (rng.choice([-1e308, 1e308, 1e300], size=(7, d)), np.full(7, -1e308)),
+        "tiny": (rng.normal(size=(7, d)) * 1e-300, np.full(7, 1e-300)),
+        "zero": (np.zeros((4, d)), np.zeros(4)),
+        "all alike": (np.repeat(3 * one, 40, axis=0), np.full(40, 5.0)),
+        "opposite": (np.repeat(3 * one, 40, axis=0), np.where(np.arange(40) % 2, 5.0, -5.0)),
+        "many": (rng.normal(size=(MOST_ROWS + 300, d)), 5 * rng.normal(size=MOST_ROWS + 300)),
+        "along": (
+            rng.normal(size=(60, K)) @ WHITE.T,
+            6 * np.sign(rng.normal(size=60)),
+        ),
+    }
+
+
+def with_user(X, y, index, user, rows, targets):
+    """The table with other rows of one user, put at random places."""
+    rest = index != user
+    X, y = np.concatenate([X[rest], rows]), np.concatenate([y[rest], targets])
+    index = np.concatenate([index[rest], np.full(len(targets), user)])
+    order = np.random.default_rng(1).permutation(len(y))
+    return X[order], y[order], index[order]
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_user_moves_no_sum_by_more_than_its_bounds(name):
+    X, y, index, _ = table()
+    base, user = sum_of(name, users_of(X, y, index, J)), 11
+    moved, replaced, sums = [], [], [base]
+    for rows, targets in adversaries().values():
+        other = with_user(X, y, index, user, rows, targets)
+        assert np.all(np.isfinite(other[0]))
+        sums.append(sum_of(name, users_of(*other, J)))
+        zeroed = users_of(*other, J, present=other[2] != user)
+        null = sum_of(name, zeroed)
+        moved.append(np.linalg.norm(sums[-1].value - null.value) / null.norm_bound)
+        assert (null.norm_bound, null.replace_bound) == (base.norm_bound, base.replace_bound)
+    for one in sums:
+        assert np.all(np.isfinite(one.value))
+        replaced += [np.linalg.norm(one.value - s.value) / s.replace_bound for s in sums]
+    assert max(moved) <= 1 and max(replaced) <= 1
+    if name != "covariance":  # a bound far above what happens would hide a mistake here
+        assert max(moved) > 0.9
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_null_user_brings_exactly_nothing(name):
+    """Whatever the rows of the null user are, also none at all."""
+    X, y, index, _ = table()
+    values = []
+    for rows, targets in [(np.full((50, D), np.nan), np.full(50, np.inf)), (X[:1], y[:1])]:
+        other = with_user(X, y, index, 4, rows, targets)
+        users = users_of(*other, J, present=other[2] != 4)
+        values.append(sum_of(name, users).value)
+    rest = with_user(X, y, index, 4, X[:0], y[:0])
+    values.append(sum_of(name, users_of(*rest, J)).value)
+    # The order of rows differs between the tables, and so does the rounding of sums.
+    np.testing.assert_allclose(values[0], values[2], atol=1e-9 * np.abs(values[2]).max())
+    np.testing.assert_allclose(values[1], values[2], atol=1e-9 * np.abs(values[2]).max())
+
+
+PER_USER = {
+    "pairs": pair_statistics,
+    "moments of heads": lambda chunk: head_moments(chunk, WHITE, private=True),
+    "losses": PRIOR_OF_HEADS.losses,
+}
+
+
+@pytest.mark.parametrize("name", PER_USER)
+def test_what_a_user_brings_is_of_his_own_rows_bit_by_bit(name, monkeypatch):
+    X, y, index, _ = table()
+
+    def brought(users):
+        found = {}
+        for chunk in users.chunks():
+            found.update(zip(chunk.users, PER_USER[name](chunk), strict=True))
+        return found
+
+    together = brought(users_of(X, y, index, J))
+    assert set(together) == set(np.flatnonzero(SIZES))
+    for user in (1, 5, 9, 16):
+        mine = index == user
+        alone = brought(users_of(X[mine], y[mine], np.zeros(mine.sum(), int), 1))
+        np.testing.assert_array_equal(alone[0], together[user])
+    monkeypatch.setattr(users_module, "_MOST_USERS", 3)
+    for user, value in brought(users_of(X, y, index, J)).items():
+        np.testing.assert_array_equal(value, together[user])
+
+
+def test_no_contribution_is_longer_than_one_in_exact_arithmetic():
+    X, y, index, _ = table()
+    for chunk in users_of(X, y, index, J).chunks():
+        for row in pair_statistics(chunk):
+            assert math.fsum(float(x) ** 2 for x in row) <= 1
+
+
+# What is summed, against loops -------------------------------------------------------------------
+
+
+def expected_pairs(x, r):
+    r = r - r.sum() / (len(r) + 4)
+    matrix = sum(
+        (
+            r[i] * r[k] * np.outer(x[i], x[k])
+            for i in range(len(r))
+            for k in range(len(r))
+            if i != k
+        ),
+        np.zeros((D, D)),
+    )
+    return matrix / np.linalg.norm(matrix) if len(r) > 1 else matrix
+
+
+def test_pair_statistics_are_those_of_a_loop_over_pairs():
+    X, y, index, _ = table()
+    found = sum_of("pairs", users_of(X, y, index, J)).value
+    expected = sum(expected_pairs(*naive(X, y, index, j)) for j in range(J) if SIZES[j])
+    np.testing.assert_allclose(unpacked(found, D), expected, atol=1e-9)
+
+
+def head_of(x, r):
+    """Head along `WHITE`, gradient across it and rows left, by the definition of a round."""
+    F = np.concatenate([np.ones((len(r), 1)), x @ WHITE], axis=1)
+    penalty = np.diag([0.7 / 0.17, 0.7 * K / 0.2, 0.7 * K / 0.2])
+    hat = np.linalg.solve(F.T @ F + penalty, F.T)
+    v = hat @ r
+    g = x.T @ (r - F @ v)
+    return v[1:], g - WHITE @ (WHITE.T @ g), len(r) - np.trace(F @ hat)
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_rounds_are_those_of_a_loop_over_users(private):
+    X, y, index, _ = table()
+    users = users_of(X, y, index, J)
+    gradient = np.zeros((D + K, K))
+    moments, across = np.zeros((D * K, D * K)), np.zeros((D, K))
+    for j in np.flatnonzero(SIZES):
+        x, r = naive(X, y, index, j)
+        v, g, rows = head_of(x, r)
+        one = np.outer(np.concatenate([g, 0.5 * rows * v]), v)
+        gradient += one / (np.linalg.norm(one) if private else 1)
+        h = 0.5 / math.sqrt(D) * rows * np.kron(x.T @ x / len(r), np.outer(v, v))
+        c = np.outer(g, v)
+        size = math.hypot(np.linalg.norm(h), np.linalg.norm(c)) if private else 1
+        moments, across = moments + h / size, across + c / size
+    np.testing.assert_allclose(
+        sum_of("gradient", users, private).value, gradient, atol=1e-9 * np.abs(gradient).max()
+    )
+    found = sum_of("moments", users, private).value
+    np.testing.assert_allclose(found[: D * K].reshape(D, K), across, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(unpacked(found[D * K :], D * K), moments, rtol=1e-8, atol=1e-9)
+
+
+def test_a_round_over_a_batch_is_over_its_users():
+    X, y, index, _ = table()
+    batch = np.array([3, 8, 21])
+    found = sum_of("gradient", users_of(X, y, index, J), batch=batch).value
+    expected = np.zeros_like(found)
+    for j in batch:
+        v, g, rows = head_of(*naive(X, y, index, j))
+        one = np.outer(np.concatenate([g, 0.5 * rows * v]), v)
+        expected += one / np.linalg.norm(one)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    nobody = sum_of("gradient", users_of(X, y, index, J), batch=np.zeros(0, int))
+    assert not nobody.value.any()
+
+
+def test_packed_matrices_keep_their_norms(rng):
+    matrix = rng.normal(size=(4, 4))
+    matrix = matrix + matrix.T
+    assert np.linalg.norm(packed(matrix)) == pytest.approx(np.linalg.norm(matrix))
+    np.testing.assert_allclose(unpacked(packed(matrix), 4), matrix)
+
+
+def test_rows_beyond_the_most_are_not_looked_at():
+    sizes = np.array([MOST_ROWS + 50, 3])
+    X, y, index, _ = table(sizes)
+    found = sum_of("pairs", users_of(X, y, index, 2)).value
+    late = np.flatnonzero(index == 0)[MOST_ROWS:]
+    X[late], y[late] = 100.0, -100.0
+    np.testing.assert_array_equal(sum_of("pairs", users_of(X, y, index, 2)).value, found)
+
+
+# Heads ------------------------------------------------------------------------------------------
+
+
+def candidates(d=D):
+    rng = np.random.default_rng(2)
+    constant = np.eye(d + 1)[:, :1] * 0.4
+    root = np.concatenate([constant, rng.normal(size=(d + 1, 2))], axis=1)
+    return [
+        Candidate("none", np.zeros((d + 1, 0))),
+        Candidate("low rank", root),
+        Candidate("anywhere", constant, 0.3),
+        Candidate("both", root, 0.3),
+    ]
+
+
+@pytest.mark.parametrize("prior", candidates(), ids=lambda prior: prior.name)
+def test_heads_are_those_of_the_normal_posterior(prior):
+    """With few rows and with many, where another system is solved."""
+    X, y, index, _ = table()
+    covariance = prior.root @ prior.root.T
+    covariance[1:, 1:] += prior.own * np.eye(D)
+    for chunk in users_of(X, y, index, J).chunks():
+        found = ridge(chunk, prior)
+        for i, user in enumerate(chunk.users):
+            x, r = naive(X, y, index, user)
+            F = np.concatenate([np.ones((len(r), 1)), x], axis=1)
+            total = F @ covariance @ F.T + np.eye(len(r))
+            expected = covariance @ F.T @ np.linalg.solve(total, r)
+            np.testing.assert_allclose(found.coef[i], expected, atol=1e-9)
+            density = multivariate_normal.logpdf(r, np.zeros(len(r)), total)
+            ours = -(found.fit[i] + found.volume[i] + len(r) * math.log(2 * math.pi)) / 2
+            assert ours == pytest.approx(density)
+            for out in range(len(r)):
+                kept = np.arange(len(r)) != out
+                part = F[kept] @ covariance @ F[kept].T + np.eye(len(r) - 1)
+                head = covariance @ F[kept].T @ np.linalg.solve(part, r[kept])
+                assert found.left_out[i, out] == pytest.approx(r[out] - F[out] @ head, abs=1e-9)
+            assert not found.left_out[i, len(r) :].any()
+
+
+def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():
+    X, y, index, _ = table()
+    users = users_of(X, y, index, J, intercept=False)
+    prior = HeadPrior((Candidate("anywhere", np.zeros((D + 1, 1)), 0.5),), 0.5, np.zeros(1))
+    found = prior.heads(users)
+    for j in np.flatnonzero(SIZES):
+        x, r = naive(X, y, index, j)
+        expected = Ridge(alpha=2.0, fit_intercept=False).fit(x, r).coef_
+        np.testing.assert_allclose(found.coef[j], whitening(D) @ expected, atol=1e-9)
+    assert not found.constant.any()
+
+
+def test_a_head_is_the_mean_of_those_of_all_priors_by_their_densities():
+    X, y, index, _ = table()
+    users, noise = users_of(X, y, index, J), 0.4
+    prior = HeadPrior(tuple(candidates()), noise, np.log([0.1, 0.2, 0.3, 0.4]))
+    found = prior.heads(users)
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1)
+    chunk = next(iter(users.chunks(np.array([9]))))
+    scores, coefs = [], []
+    for one, weight in zip(prior.candidates, prior.log_weights, strict=True):
+        head, m = ridge(chunk, one), SIZES[9]
+        scores.append(weight - ((m + 4) * np.log(4 * noise + head.fit[0]) + head.volume[0]) / 2)
+        coefs.append(head.coef[0])
+    weights = np.exp(scores) / np.exp(scores).sum()
+    np.testing.assert_allclose(found.weights[9], weights, rtol=1e-9)
+    np.testing.assert_allclose(found.coef[9], whitening(D) @ (weights @ coefs)[1:], atol=1e-12)
+    assert found.constant[9] == pytest.approx((weights @ coefs)[0])
+
+
+def test_users_without_rows_have_the_shared_model():
+    X, y, index, _ = table()
+    prior = PRIOR_OF_HEADS.compared(np.linspace(-0.2, 0.1, len(PRIOR_OF_HEADS.names) - 1), 0.01)
+    found = prior.heads(users_of(X, y, index, J))
+    assert SIZES[0] == 0 and not found.coef[0].any() and found.constant[0] == 0
+    expected = np.exp(prior.log_weights) / np.exp(prior.log_weights).sum()
+    np.testing.assert_allclose(found.weights[0], expected)
+
+
+def test_a_user_who_comes_later_has_the_head_of_one_who_was_there():
+    X, y, index, _ = table()
+    users = users_of(X, y, index, J)
+    there = PRIOR_OF_HEADS.heads(users)
+    mine = index == 13
+    rows = AffineRows(X[mine], Affine(np.full(D, 0.01), np.full(D, 1.1)), constant=False, limit=4)
+    late = users.seeing(rows, y[mine], np.zeros(mine.sum(), int), 1)
+    np.testing.assert_allclose(PRIOR_OF_HEADS.heads(late).coef[0], there.coef[13], atol=1e-12)
+
+
+def test_what_all_users_say_counts_the_more_the_less_noise_there_is():
+    losses = np.full(len(PRIOR_OF_HEADS.names) - 1, 0.2)
+    losses[2] = -0.1
+    clear = PRIOR_OF_HEADS.compared(losses, 0.0).log_weights
+    assert np.argmax(clear) == 3 and clear[0] == pytest.approx(-100 * 0.1 / (2 * 0.5))
+    vague = PRIOR_OF_HEADS.compared(losses, 10.0).log_weights
+    assert np.ptp(vague) < 0.05
+
+
+# Shared parts ------------------------------------------------------------------------------------
+
+
+def fitted(solver, users, epsilon, public=None, seed=0):
+    budget = Budget.split(Target(epsilon), solver.parts(), users.n_users)
+    return solver(users, Releases(budget, as_noise(seed), None), public)
+
+
+def white(d):
+    return {"whitening": np.eye(d) / 1.1}
+
+
+def missed(found, basis):
+    """Share of the energy of directions that was not found."""
+    return 1 - np.linalg.norm(np.linalg.qr(found)[0].T @ basis) ** 2 / basis.shape[1]
+
+
+@pytest.mark.parametrize("epsilon", [4.0, math.inf])
+def test_directions_are_found_and_their_number(epsilon):
+    n_users, d = 1500, 8
+    X, y, index, basis = table(np.full(n_users, 8), d)
+    users = users_of(
+        X, y, index, n_users, weights=np.zeros(d), **white(d), private=epsilon < math.inf
+    )
+    found = fitted(PersonalSolver(None, n_iter=1), users, epsilon)
+    assert found.directions.shape == (d, K)
+    assert missed(found.directions, basis) < 0.03
+    heads = found.prior.heads(users)
+    scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
+    assert np.mean((y - scores) ** 2) < 0.5 * np.mean(y**2)
+
+
+def test_without_personal_directions_none_is_taken_and_nothing_is_lost():
+    n_users, d = 1000, 8
+    X, y, index, _ = table(np.full(n_users, 6), d, spread=0.0)
+    y -= np.bincount(index, y)[index] / 6  # no intercepts either
+    users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
+    found = fitted(PersonalSolver(None), users, 4.0)
+    assert found.directions.shape == (d, 0)
+    heads = found.prior.heads(users)
+    scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
+    assert np.mean(scores**2) < 0.01 * np.mean(y**2)
+
+
+@pytest.mark.parametrize("method", ["gradient", "moments"])
+def test_a_round_mends_public_directions(method):
+    n_users, d = 1500, 8
+    X, y, index, basis = table(np.full(n_users, 8), d)
+    users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
+    start = basis + 0.2 * np.random.default_rng(0).normal(size=basis.shape)
+    solver = PersonalSolver(K, method, n_iter=1, public=True)
+    assert DIRECTIONS not in solver.parts()
+    found = fitted(solver, users, 4.0, start)
+    assert missed(start, basis) > 0.1 and missed(found.directions, basis) < 0.03
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_round_of_noise_alone_leaves_directions_as_they_are(seed):
+    X, y, index, _ = table()
+    users = users_of(X, y, index, J)
+    solver = PersonalSolver(K, n_iter=2, rate=0.5, public=True)
+    found = fitted(solver, users, 0.1, WHITE, seed)
+    assert missed(found.directions, WHITE) < 1e-12
+
+
+def test_moments_of_too_many_unknowns_are_refused():
+    d = 2501
+    X, y, index = np.ones((2, d)), np.ones(2), np.zeros(2, int)
+    users = users_of(X, y, index, 1, whitening=np.eye(d))
+    with pytest.raises(ValueError, match="method='gradient'"):
+        moments_round(users, Kept(), np.eye(d)[:, :2])
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("n_iter", [0, 2])
+def test_shares_add_up(public, n_iter):
+    parts = PersonalSolver(None, n_iter=n_iter, rate=0.3, public=public).parts()
+    assert math.fsum(part.share for part in parts.values()) == pytest.approx(1)
+    assert (ROUNDS in parts) == (n_iter > 0) and (DIRECTIONS in parts) == (not public)
+    if n_iter:
+        assert (parts[ROUNDS].count, parts[ROUNDS].rate) == (n_iter, 0.3)
+
+
+def test_the_number_of_rounds_follows_from_public_sizes():
+    assert [default_rounds(reach, 20, public=True) for reach in (10, 100, 5000)] == [0, 1, 2]
+    assert [default_rounds(reach, 20, public=False) for reach in (10, 100, 5000)] == [0, 0, 1]
+    assert default_rounds(math.inf, 20, public=False) == 10
+
+
+def test_whitening_of_slopes_is_that_of_their_block(rng):
+    A = rng.normal(size=(50, 4))
+    moment = A.T @ A
+    values, vectors = np.linalg.eigh(moment)
+    found = slope_whitening(vectors / np.sqrt(values), 3)
+    np.testing.assert_allclose(found.T @ moment[:3, :3] @ found, np.eye(3), atol=1e-10)
+
+
+def test_a_prior_is_a_plain_object_without_rows():
+    prior = PRIOR_OF_HEADS
+    assert prior.names[0] == "shared" and len(set(prior.names)) == len(prior.names)
+    wide = replace(prior, candidates=prior.candidates[:1], log_weights=np.zeros(1))
+    assert not wide.heads(users_of(*table()[:3], J)).coef.any()
+    assert heads_module._LARGEST_LOSS > 1
