@@ -471,7 +471,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     def _store(self, found: FittedPersonal, names: np.ndarray, budget: Budget) -> None:
         """Store what predictions need."""
         self._shared = found.public_part(self.privacy_, self.n_features_in_)
-        self.kinds_ = found.personal.prior.names
+        self.kinds_ = [*found.personal.prior.names, "alone"]
         self._store_heads(names, found.heads)
         rounds = budget.parts.get("rounds")
         self.n_iter_ = 0 if rounds is None else rounds.count

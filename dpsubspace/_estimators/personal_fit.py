@@ -39,7 +39,7 @@ from dpsubspace._statistics.users import UserRows
 __all__ = ["FittedPersonal", "PersonalFit", "SharedLinearModel"]
 
 # Share of the budget, of what standardising leaves, that the one model for all persons has.
-_SHARED = 0.4
+_SHARED = 0.45
 
 _DESCENT = "descent"
 
@@ -196,16 +196,19 @@ class _Scaled:
     def heads(self, personal: Personal, X: Any, y: np.ndarray, index: np.ndarray, n: int) -> Heads:
         """Heads of `n` persons from their rows and targets as they are."""
         scaled = (y - self.targets.location[0]) / self.targets.scale[0]
-        return personal.prior.heads(self.users(X, scaled, index, n))
+        return personal.heads(self.users(X, scaled, index, n))
 
     def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
         coef, constant = self.weights[None, :], np.array([self.constant])
         if heads is not None:
             coef, constant = coef + heads.coef, constant + heads.constant
+        coef, constant = self.affine.lifted(coef.T).T, constant + self.affine.constant(coef.T)
+        if heads is not None:
+            coef[heads.alone] = heads.own_coef[heads.alone]
+            constant[heads.alone] = heads.own_constant[heads.alone]
         scale = self.targets.scale[0]
-        constant = self.targets.location[0] + scale * (constant + self.affine.constant(coef.T))
-        return scale * self.affine.lifted(coef.T).T, constant
+        return scale * coef, self.targets.location[0] + scale * constant
 
     def predicted(self, X: Any, heads: Heads | None, index: np.ndarray | None) -> np.ndarray:
         """Targets of rows, of which `index` says whose they are; -1 is for nobody known."""
@@ -221,6 +224,11 @@ class _Scaled:
             heads_of = heads.coef[own[known]]
             found[known] += np.einsum("ij,ij->i", mapped[known], heads_of)
             found[known] += heads.constant[own[known]]
+            alone = known[heads.alone[own[known]]]
+            theirs = own[alone]
+            rows_of = X[some][alone].astype(np.float64)
+            found[alone] = np.einsum("ij,ij->i", rows_of, heads.own_coef[theirs])
+            found[alone] += heads.own_constant[theirs]
             return found
 
         with over_chunks(rows) as each:
@@ -387,5 +395,6 @@ class PersonalFit:
             used = np.where(factors > 0, factors, np.inf)
             public = subspace.directions / used[:, None]
         personal = self.solver(sizes)(users, releases, public)
-        heads = personal.prior.heads(users)
+        scaled = replace(scaled, weights=personal.weights, constant=personal.constant)
+        heads = personal.heads(users)
         return FittedPersonal(scaled, personal, heads, prepared, solution.n_iter)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsubspace._solvers.alone import alone, better_alone
 from dpsubspace._statistics.users import UserChunk, UserRows, products
 
 __all__ = ["HeadPrior", "Heads", "Ridge", "ridge"]
@@ -35,8 +36,11 @@ _LARGEST_LOSS = 16.0
 # Variance of all own weights together over that of the noise, where weights may point anywhere.
 _OWN_SPREADS = (0.1, 0.5, 2.0)
 
-# The same for weights in a public subspace, of which no prior was released.
-_PUBLIC_SPREAD = 0.5
+# The same for heads that are larger than what is released, or hidden by noise, says of them.
+_WIDE = 4.0
+
+# The same for weights along directions, beside what was released of them.
+_USUAL_SPREAD = 1.0
 
 
 class Ridge(NamedTuple):
@@ -88,7 +92,7 @@ class Candidate:
 
 def _along(constant: np.ndarray, directions: np.ndarray) -> np.ndarray:
     """Root of a covariance of an intercept and of weights of a usual size along directions."""
-    inside = directions * math.sqrt(_PUBLIC_SPREAD / directions.shape[1])
+    inside = directions * math.sqrt(_USUAL_SPREAD / directions.shape[1])
     inside = np.concatenate([np.zeros((1, directions.shape[1])), inside])
     return np.concatenate([constant, inside], axis=1)
 
@@ -141,13 +145,24 @@ class Heads(NamedTuple):
         Weights of standardised rows, beside the shared ones. Zero for users without rows.
     constant : ndarray of shape (n_users,)
         Constants, likewise.
-    weights : ndarray of shape (n_users, C)
-        How much each prior counts in the head, which adds up to 1.
+    weights : ndarray of shape (n_users, C + 1)
+        How much each prior counts in the head, and last whether a user does alone; adds up to 1.
+    own_coef : ndarray of shape (n_users, d)
+        Weights of rows as they are for users who do alone, in the place of all shared ones.
+    own_constant : ndarray of shape (n_users,)
+        Constants, likewise.
     """
 
     coef: np.ndarray
     constant: np.ndarray
     weights: np.ndarray
+    own_coef: np.ndarray
+    own_constant: np.ndarray
+
+    @property
+    def alone(self) -> np.ndarray:
+        """Whether each user does alone."""
+        return self.weights[:, -1] > 0
 
 
 @dataclass(frozen=True)
@@ -196,6 +211,9 @@ class HeadPrior:
         constant = np.zeros((d + 1, 1))
         constant[0] = math.sqrt(max(float(covariance[0, 0]) / noise, 0.0))
         found = [Candidate("shared", np.zeros((d + 1, 0))), Candidate("intercept", constant)]
+        wide = np.zeros((d + 1, 1))
+        wide[0] = math.sqrt(_WIDE)
+        found += [Candidate("intercept, wide", wide), Candidate("local, wide", wide, _WIDE / d)]
         found += [Candidate(f"local {s}", constant, s / d) for s in _OWN_SPREADS]
         if k:
             found += [Candidate("directions", shared)]
@@ -235,17 +253,28 @@ class HeadPrior:
     # Heads ------------------------------------------------------------------------------------
 
     def heads(self, users: UserRows) -> Heads:
-        """Head of every user, of the user's own rows."""
+        """Head of every user, of the user's own rows; a model of his own where that is better."""
         d, n, C = users.width, users.n_users, len(self.candidates)
-        found = np.zeros((n, d + 1))
+        found, own, own_constant = np.zeros((n, d + 1)), np.zeros((n, d)), np.zeros(n)
         weights = np.tile(np.exp(self.log_weights - self.log_weights.max()), (n, 1))
-        weights /= weights.sum(axis=1, keepdims=True)
-        for chunk in users.chunks(beside=(C + 1) * (d + 1)):
-            found[chunk.users], weights[chunk.users] = self._of_chunk(chunk)
-        return Heads(found[:, 1:] @ users.whitening.T, found[:, 0], weights)
+        weights = np.pad(weights / weights.sum(axis=1, keepdims=True), ((0, 0), (0, 1)))
+        beside = (C + 1) * (d + 1)
+        pairs = zip(
+            users.chunks(beside=beside), users.as_they_are().chunks(beside=beside), strict=True
+        )
+        for chunk, raw in pairs:
+            them = chunk.users
+            found[them], weights[them, :-1], left_out = self._of_chunk(chunk)
+            by_themselves = alone(raw, intercept=users.intercept)
+            better = better_alone(raw, by_themselves.left_out, left_out + chunk.beyond)
+            some = them[better]
+            weights[some], found[some] = np.eye(C + 1)[-1], 0.0
+            own[some] = by_themselves.coef[better]
+            own_constant[some] = by_themselves.constant[better]
+        return Heads(found[:, 1:] @ users.whitening.T, found[:, 0], weights, own, own_constant)
 
-    def _of_chunk(self, chunk: UserChunk) -> tuple[np.ndarray, np.ndarray]:
-        """Mean heads of users, and how much each prior counts in them.
+    def _of_chunk(self, chunk: UserChunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean heads of users, how much each prior counts in them, and residuals left out.
 
         A prior counts by the density of the user's residuals under it, of which the noise variance
         is the user's own: that of all users counts as a few of his rows.
@@ -263,4 +292,5 @@ class HeadPrior:
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
         coef = np.einsum("uc,cuf->uf", weights, np.stack([one.coef for one in every]))
-        return coef, weights
+        left_out = np.einsum("uc,cum->um", weights, np.stack([one.left_out for one in every]))
+        return coef, weights, left_out

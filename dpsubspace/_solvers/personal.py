@@ -1,11 +1,12 @@
 """Private shared parts of personal linear models: directions of heads, and what heads are like.
 
 The model is ``y = x' (b + U v_j) + a_j + noise`` for a row x of user j. The shared model b is there
-already. Released here are the directions U, the covariance of the users' heads ``(a_j, v_j)``,
-and which kind of head does well over all users. Heads themselves are found afterwards, by each
-user alone (:mod:`dpsubspace._solvers.heads`). What all users see is differentially private, and a
-user's head is a function of that and of the user's own rows: together that is joint differential
-privacy (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
+already. Released here are the directions U, the mean and the covariance of the users' heads
+``(a_j, v_j)``, of which the mean joins the shared model, and which kind of head does well over all
+users. Heads themselves are found afterwards, by each user alone
+(:mod:`dpsubspace._solvers.heads`). What all users see is differentially private, and a user's head
+is a function of that and of the user's own rows: together that is joint differential privacy
+(Hsu, Huang, Roth, Roughgarden, Wu, 2014).
 
 Design note. Most sums are of *unit vectors*: a user brings a matrix of norm 1, or nothing. How
 many rows a user has and how large they are is then no part of any bound, there is no norm to clip
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from dpsubspace._accounting.budget import Part
 from dpsubspace._array import to_numpy
 from dpsubspace._release.mechanisms import vector_sum
 from dpsubspace._release.releases import Releases
-from dpsubspace._solvers.heads import HeadPrior
+from dpsubspace._solvers.heads import HeadPrior, Heads
 from dpsubspace._statistics.users import (
     UserChunk,
     UserRows,
@@ -47,13 +49,13 @@ _ROUNDS_SHARE = 0.35
 
 # Users for each column, over the noise multiplier of the whole fit, from which on a round
 # pays: after public directions the first and the second, and after released ones.
-_FIRST, _SECOND, _AFTER_RELEASED = 1.0, 50.0, 20.0
+_FIRST, _SECOND, _AFTER_RELEASED = 2.0, 50.0, 20.0
 
 # Rounds without privacy, and the most directions that "auto" takes.
 _EXACT_ROUNDS, _MOST_DIRECTIONS = 10, 10
 
 # Factor of the edge of noise that an eigenvalue or a singular value must be above.
-_ABOVE_EDGE, _ABOVE_STEP = 1.05, 1.1
+_ABOVE_EDGE, _ABOVE_STEP = 1.05, 1.2
 
 # Rows that the mean of 0 counts as in a user's mean residual.
 _CENTRING_ROWS = 4.0
@@ -64,10 +66,17 @@ _USUAL_NOISE, _USUAL_INTERCEPT, _USUAL_SCORES = 0.7, 0.17, 0.2
 # How much the second part of a round, which its step is divided by, counts beside the first.
 _BESIDE = 0.5
 
-# Bounds on what a user brings to the covariance of heads: the matrix, and the mean square.
-_HEAD_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 0.5
+# Bounds on what a user brings to the moments of heads.
+_HEAD_BOUND, _MEAN_BOUND, _MOMENT_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 1.0, 1.0, 0.5
 
-_HIDDEN = 0.25
+# Noise of these moments, in variances of the targets, from which on usual values are taken.
+_HIDDEN = 0.15
+
+# Standard deviations of the square of noise that noisy numbers have to stand out.
+_CLEAR = 3.0
+
+# Least second moment that scores of about white rows are taken to have.
+_LEAST_MOMENT = 0.5
 
 # Largest number of unknowns of a round by moments, of which all products are released.
 _MOST_UNKNOWNS = 5000
@@ -94,6 +103,12 @@ class Personal:
 
     Parameters
     ----------
+    weights : ndarray of shape (d,)
+        Shared weights of standardised rows: those that there were, and the mean of heads.
+    constant : float
+        Shared constant, likewise.
+    whitening : ndarray of shape (d, d)
+        W of which ``W^T u`` is about white.
     directions : ndarray of shape (d, k)
         Shared directions of weights of standardised rows.
     white : ndarray of shape (d, k)
@@ -105,10 +120,17 @@ class Personal:
         directions were public.
     """
 
+    weights: np.ndarray
+    constant: float
+    whitening: np.ndarray
     directions: np.ndarray
     white: np.ndarray
     prior: HeadPrior
     spectrum: np.ndarray
+
+    def heads(self, users: UserRows) -> Heads:
+        """Heads of users, each of the user's own rows, beside this shared model."""
+        return self.prior.heads(users.sharing(self.weights, self.constant))
 
 
 @dataclass(frozen=True)
@@ -180,11 +202,13 @@ class PersonalSolver:
             if white.shape[1]:
                 white = step(users, releases, white)
             after_step()
-        covariance, noise = released_covariance(users, releases, white)
-        prior = released_comparison(
-            users, releases, HeadPrior.of(white, covariance, noise, public=start)
-        )
-        return Personal(users.whitening @ white, white, prior, spectrum)
+        heads = released_heads(users, releases, white)
+        directions = users.whitening @ white
+        weights = users.weights + directions @ heads.mean[1:]
+        constant = users.constant + users.intercept * float(heads.mean[0])
+        prior = HeadPrior.of(white, heads.covariance, heads.noise, public=start)
+        prior = released_comparison(users.sharing(weights, constant), releases, prior)
+        return Personal(weights, constant, users.whitening, directions, white, prior, spectrum)
 
     def _released_directions(
         self, users: UserRows, releases: Releases
@@ -195,7 +219,10 @@ class PersonalSolver:
         values, vectors = values[::-1] / edge, vectors[:, ::-1]
         count = self.n_components
         if count is None:
-            count = min(int(np.count_nonzero(values > _ABOVE_EDGE)), _MOST_DIRECTIONS)
+            most = _MOST_DIRECTIONS
+            if self.method == "moments" and ROUNDS in releases:
+                most = min(most, _MOST_UNKNOWNS // users.width)
+            count = min(int(np.count_nonzero(values > _ABOVE_EDGE)), most)
         return vectors[:, :count], values
 
 
@@ -299,11 +326,6 @@ def _round_of(chunk: UserChunk, white: np.ndarray) -> _Round:
     return _Round(found[:, 1:, 0], gradients[:, 0], rows)
 
 
-def _factors(squares: np.ndarray, entries: int, *, private: bool) -> np.ndarray:
-    """Factors of contributions: to norm 1, or none where nothing is private."""
-    return unit_weights(squares, entries) if private else np.ones_like(squares)
-
-
 def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases gradients.
 
@@ -319,7 +341,7 @@ def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np
     What follows is postprocessing. The second part says by which matrix the first has to be
     divided to be a step of least squares, since white rows have the identity as their moment.
     """
-    (d, k), private = white.shape, releases.budget.private
+    d, k = white.shape
     batch = releases.batch(ROUNDS, users.n_users)
 
     def of_chunk(chunk: UserChunk) -> np.ndarray:
@@ -327,7 +349,7 @@ def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np
         beside = _BESIDE * one.rows[:, None] * one.heads
         both = np.concatenate([one.gradients, beside], axis=1)
         squares = products(both, both) * products(one.heads, one.heads)
-        factors = _factors(squares, (d + k) * k, private=private)
+        factors = unit_weights(squares, (d + k) * k)
         return (both * factors[:, None]).T @ one.heads
 
     value = users.total(of_chunk, (d + k, k), batch, beside=3 * (d + k))
@@ -352,7 +374,7 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
     ``m_j^2 |M_j|^2 |v_j|^4``. So it has norm 1, and the sum has the bounds of
     :func:`gradient_round`. The moment is symmetric, and packed.
     """
-    (d, k), private = white.shape, releases.budget.private
+    d, k = white.shape
     if d * k > _MOST_UNKNOWNS:
         raise ValueError(
             f"method='moments' with {d} columns and {k} directions has {d * k} unknowns, and all"
@@ -370,7 +392,7 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
         head = products(one.heads, one.heads)
         squares = products(one.gradients, one.gradients) * head
         squares = squares + products(moments, moments) * head**2
-        factors = _factors(squares, d * d * k * k, private=private)[:, None]
+        factors = unit_weights(squares, d * d * k * k)[:, None]
         curvature = ((moments * factors).T @ outer).reshape(d, d, k, k)
         return np.concatenate(
             [
@@ -393,8 +415,6 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
 
 def _entry_noise(releases: Releases, noise: float, n_users: int, entries: int) -> float:
     """Standard deviation of an entry of a sum of unit matrices that point anywhere, with noise."""
-    if not releases.budget.private:
-        return 0.0
     return math.sqrt(noise**2 + releases.budget.parts[ROUNDS].rate * n_users / entries)
 
 
@@ -421,41 +441,71 @@ def _denoised(gradient: np.ndarray, white: np.ndarray, noise: float) -> np.ndarr
 # What heads are like -----------------------------------------------------------------------------
 
 
-def head_moments(chunk: UserChunk, white: np.ndarray, *, private: bool) -> np.ndarray:
-    """What each user brings to the covariance of heads and to the variance of residuals.
+def _clipped(vectors: np.ndarray, bound: float, *, private: bool) -> np.ndarray:
+    """Vectors (u, p), no longer than a bound."""
+    if not private:
+        return vectors
+    factors = bound * unit_weights(products(vectors, vectors), vectors.shape[1])
+    return vectors * np.minimum(factors, 1 - 1e-12)[:, None]
 
-    The outer product of the user's own head from pairs of rows, packed and clipped; half of the
-    mean square of the residuals, cut; and a half for users who have pairs.
+
+def head_moments(chunk: UserChunk, white: np.ndarray, *, private: bool) -> np.ndarray:
+    """What each user brings to the mean and covariance of heads and to the variance of noise.
+
+    Five vectors one after another: the outer product of the user's own head from pairs of rows,
+    packed; the user's head from single rows; a multiple of the second moment of what both are
+    divided by; half of the mean square of the residuals; and a half for users who have pairs.
     """
     d, k = white.shape
     root = np.zeros((d + 1, k + 1))
     root[0, 0], root[1:, 1:] = 1.0, white
-    weighted = chunk.scores(root) * chunk.residuals[:, :, None]
+    scores = chunk.scores(root)
+    weighted = scores * chunk.residuals[:, :, None]
     across = np.swapaxes(weighted, 1, 2)
     sums = np.matmul(across, np.ones((weighted.shape[1], 1)))
     matrices = np.matmul(sums, np.swapaxes(sums, 1, 2)) - np.matmul(across, weighted)
     pairs = chunk.sizes * (chunk.sizes - 1)
     several = pairs > 0
-    vectors = packed(matrices) / np.maximum(pairs, 1.0)[:, None]
+    outer = packed(matrices) / np.maximum(pairs, 1.0)[:, None]
+    outer[~several] = 0.0
+    moments = packed(np.matmul(np.swapaxes(scores, 1, 2), scores)) / chunk.sizes[:, None]
     squares = products(chunk.residuals, chunk.residuals) / chunk.sizes / 2
     if private:
-        factors = unit_weights(products(vectors, vectors), vectors.shape[1])
-        vectors = vectors * np.minimum(_HEAD_BOUND * factors, 1 - 1e-12)[:, None]
         squares = np.minimum(squares, _SQUARE_BOUND)
-    vectors[~several] = 0.0
-    return np.concatenate([vectors, squares[:, None], _MEMBER * several[:, None]], axis=1)
+    return np.concatenate(
+        [
+            _clipped(outer, _HEAD_BOUND, private=private),
+            _clipped(sums[:, :, 0] / chunk.sizes[:, None], _MEAN_BOUND, private=private),
+            _clipped(moments * _moment_scale(k + 1), _MOMENT_BOUND, private=private),
+            squares[:, None],
+            _MEMBER * several[:, None],
+        ],
+        axis=1,
+    )
 
 
-def released_covariance(
-    users: UserRows, releases: Releases, white: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """Covariance (k + 1, k + 1) of intercepts and heads, and the variance of the noise beside.
+def _moment_scale(q: int) -> float:
+    """Factor of the second moment of q scores: white ones are then well within the bound."""
+    return _MOMENT_BOUND / (2 * math.sqrt(q))
+
+
+class HeadMoments(NamedTuple):
+    """Mean (k + 1,) and covariance of intercepts and heads, and the variance of noise beside."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    noise: float
+
+
+def released_heads(users: UserRows, releases: Releases, white: np.ndarray) -> HeadMoments:
+    """Release what heads along the directions are like.
 
     Notes
     -----
-    Privacy: what a user brings has three parts of norms at most 1.5, 1 and 0.5, each a function
-    of the user's own rows, and so a norm of at most the root of the sum of their squares. The sum
-    moves by that or twice that, and the slack of rounding. Event: one Gaussian mechanism.
+    Privacy: what a user brings has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
+    function of the user's own rows and of released directions, and so a norm of at most the root
+    of the sum of their squares. The sum moves by that or twice that, and the slack of rounding.
+    Event: one Gaussian mechanism.
     """
     q, n = white.shape[1] + 1, users.n_users
     size = q * (q + 1) // 2
@@ -464,21 +514,50 @@ def released_covariance(
         every = head_moments(chunk, white, private=releases.budget.private)
         return np.ones(len(every)) @ every
 
-    value = users.total(of_chunk, (size + 2,), beside=4 * q * q)
-    bound = math.hypot(_HEAD_BOUND, _SQUARE_BOUND, _MEMBER)
+    value = users.total(of_chunk, (2 * size + q + 2,), beside=6 * q * q)
+    bound = math.hypot(_HEAD_BOUND, _MEAN_BOUND, _MOMENT_BOUND, _SQUARE_BOUND, _MEMBER)
     total = vector_sum(value, bound, users.slack() + 1e-12)
     noise = releases.noise_of(PRIOR, total) / n
     found = to_numpy(releases.gaussian(PRIOR, total)) / n
+    return _head_moments_of(found, q, noise, n)
+
+
+def _head_moments_of(found: np.ndarray, q: int, noise: float, n_users: int) -> HeadMoments:
+    """Mean and covariance of heads from noisy means over users."""
+    outer, mean, moment = np.split(found[:-2], [q * (q + 1) // 2, q * (q + 1) // 2 + q])
     share = float(np.clip(found[-1] / _MEMBER, 0.2, 1.0))
-    values, vectors = np.linalg.eigh(unpacked(found[:size], q) / share)
-    values = np.maximum(values - noise / share * math.sqrt(q / 2), 1e-3)
     square = 2 * float(found[-2])
     if 2 * noise > 0.3 or not square > 0.05:  # noise has hidden it
         square = _USUAL_NOISE + _USUAL_INTERCEPT
-    covariance = (vectors * values) @ vectors.T
+    # Heads were multiplied by the moment of the scores, which is not quite the identity.
+    inverse = _inverse_moment(unpacked(moment, q) / _moment_scale(q), noise / _moment_scale(q))
+    mean = inverse @ mean
+    variance = noise**2 + 1 / n_users
+    mean = mean * (_clear_part(mean, variance) if q * variance < _HIDDEN else 0.0)
+    second = inverse @ (unpacked(outer, q) / share) @ inverse
     if noise / share * math.sqrt(q) > _HIDDEN:
-        covariance = np.diag([_USUAL_INTERCEPT, *np.full(q - 1, _USUAL_SCORES / max(q - 1, 1))])
-    return covariance, max(square - float(np.trace(covariance)), 0.2 * square)
+        usual = [_USUAL_INTERCEPT, *np.full(q - 1, _USUAL_SCORES / max(q - 1, 1))]
+        return HeadMoments(mean, np.diag(usual), max(square - sum(usual), 0.2 * square))
+    values, vectors = np.linalg.eigh(second - np.outer(mean, mean))
+    values = np.maximum(values - noise / share * math.sqrt(q / 2), 1e-3)
+    covariance = (vectors * values) @ vectors.T
+    rest = square - float(np.trace(covariance)) - float(mean @ mean)
+    return HeadMoments(mean, covariance, max(rest, 0.2 * square))
+
+
+def _clear_part(numbers: np.ndarray, variance: float) -> float:
+    """What to multiply noisy numbers by (James, Stein, 1961); 0 where they may be noise alone."""
+    n, square = len(numbers), float(numbers @ numbers)
+    clear = square > (n + _CLEAR * math.sqrt(2 * n)) * variance
+    return max(0.0, 1 - n * variance / square) if clear else 0.0
+
+
+def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
+    """Inverse of a noisy second moment that is about the identity; that, where noise is all."""
+    q = len(moment)
+    apart = moment - np.eye(q)
+    values, vectors = np.linalg.eigh(np.eye(q) + _clear_part(packed(apart), noise**2) * apart)
+    return (vectors / np.maximum(values, _LEAST_MOMENT)) @ vectors.T
 
 
 def released_comparison(users: UserRows, releases: Releases, prior: HeadPrior) -> HeadPrior:

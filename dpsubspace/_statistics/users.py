@@ -13,6 +13,7 @@ numbers is what ``_array.py`` assumes as well.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsubspace._array import EPS, Total, to_numpy
-from dpsubspace._rows.affine import AffineRows
+from dpsubspace._rows.affine import Affine, AffineRows
 
 __all__ = [
     "MOST_ROWS",
@@ -61,6 +62,8 @@ class UserChunk:
         Standardised rows.
     residuals : ndarray of shape (u, m)
         What the shared model leaves of standardised targets.
+    beyond : ndarray of shape (u, m)
+        What was cut off the residuals.
     ones : ndarray of shape (u, m)
         The constant entry of each row: 1, or 0 where there is no row or no intercept.
     whitening : ndarray of shape (d, d)
@@ -71,6 +74,7 @@ class UserChunk:
     sizes: np.ndarray
     rows: np.ndarray
     residuals: np.ndarray
+    beyond: np.ndarray
     ones: np.ndarray
     whitening: np.ndarray
 
@@ -131,7 +135,7 @@ class UserRows:
         if not rows.affine.diagonal:
             raise ValueError("rows by user need a map of each column by itself.")
         self._rows, self._targets, self.n_users = rows, np.asarray(targets), n_users
-        self._weights, self._constant = np.asarray(weights, float).reshape(-1), float(constant)
+        self.weights, self.constant = np.asarray(weights, float).reshape(-1), float(constant)
         self.whitening, self.intercept = np.ascontiguousarray(whitening, dtype=float), intercept
         self._cut = _FAR_RESIDUAL if private else math.inf
         index = np.asarray(index)
@@ -146,19 +150,19 @@ class UserRows:
         """Columns of standardised rows."""
         return self.whitening.shape[0]
 
-    def seeing(self, rows: AffineRows, targets: np.ndarray, index: np.ndarray, n: int) -> UserRows:
-        """Other users' rows beside the same shared model."""
-        return UserRows(
-            rows,
-            targets,
-            index,
-            n,
-            weights=self._weights,
-            constant=self._constant,
-            whitening=self.whitening,
-            intercept=self.intercept,
-            private=self._cut < math.inf,
-        )
+    def sharing(self, weights: np.ndarray, constant: float) -> UserRows:
+        """The same rows beside another shared model."""
+        other = copy.copy(self)
+        other.weights, other.constant = np.asarray(weights, float), float(constant)
+        return other
+
+    def as_they_are(self) -> UserRows:
+        """The same users' rows as they came, and whole targets in place of residuals."""
+        other = copy.copy(self)
+        other._rows = AffineRows(self._rows.X, Affine.identity(self.width), constant=False)
+        other.weights, other.constant = np.zeros(self.width), 0.0
+        other.whitening, other._cut = np.eye(self.width), math.inf
+        return other
 
     # Users, chunk by chunk --------------------------------------------------------------------
 
@@ -188,11 +192,13 @@ class UserRows:
         rows = np.ascontiguousarray(rows).reshape(len(users), length, self.width)
         targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
         with np.errstate(over="ignore"):
-            residuals = targets - (rows @ self._weights + self._constant)
-        residuals = np.where(there, np.clip(residuals, -self._cut, self._cut), 0.0)
+            whole = np.where(there, targets - (rows @ self.weights + self.constant), 0.0)
+        residuals = np.clip(whole, -self._cut, self._cut)
         rows = np.where(there[:, :, None], rows, 0.0)
         ones = there.astype(np.float64) * self.intercept
-        return UserChunk(users, sizes.astype(float), rows, residuals, ones, self.whitening)
+        return UserChunk(
+            users, sizes.astype(float), rows, residuals, whole - residuals, ones, self.whitening
+        )
 
     # Sums -------------------------------------------------------------------------------------
 

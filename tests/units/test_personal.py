@@ -13,6 +13,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._solvers import heads as heads_module
+from dpsubspace._solvers.alone import alone
 from dpsubspace._solvers.heads import Candidate, HeadPrior, ridge
 from dpsubspace._solvers.personal import (
     COMPARISON,
@@ -26,7 +27,7 @@ from dpsubspace._solvers.personal import (
     moments_round,
     pair_statistics,
     released_comparison,
-    released_covariance,
+    released_heads,
     released_pairs,
     slope_whitening,
 )
@@ -61,11 +62,11 @@ def whitening(d):
     return np.eye(d) + 0.1 * np.random.default_rng(9).normal(size=(d, d))
 
 
-def naive(X, y, index, user, d=D):
+def naive(X, y, index, user, cut=6.0, d=D):
     """White rows and residuals of one user, as the formulas say."""
     mine = np.flatnonzero(index == user)[:MOST_ROWS]
     rows = np.clip((X[mine] - 0.01) * 1.1, -4, 4)
-    residuals = np.clip(y[mine] - rows @ np.linspace(-0.1, 0.1, d) - 0.05, -6, 6)
+    residuals = np.clip(y[mine] - rows @ np.linspace(-0.1, 0.1, d) - 0.05, -cut, cut)
     return rows @ whitening(d), residuals
 
 
@@ -93,7 +94,7 @@ SUMS = {
     "pairs": lambda users, releases: released_pairs(users, releases),
     "gradient": lambda users, releases: gradient_round(users, releases, WHITE),
     "moments": lambda users, releases: moments_round(users, releases, WHITE),
-    "covariance": lambda users, releases: released_covariance(users, releases, WHITE),
+    "heads": lambda users, releases: released_heads(users, releases, WHITE),
     "comparison": lambda users, releases: released_comparison(users, releases, PRIOR_OF_HEADS),
 }
 
@@ -152,7 +153,7 @@ def test_a_user_moves_no_sum_by_more_than_its_bounds(name):
         assert np.all(np.isfinite(one.value))
         replaced += [np.linalg.norm(one.value - s.value) / s.replace_bound for s in sums]
     assert max(moved) <= 1 and max(replaced) <= 1
-    if name != "covariance":  # a bound far above what happens would hide a mistake here
+    if name != "heads":  # a bound far above what happens would hide a mistake here
         assert max(moved) > 0.9
 
 
@@ -241,8 +242,7 @@ def head_of(x, r):
     return v[1:], g - WHITE @ (WHITE.T @ g), len(r) - np.trace(F @ hat)
 
 
-@pytest.mark.parametrize("private", [True, False])
-def test_rounds_are_those_of_a_loop_over_users(private):
+def test_rounds_are_those_of_a_loop_over_users():
     X, y, index, _ = table()
     users = users_of(X, y, index, J)
     gradient = np.zeros((D + K, K))
@@ -251,17 +251,39 @@ def test_rounds_are_those_of_a_loop_over_users(private):
         x, r = naive(X, y, index, j)
         v, g, rows = head_of(x, r)
         one = np.outer(np.concatenate([g, 0.5 * rows * v]), v)
-        gradient += one / (np.linalg.norm(one) if private else 1)
+        gradient += one / np.linalg.norm(one)
         h = 0.5 / math.sqrt(D) * rows * np.kron(x.T @ x / len(r), np.outer(v, v))
         c = np.outer(g, v)
-        size = math.hypot(np.linalg.norm(h), np.linalg.norm(c)) if private else 1
+        size = math.hypot(np.linalg.norm(h), np.linalg.norm(c))
         moments, across = moments + h / size, across + c / size
-    np.testing.assert_allclose(
-        sum_of("gradient", users, private).value, gradient, atol=1e-9 * np.abs(gradient).max()
-    )
-    found = sum_of("moments", users, private).value
+    np.testing.assert_allclose(sum_of("gradient", users).value, gradient, atol=1e-9)
+    found = sum_of("moments", users).value
     np.testing.assert_allclose(found[: D * K].reshape(D, K), across, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(unpacked(found[D * K :], D * K), moments, rtol=1e-8, atol=1e-9)
+
+
+def clipped(vector, bound, private):
+    norm = np.linalg.norm(vector)
+    return vector * min(1, bound / norm) if private and norm else vector
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_moments_of_heads_are_those_of_a_loop_over_users(private):
+    X, y, index, _ = table(spread=2.0)  # some are clipped
+    found = sum_of("heads", users_of(X, y, index, J, private=private), private).value
+    expected, q = np.zeros_like(found), K + 1
+    for j in np.flatnonzero(SIZES):
+        x, r = naive(X, y, index, j, 6.0 if private else math.inf)
+        m, F = len(r), np.concatenate([np.ones((len(r), 1)), x @ WHITE], axis=1)
+        A = np.outer(F.T @ r, F.T @ r) - (F.T * r**2) @ F
+        parts = [
+            clipped(packed(A) / (m * (m - 1)) if m > 1 else np.zeros(6), 1.5, private),
+            clipped(F.T @ r / m, 1.0, private),
+            clipped(packed(F.T @ F / m) / (2 * math.sqrt(q)), 1.0, private),
+            [min(np.mean(r**2) / 2, 1.0) if private else np.mean(r**2) / 2, 0.5 * (m > 1)],
+        ]
+        expected += np.concatenate(parts)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def test_a_round_over_a_batch_is_over_its_users():
@@ -339,7 +361,7 @@ def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():
     users = users_of(X, y, index, J, intercept=False)
     prior = HeadPrior((Candidate("anywhere", np.zeros((D + 1, 1)), 0.5),), 0.5, np.zeros(1))
     found = prior.heads(users)
-    for j in np.flatnonzero(SIZES):
+    for j in np.flatnonzero((SIZES > 0) & ~found.alone):
         x, r = naive(X, y, index, j)
         expected = Ridge(alpha=2.0, fit_intercept=False).fit(x, r).coef_
         np.testing.assert_allclose(found.coef[j], whitening(D) @ expected, atol=1e-9)
@@ -359,7 +381,7 @@ def test_a_head_is_the_mean_of_those_of_all_priors_by_their_densities():
         scores.append(weight - ((m + 4) * np.log(4 * noise + head.fit[0]) + head.volume[0]) / 2)
         coefs.append(head.coef[0])
     weights = np.exp(scores) / np.exp(scores).sum()
-    np.testing.assert_allclose(found.weights[9], weights, rtol=1e-9)
+    np.testing.assert_allclose(found.weights[9], [*weights, 0], rtol=1e-9)
     np.testing.assert_allclose(found.coef[9], whitening(D) @ (weights @ coefs)[1:], atol=1e-12)
     assert found.constant[9] == pytest.approx((weights @ coefs)[0])
 
@@ -370,7 +392,58 @@ def test_users_without_rows_have_the_shared_model():
     found = prior.heads(users_of(X, y, index, J))
     assert SIZES[0] == 0 and not found.coef[0].any() and found.constant[0] == 0
     expected = np.exp(prior.log_weights) / np.exp(prior.log_weights).sum()
-    np.testing.assert_allclose(found.weights[0], expected)
+    np.testing.assert_allclose(found.weights[0], [*expected, 0])
+
+
+# Users who do alone ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("rows", "columns"), [(9, 4), (5, 12)])
+def test_who_does_alone_has_the_best_ridge_regression_of_the_own_rows(rows, columns, intercept):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(rows, columns)) * np.geomspace(1, 1e6, columns) + 3.0 * intercept
+    X[:, 1] = 7.0  # which tells nothing beside an intercept
+    y = X[:, 0] + rng.normal(size=rows)
+    raw = UserRows(
+        AffineRows(X, Affine.identity(columns), constant=False),
+        y,
+        np.zeros(rows, int),
+        1,
+        weights=np.zeros(columns),
+        constant=0.0,
+        whitening=np.eye(columns),
+        intercept=intercept,
+    ).as_they_are()
+    found = alone(next(iter(raw.chunks())), intercept=intercept)
+    spread = X - X.mean(axis=0) * intercept
+    scaled = spread / np.where(spread.any(axis=0), np.sqrt((spread**2).mean(axis=0)), 1.0)
+    errors, models = [], []
+    for penalty in (1e-3, 1e-2, 0.1, 1.0, 10.0):
+        model = Ridge(alpha=penalty * rows, fit_intercept=intercept, solver="svd")
+        gone = []
+        for i in range(rows):
+            model.fit(np.delete(scaled, i, 0), np.delete(y, i))
+            gone.append(y[i] - model.predict(scaled[i : i + 1])[0])
+        errors.append(np.square(gone).sum())
+        models.append(model.fit(scaled, y).predict(scaled))
+    best = int(np.argmin(errors))
+    predicted = X @ found.coef[0] + found.constant[0]
+    np.testing.assert_allclose(predicted, models[best], rtol=1e-6, atol=1e-6)
+    assert (found.left_out[0, :rows] ** 2).sum() == pytest.approx(errors[best], rel=1e-6)
+
+
+def test_a_user_does_alone_where_noise_has_hidden_what_is_shared():
+    rng = np.random.default_rng(0)
+    index = np.repeat(np.arange(20), 30)
+    X = rng.normal(size=(600, D))
+    own = rng.normal(size=(20, D))
+    y = np.einsum("ij,ij->i", X, own[index]) + 0.1 * rng.normal(size=600)
+    nothing = HeadPrior((Candidate("shared", np.zeros((D + 1, 0))),), 0.5, np.zeros(1))
+    found = nothing.heads(users_of(X, y, index, 20))
+    assert found.alone.all() and np.abs(found.own_coef - own).max() < 0.2
+    noise = nothing.heads(users_of(X, rng.normal(size=600), index, 20))
+    assert noise.alone.mean() < 0.2
 
 
 def test_a_user_who_comes_later_has_the_head_of_one_who_was_there():
@@ -378,8 +451,7 @@ def test_a_user_who_comes_later_has_the_head_of_one_who_was_there():
     users = users_of(X, y, index, J)
     there = PRIOR_OF_HEADS.heads(users)
     mine = index == 13
-    rows = AffineRows(X[mine], Affine(np.full(D, 0.01), np.full(D, 1.1)), constant=False, limit=4)
-    late = users.seeing(rows, y[mine], np.zeros(mine.sum(), int), 1)
+    late = users_of(X[mine], y[mine], np.zeros(mine.sum(), int), 1)
     np.testing.assert_allclose(PRIOR_OF_HEADS.heads(late).coef[0], there.coef[13], atol=1e-12)
 
 
@@ -419,9 +491,29 @@ def test_directions_are_found_and_their_number(epsilon):
     found = fitted(PersonalSolver(None, n_iter=1), users, epsilon)
     assert found.directions.shape == (d, K)
     assert missed(found.directions, basis) < 0.03
-    heads = found.prior.heads(users)
+    heads = found.heads(users)
     scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
     assert np.mean((y - scores) ** 2) < 0.5 * np.mean(y**2)
+
+
+def test_the_mean_of_heads_mends_a_shared_model_that_noise_has_hidden():
+    n_users, d = 1500, 8
+    X, y, index, _ = table(np.full(n_users, 8), d)
+    y = y + X @ np.linspace(-0.4, 0.4, d)
+    users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
+    found = fitted(PersonalSolver(None), users, 4.0)
+
+    def error(weights, constant):
+        return np.mean((y - (X - 0.01) * 1.1 @ weights - constant) ** 2)
+
+    own = found.heads(users)
+    # Heads are beside the mended model, whichever one the rows came with.
+    again = found.heads(users.sharing(np.ones(d), 7.0))
+    np.testing.assert_array_equal(again.coef, own.coef)
+    shared = error(found.weights, found.constant)
+    assert shared < error(np.zeros(d), 0.0) - 0.8 * np.sum(np.linspace(-0.4, 0.4, d) ** 2)
+    scores = np.sum((X - 0.01) * 1.1 * (found.weights + own.coef[index]), axis=1)
+    assert np.mean((y - scores - found.constant - own.constant[index]) ** 2) < 0.75 * shared
 
 
 def test_without_personal_directions_none_is_taken_and_nothing_is_lost():
@@ -431,7 +523,7 @@ def test_without_personal_directions_none_is_taken_and_nothing_is_lost():
     users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
     found = fitted(PersonalSolver(None), users, 4.0)
     assert found.directions.shape == (d, 0)
-    heads = found.prior.heads(users)
+    heads = found.heads(users)
     scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
     assert np.mean(scores**2) < 0.01 * np.mean(y**2)
 
