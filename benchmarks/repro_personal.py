@@ -5,7 +5,8 @@ heads v_j are unit vectors, noise has standard deviation 0.5, and a user has 20 
 the mean over users of the squared distance of a user's weights to the true ones, which is the
 excess risk of a new row (that of estimators is measured on new rows); a prediction of zero has 1.
 "span" is the part of it that no head can mend: the mean of ``|(I - UU')U* v_j|^2``. Every seed
-draws everything. Delta is 1e-5. Sections:
+draws everything. Delta is 1e-5. Ranges of columns, -4 to 4, and of targets, -5 to 5, are public
+in what is drawn, where it is not said otherwise; those of tables are in ``_people.py``. Sections:
 
 - ``theorem``: Theorem 5.5 of Thaker and others (2023): against the error gamma of the public
   subspace (sine of all its angles to the true one), epsilon and the number of users, what users
@@ -17,7 +18,7 @@ draws everything. Delta is 1e-5. Sections:
 - ``rates``: span and excess against epsilon, users, columns, directions and rows a user, beside the
   algorithms of Jain and others (2021) and of Snedeker and others (2025), which are written in
   ``_personal.py`` and are told constants that are best by the true error in each cell. That of
-  2021 has eight times the epsilon, since at 1 its noise is larger than what it looks for.
+  2021 has four times the epsilon, since else its noise is larger than what it looks for.
 - ``slopes``: of the cost of privacy in these on logarithmic scales, beside the papers' rates. Noise
   grows less than as 1 / epsilon, so that slopes in epsilon are in 1 / (noise of one release).
 - ``users``: R2 on test rows of people that have other rows in training: schools, viewers of films,
@@ -58,6 +59,7 @@ from dpsubspace import (
 from dpsubspace._public.tasks import task_subspace
 
 WIDTH, K, ROWS, NOISE, DELTA = 40, 4, 20, 0.5, 1e-5
+RANGES = {"bounds": (-4.0, 4.0), "target_bounds": (-5.0, 5.0)}  # public, of normal numbers
 TASKS, TASK_ROWS = 100, 200
 FRESH = 10  # rows of each user on which predictions are held against the truth
 
@@ -163,11 +165,12 @@ def reached(seed, n_users, epsilon):
     found[None, "alone, true subspace"] = model.excess(known)
     exact = _personal.without_privacy(users, K)
     found[None, "together, not private"] = model.excess(_personal.heads(users, exact).weights)
-    shared = DPLinearRegression(epsilon=epsilon, delta=DELTA, random_state=seed)
+    shared = DPLinearRegression(epsilon=epsilon, delta=DELTA, random_state=seed, **RANGES)
     shared.fit(users.X, users.y, groups=users.index)
     predicted = shared.predict(model.fresh.X)
     found[None, "one shared model"] = float(np.mean((predicted - model.fresh.y) ** 2))
-    together = personal(epsilon, seed, n_components=K).fit(users.X, users.y, groups=users.index)
+    together = personal(epsilon, seed, n_components=K, **RANGES)
+    together.fit(users.X, users.y, groups=users.index)
     found[None, TOGETHER] = model.risk(together)
     for gamma in GAMMAS:
         sets, targets = model.tasks(gamma)
@@ -178,13 +181,14 @@ def reached(seed, n_users, epsilon):
         found[gamma, ALONE] = model.excess(local)
         prior = _personal.mixed_model(Users(np.concatenate(sets), values, index, TASKS), 50)
         found[gamma, PRIOR] = model.excess(prior.coefficients(users))
-        both = personal(epsilon, seed, n_components=K)
+        both = personal(epsilon, seed, n_components=K, **RANGES)
         both.fit(users.X, users.y, groups=users.index, X_public=sets, y_public=targets)
         found[gamma, CHOICE] = model.risk(both)
     return found
 
 
-TOLERANCE = 0.02  # of the better of both, below which a difference does not matter
+# Of the better of both: what does not matter, and the most that noise over seeds can excuse.
+TOLERANCE, MOST_NOISE = 0.02, 0.1
 
 
 def verdicts(args):
@@ -203,7 +207,8 @@ def verdicts(args):
             row = {"users": n_users, "epsilon": epsilon, "gamma": gamma}
             row |= {"better": "alone" if wins else "together", "better_excess": round(better, 4)}
             row |= {"both_less_better": round(float(worse.mean()), 4)}
-            yield row | judged(worse.mean() <= max(2 * error, TOLERANCE * better))
+            allowed = max(TOLERANCE * better, min(2 * error, MOST_NOISE * better))
+            yield row | judged(worse.mean() <= allowed)
 
 
 def remark(args):
@@ -235,15 +240,17 @@ def turning(found):
 
 # Rates ------------------------------------------------------------------------------------------
 
-BASE = {"users": 4000, "epsilon": 1.0, "columns": WIDTH, "directions": K, "rows": ROWS}
+BASE = {"users": 2000, "epsilon": 2.0, "columns": WIDTH, "directions": K, "rows": ROWS}
 SWEEPS = {
-    "users": (500, 1000, 2000, 4000, 8000, 16_000),
-    "epsilon": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    "users": (500, 1000, 2000, 4000, 8000),
+    "epsilon": (0.5, 1.0, 2.0, 4.0, 8.0),
     "columns": (10, 20, 40, 80),
     "directions": (2, 4, 8),
     "rows": (10, 20, 40),
 }
 OURS, GRADIENT, SOLVED = "PersonalizedLinearRegression", "gradients (2025)", "solved (2021)"
+UNKNOWN = f"{OURS}, no ranges"
+ALGORITHMS = (OURS, UNKNOWN, GRADIENT, SOLVED)
 GRIDS = {
     GRADIENT: [Constants(*each) for each in itertools.product((1, 2, 4), (0.25, 0.5), (0.5, 1.0))],
     SOLVED: [Constants(*each) for each in itertools.product((1, 2), (0.5,), (0.3, 1.0))],
@@ -255,7 +262,7 @@ THEORY = {  # of the privacy part of the squared error; least moment of unit hea
     "directions": {GRADIENT: 3, SOLVED: 4},
     "rows": {GRADIENT: 0, SOLVED: 0},
 }
-FACTORS = {SOLVED: 8.0}  # of epsilon for an algorithm that has no rate to see at epsilon 1
+FACTORS = {SOLVED: 4.0}  # of epsilon for an algorithm that has no rate to see at epsilon 1
 MOST_SPAN = 0.3  # an error of the span beyond which rates say nothing
 
 
@@ -263,7 +270,7 @@ def rates(args):
     """Errors of the span and of predictions in every sweep, for all algorithms."""
     for sweep in args.sweeps:
         for value in SWEEPS[sweep]:
-            for algorithm in (OURS, GRADIENT, SOLVED):
+            for algorithm in ALGORITHMS:
                 setting = BASE | {sweep: value}
                 setting["epsilon"] *= FACTORS.get(algorithm, 1.0)
                 row = {"sweep": sweep, "value": setting[sweep], "algorithm": algorithm}
@@ -281,8 +288,9 @@ def drawn(setting, seed):
 
 def best_of(algorithm, setting, seeds):
     """What the algorithm was told, and span error, the same without privacy, and excess by seed."""
-    if algorithm == OURS:
-        return None, [of_package(setting, seed) for seed in seeds]
+    if algorithm in (OURS, UNKNOWN):
+        ranges = RANGES if algorithm == OURS else {}
+        return None, [of_package(setting, seed, ranges) for seed in seeds]
     errors = {told: [] for told in GRIDS[algorithm]}
     for seed in seeds:
         model, firsts = drawn(setting, seed), {}
@@ -315,20 +323,32 @@ def ended(algorithm, model, first, epsilon, told, seed):
     return function(model.users, first, epsilon, DELTA, told, np.random.default_rng([seed, 2]))
 
 
-def of_package(setting, seed):
+def of_package(setting, seed, ranges):
     """Span error, the same without privacy, and excess of the estimator."""
-    model, spans, excess = drawn(setting, seed), [], None
-    for epsilon in (setting["epsilon"], np.inf):
-        fit = personal(epsilon, seed, n_components=setting["directions"])
-        fit.fit(model.users.X, model.users.y, groups=model.users.index)
-        spans.append(model.span_error(np.linalg.qr(fit.components_.T)[0]))
-        excess = model.risk(fit) if excess is None else excess
-    return (*spans, excess)
+    model = drawn(setting, seed)
+    found = fitted(model, setting["epsilon"], seed, ranges)
+    span = model.span_error(np.linalg.qr(found.components_.T)[0])
+    exact = without_noise(tuple((setting | {"epsilon": None}).values()), seed)
+    return span, exact, model.risk(found)
+
+
+def fitted(model, epsilon, seed, ranges):
+    users, k = model.users, model.shape[1]
+    return personal(epsilon, seed, n_components=k, **ranges).fit(
+        users.X, users.y, groups=users.index
+    )
+
+
+@cache
+def without_noise(values, seed):
+    """Span error of the estimator without privacy; epsilon of the setting plays no part."""
+    model = drawn(dict(zip(BASE, values, strict=True)), seed)
+    return model.span_error(np.linalg.qr(fitted(model, np.inf, seed, {}).components_.T)[0])
 
 
 def slopes(args):
     """Slopes of the cost of privacy by least squares on logarithmic scales, for each seed."""
-    for sweep, algorithm in itertools.product(args.sweeps, (OURS, GRADIENT, SOLVED)):
+    for sweep, algorithm in itertools.product(args.sweeps, ALGORITHMS):
         rows = [
             row
             for row in args.results.get("rates", [])
