@@ -150,6 +150,8 @@ class Sizes:
         Public rows.
     labelled : bool
         Whether those have targets.
+    persons : bool
+        Whether a record may have several rows.
     """
 
     n_samples: int | None
@@ -157,6 +159,7 @@ class Sizes:
     n_outputs: int | None = None
     n_public: int = 0
     labelled: bool = False
+    persons: bool = False
 
     def known(self, name: str, why: str) -> int:
         """Size called `name`, or ValueError that says why it is needed."""

@@ -116,15 +116,12 @@ class LinearFit:
             before |= {} if part is None else part.parts(sizes)
         return before
 
-    def scale(self, sizes: Sizes, size: float | None = None, *, persons: bool = False) -> Scale:
-        """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say.
-
-        Of gradients that are means over the rows of `persons`, where asked.
-        """
+    def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
+        """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
         clip_share, largest = _auto.CLIP, _auto.LARGEST
         if self.centre is not None:
             clip_share, largest = _auto.CENTRED_CLIP, _auto.CENTRED_LARGEST
-        if persons:
+        if sizes.persons and self._by_person:
             clip_share = _auto.PERSON_CLIP
         size = self.bounds.size if size is None else size
         size = size if size < math.inf else 1.0  # rows that nothing bounds are taken to be of it
@@ -166,17 +163,17 @@ class LinearFit:
         sizes, budget = data.sizes(n_outputs), releases.budget
         bounded = self.bounds(data, releases)
         features = Features(data.X, bounded.row_map, self.chunk, data.records)
-        clip_norm = self.scale(sizes, features.bound).clip_norm
+        of_rows = replace(sizes, persons=False)
+        clip_norm = self.scale(of_rows, features.bound).clip_norm
         if self.centre is not None:
             constant = _auto.CENTRED_BIAS * clip_norm if self.constant else None
             features = self.centre(features, releases, _mapped(public, features), constant)
         problem = linear_problem(self.loss, features, bounded.targets, n_outputs)
         if self.guide is not None and public is not None:
             problem = self.guide.problem(problem, bounded, public, releases, clip_norm)
-        persons = data.records.grouped and self._by_person and budget.private
-        scale = self.scale(sizes, persons=persons)
+        scale = self.scale(sizes)
         clip_norm = scale.clip_norm if budget.private else math.inf
-        if persons:
+        if sizes.persons and self._by_person and budget.private:
             source = PersonSource(problem.source, data.records, clip_norm)
             problem = replace(problem, source=source)
         step: Step = FlatStep(clip_norm=clip_norm)

@@ -97,10 +97,10 @@ class ModuleFit:
         """What is released before training: a range of targets, if anything."""
         return dict(self.bounds.parts(sizes))
 
-    def scale(self, sizes: Sizes, *, persons: bool = False) -> Scale:
-        """Public sizes of the problem, where asked of means over the rows of `persons`."""
+    def scale(self, sizes: Sizes) -> Scale:
+        """Public sizes of the problem."""
         n_outputs, loss = sizes.n_outputs or 1, self.loss
-        clip_norm = _auto.PERSON_MODULE_CLIP if persons else _auto.MODULE_CLIP
+        clip_norm = _auto.PERSON_MODULE_CLIP if sizes.persons else _auto.MODULE_CLIP
         if self.descent.clip_norm != "auto":
             clip_norm = float(self.descent.clip_norm)
         largest = min(_auto.LARGEST, loss.largest_step * loss.size * _auto.CLIP)
@@ -150,8 +150,7 @@ class ModuleFit:
         data, budget = ready.data, releases.budget
         bounded = self.bounds(data, releases)
         problem = self._problem(ready, bounded)
-        persons = data.records.grouped and budget.private
-        scale = self.scale(data.sizes(problem.n_outputs), persons=persons)
+        scale = self.scale(data.sizes(problem.n_outputs))
         clip_norm = scale.clip_norm if budget.private else math.inf
         step = self.anchors.step(problem, clip_norm, self.targets, rng)
         if self.mirror:
@@ -161,7 +160,7 @@ class ModuleFit:
         weights = train(
             plan,
             step,
-            of_records(source, clip_norm) if persons else source,
+            of_records(source, clip_norm) if budget.private else source,
             problem.start,
             problem.penalised,
             releases,

@@ -42,7 +42,8 @@ class Data:
         n_public, labelled = 0, False
         if self.public is not None:
             n_public, labelled = len(self.public.X), self.public.targets is not None
-        return Sizes(self.records.n, self.X.shape[1], n_outputs, n_public, labelled)
+        n, persons = self.records.n, self.records.grouped
+        return Sizes(n, self.X.shape[1], n_outputs, n_public, labelled, persons)
 
     def on_device(self, where: Any) -> Data:
         """The same with private arrays on a device; public rows follow where they are used."""
