@@ -454,7 +454,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             target=checked_target(self),
             bounds=copied_bounds(self.bounds),
             target_bounds=copied_bounds(self.target_bounds),
-            public=ColumnsOfTasks(k),
+            public=ColumnsOfTasks(k, check_bool("fit_intercept", self.fit_intercept)),
             solver="descent",
             as_seen=True,
             constant=check_bool("fit_intercept", self.fit_intercept),

@@ -33,7 +33,7 @@ from dpsubspace._solvers.personal import (
     default_rounds,
     slope_whitening,
 )
-from dpsubspace._solvers.regression import exact_solution, released_whitening
+from dpsubspace._solvers.regression import Regression, exact_solution, released_whitening
 from dpsubspace._statistics.standards import Standard
 from dpsubspace._statistics.users import UserRows
 
@@ -293,6 +293,16 @@ class FittedPersonal:
         )
 
 
+def _less(problem: Regression, model: np.ndarray, d: int) -> Regression:
+    """The problem of what a public model (constant, weights) of its rows leaves of the targets."""
+    if not model.any():
+        return problem
+    coef = np.concatenate([model[1:], model[:1]])[: problem.rows.width, None]
+    with over_chunks(problem.rows) as each:
+        fitted = np.concatenate([*each(lambda some: problem.rows.at(some).scores(coef))])
+    return replace(problem, targets=problem.targets - fitted)
+
+
 # The fit ------------------------------------------------------------------------------------
 
 
@@ -394,15 +404,20 @@ class PersonalFit:
         index = np.arange(records.n) if records.index is None else records.index
         prepared = self.shared.standardised(data, releases)
         problem, d = prepared.problem, prepared.affine.width
+        location, scale = prepared.targets.location[0], prepared.targets.scale[0]
+        tasks = prepared.view.tasks
+        tasks = None if tasks is None else tasks.in_units(location, scale)
+        start = np.zeros(d + 1) if tasks is None else tasks.mean
+        problem = _less(problem, start, d)
         if releases.budget.private:
             solution = SOLVERS[_DESCENT](problem, releases, after_step)
             mixing = solution.noise
         else:
             solution = exact_solution(problem, releases)
             mixing = released_whitening(problem.rows, releases)
-        weights, constant = solution.weights[:, 0], 0.0
+        weights, constant = solution.weights[:d, 0] + start[1:], 0.0
         if self.shared.constant:
-            weights, constant = weights[:-1], float(weights[-1])
+            constant = float(solution.weights[d, 0] + start[0])
         scaled = _Scaled(
             prepared.affine,
             prepared.limit,
@@ -413,7 +428,7 @@ class PersonalFit:
             self.shared.constant,
             releases.budget.private,
         )
-        own = problem.targets[:, 0], index, records.n, records.present
+        own = prepared.problem.targets[:, 0], index, records.n, records.present
         users = scaled.users(data.X, *own)
         sizes = data.sizes(1)
         subspace = prepared.view.subspace
@@ -423,7 +438,7 @@ class PersonalFit:
             factors = prepared.affine.weights
             used = np.where(factors > 0, factors, np.inf)
             public = subspace.directions / used[:, None]
-        personal = self.solver(sizes)(users, releases, public)
+        personal = self.solver(sizes)(users, releases, public, tasks=tasks)
         scaled = replace(scaled, weights=personal.weights, constant=personal.constant)
         heads = personal.heads(users)
         return FittedPersonal(scaled, personal, heads, prepared, solution.n_iter)

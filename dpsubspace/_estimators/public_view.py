@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from dpsubspace._accounting.budget import Sizes
+from dpsubspace._public.task_prior import TaskPrior, task_prior
 from dpsubspace._public.tasks import TaskSubspace, task_subspace
 from dpsubspace._rows.affine import Affine
 from dpsubspace._rows.data import Data
@@ -34,11 +35,14 @@ class View:
         Of what it gives, where public rows tell them: its scale is about 1 then.
     subspace : TaskSubspace, optional
         The few directions that it sees.
+    tasks : TaskPrior, optional
+        What models of public tasks are like, of rows after the map.
     """
 
     affine: Affine
     ranges: tuple[np.ndarray, np.ndarray] | None = None
     subspace: TaskSubspace | None = None
+    tasks: TaskPrior | None = None
 
     def about_zero(self, rows: np.ndarray) -> View:
         """The same for a model without a constant: nothing is subtracted from rows.
@@ -163,9 +167,12 @@ class ColumnsOfTasks:
     ----------
     n_components : int or "auto"
         How many directions they are.
+    intercept : bool
+        Whether models have a constant.
     """
 
     n_components: int | str
+    intercept: bool = True
 
     def tells_ranges(self, sizes: Sizes) -> bool:
         """Public rows do, where there are any."""
@@ -189,7 +196,12 @@ class ColumnsOfTasks:
         mean, deviations = data.public.X.mean(axis=0), data.public.X.std(axis=0)
         scale = np.where(deviations > 0, deviations, _usual(deviations))
         affine = Affine(mean, 1 / scale)
-        return View(affine, _ranges(affine, data.public.X), found)
+        sets, targets = data.public.sets, data.public.targets
+        assert targets is not None
+        ends = np.cumsum([len(rows) for rows in sets])[:-1]
+        each = np.split(np.reshape(targets, -1), ends)
+        tasks = task_prior(sets, each, affine, intercept=self.intercept)
+        return View(affine, _ranges(affine, data.public.X), found, tasks)
 
 
 def _usual(deviations: np.ndarray) -> float:

@@ -19,7 +19,7 @@ _PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 
 # Fewest rows of a person who may do alone, and standard errors by which that must be better: more
 # where rows are few, since their least leave-one-out error is lower by chance.
-_FEWEST, _CLEARLY, _FEW = 8, 1.0, 10.0
+_FEWEST, _CLEARLY, _FEW = 8, 1.0, 6.0
 
 
 class Alone(NamedTuple):

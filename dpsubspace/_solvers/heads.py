@@ -30,6 +30,12 @@ _SHARED_NOISE_ROWS = 4.0
 # Most rows that the comparison of priors over all users counts as, beside a user's own rows.
 _MOST_ROWS_OF_ALL = 100.0
 
+# Residuals about another model than the shared one are cut to this, in units of the targets.
+_FARTHEST = 100.0
+
+# Most that the noise of the comparison may be in the logarithm of a weight, in deviations.
+_MOST_SPREAD = 1.0
+
 # Squared leave-one-out errors are cut to this, in variances of the targets.
 _LARGEST_LOSS = 16.0
 
@@ -66,7 +72,7 @@ class Ridge(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One prior of heads: normal of mean 0, and of covariance ``R R^T + s I`` over the noise's.
+    """One prior of heads: normal, of covariance ``R R^T + s I`` over the noise's.
 
     Parameters
     ----------
@@ -76,11 +82,14 @@ class Candidate:
         R.
     own : float
         s, of weights; an intercept has its variance in R.
+    centre : ndarray of shape (d + 1,), optional
+        Mean of the heads, where it is not 0.
     """
 
     name: str
     root: np.ndarray
     own: float = 0.0
+    centre: np.ndarray | None = None
 
     def dense(self) -> np.ndarray:
         """Root of the whole covariance, of shape (d + 1, d + 1)."""
@@ -99,6 +108,12 @@ def _along(constant: np.ndarray, directions: np.ndarray, spread: float) -> np.nd
 
 def ridge(chunk: UserChunk, prior: Candidate) -> Ridge:
     """Heads of users under a prior, by whichever system is smaller."""
+    if prior.centre is not None:
+        shift = chunk.scores(prior.centre[:, None])[:, :, 0]
+        left = np.clip(chunk.residuals + chunk.beyond - shift, -_FARTHEST, _FARTHEST)
+        left = np.where(np.arange(left.shape[1]) < chunk.sizes[:, None], left, 0.0)
+        found = ridge(replace(chunk, residuals=left), replace(prior, centre=None))
+        return found._replace(coef=found.coef + prior.centre)
     width, length = chunk.rows.shape[2] + 1, chunk.rows.shape[1]
     if prior.own > 0 and length > width:
         return _by_weights(chunk, prior.dense())
@@ -198,6 +213,7 @@ class HeadPrior:
         covariance: np.ndarray,
         noise: float,
         public: np.ndarray | None = None,
+        tasks: Candidate | None = None,
     ) -> HeadPrior:
         """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
 
@@ -211,6 +227,8 @@ class HeadPrior:
             Variance of targets about users' models.
         public : ndarray of shape (d, q), optional
             Orthonormal directions of public tasks.
+        tasks : Candidate, optional
+            What models of public tasks are like.
         """
         d, k = directions.shape
         values, vectors = np.linalg.eigh(covariance / noise)
@@ -235,6 +253,7 @@ class HeadPrior:
             usual = _along(constant, public, _USUAL_SPREAD / public.shape[1])
             found += [Candidate("public directions", usual)]
             found += [Candidate("public directions, wide", _along(wide, public, _WIDE))]
+        found += [] if tasks is None else [tasks]
         return cls(tuple(found), noise, np.zeros(len(found)))
 
     @property
@@ -259,8 +278,8 @@ class HeadPrior:
         `noise`, a standard deviation, the means have.
         """
         every = np.concatenate([[0.0], losses])
-        rows = min(_MOST_ROWS_OF_ALL, 1 / max(noise, 1e-9))
-        return replace(self, log_weights=-rows * (every - every.min()) / (2 * self.noise))
+        factor = min(_MOST_ROWS_OF_ALL / (2 * self.noise), _MOST_SPREAD / max(noise, 1e-9))
+        return replace(self, log_weights=-factor * (every - every.min()))
 
     # Heads ------------------------------------------------------------------------------------
 

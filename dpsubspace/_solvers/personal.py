@@ -25,9 +25,10 @@ import numpy as np
 
 from dpsubspace._accounting.budget import Part
 from dpsubspace._array import to_numpy
+from dpsubspace._public.task_prior import TaskPrior
 from dpsubspace._release.mechanisms import vector_sum
 from dpsubspace._release.releases import Releases
-from dpsubspace._solvers.heads import HeadPrior, Heads
+from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads
 from dpsubspace._statistics.users import (
     UserChunk,
     UserRows,
@@ -77,6 +78,9 @@ _CLEAR = 3.0
 
 # Least second moment that scores of about white rows are taken to have.
 _LEAST_MOMENT = 0.5
+
+# Factor by which the noise variance of users may differ from that of public tasks.
+_ALIKE = 4.0
 
 # Largest number of unknowns of a round by moments, of which all products are released.
 _MOST_UNKNOWNS = 5000
@@ -177,6 +181,7 @@ class PersonalSolver:
         releases: Releases,
         public: np.ndarray | None = None,
         after_step: Callable[[], object] = lambda: None,
+        tasks: TaskPrior | None = None,
     ) -> Personal:
         """Release the shared part.
 
@@ -190,6 +195,8 @@ class PersonalSolver:
             Public directions of weights of standardised rows.
         after_step : callable
             Called after each round.
+        tasks : TaskPrior, optional
+            What models of public tasks are like, of standardised rows and targets.
         """
         start = None if public is None else _orthonormal(np.linalg.solve(users.whitening, public))
         if start is None:
@@ -203,10 +210,14 @@ class PersonalSolver:
                 white = step(users, releases, white)
             after_step()
         heads = released_heads(users, releases, white)
+        if tasks is not None:  # the noise of tasks is a guess at that of users
+            near = np.clip(heads.noise, tasks.noise / _ALIKE, tasks.noise * _ALIKE)
+            heads = heads._replace(noise=float(near))
         directions = users.whitening @ white
         weights = users.weights + directions @ heads.mean[1:]
         constant = users.constant + users.intercept * float(heads.mean[0])
-        prior = HeadPrior.of(white, heads.covariance, heads.noise, public=start)
+        like_tasks = None if tasks is None else _as_tasks(tasks, users, weights, constant)
+        prior = HeadPrior.of(white, heads.covariance, heads.noise, start, like_tasks)
         prior = released_comparison(users.sharing(weights, constant), releases, prior)
         return Personal(weights, constant, users.whitening, directions, white, prior, spectrum)
 
@@ -224,6 +235,16 @@ class PersonalSolver:
                 most = min(most, _MOST_UNKNOWNS // users.width)
             count = min(int(np.count_nonzero(values > _ABOVE_EDGE)), most)
         return vectors[:, :count], values
+
+
+def _as_tasks(tasks: TaskPrior, users: UserRows, weights: np.ndarray, constant: float) -> Candidate:
+    """Heads whose models, with the shared one, are distributed as those of public tasks."""
+    d = users.width
+    inverse = np.eye(d + 1)
+    inverse[1:, 1:] = np.linalg.inv(users.whitening)
+    centre = inverse @ (tasks.mean - np.concatenate([[constant], weights]))
+    values, vectors = np.linalg.eigh(inverse @ tasks.covariance @ inverse.T / tasks.noise)
+    return Candidate("public tasks", vectors * np.sqrt(np.maximum(values, 0.0)), centre=centre)
 
 
 def _orthonormal(directions: np.ndarray) -> np.ndarray:
@@ -542,7 +563,7 @@ def _head_moments_of(found: np.ndarray, q: int, noise: float, n_users: int) -> H
     values = np.maximum(values - noise / share * math.sqrt(q / 2), 1e-3)
     covariance = (vectors * values) @ vectors.T
     rest = square - float(np.trace(covariance)) - float(mean @ mean)
-    return HeadMoments(mean, covariance, max(rest, 0.2 * square))
+    return HeadMoments(mean, covariance, max(rest, 0.2 * square, 2 * noise))
 
 
 def _clear_part(numbers: np.ndarray, variance: float) -> float:
