@@ -41,8 +41,8 @@ def warn_of_noise(
     price, unit = f"epsilon={guarantee.epsilon:.3g}", guarantee.unit
     warn(
         f"the noise of a fit with {price} will probably hide most of what can be learned"
-        f" from {n_samples} {unit}s: expect a poor model. Use more {unit}s, a larger epsilon or"
-        " fewer columns.",
+        f" from {n_samples} {unit}{'s' * (n_samples != 1)}: expect a poor model. Use more {unit}s,"
+        " a larger epsilon or fewer columns.",
         PrivacyWarning,
         about=("noise", type(estimator).__name__, price),
     )
@@ -81,7 +81,7 @@ def warn_of_bounds(
 
 def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
     """Warn of bounds that the noise of the counts has hidden: that is read off released numbers."""
-    name = type(estimator).__name__
+    name, unit = type(estimator).__name__, estimator.privacy_.unit
     missing = np.flatnonzero(~found["target_bounds"])
     if len(missing):
         which = "the targets"
@@ -90,7 +90,7 @@ def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
         warn(
             f"the noise of the counts has hidden the range of {which}, and -1 to 1 was taken:"
             " predictions are of no use unless the targets happen to lie there. Give"
-            " `target_bounds` from public knowledge, or use more rows or a larger epsilon.",
+            f" `target_bounds` from public knowledge, or use more {unit}s or a larger epsilon.",
             PrivacyWarning,
             about=("target_bounds", name, estimator.epsilon),
         )
@@ -98,21 +98,24 @@ def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
         warn(
             "the noise of the counts has hidden how long the rows are, and 1 was taken: longer"
             " rows are shrunk to that, and the model may be no better than a constant. Give"
-            " `data_norm` from public knowledge (1 behind a BoundedScaler), or use more rows"
+            f" `data_norm` from public knowledge (1 behind a BoundedScaler), or use more {unit}s"
             " or a larger epsilon.",
             PrivacyWarning,
             about=("data_norm", name, estimator.epsilon),
         )
 
 
-def tell_of_ranges(estimator: Any, found: Mapping[str, np.ndarray]) -> None:
+def tell_of_ranges(
+    estimator: Any, found: Mapping[str, np.ndarray], model: str = "the model"
+) -> None:
     """Warn of columns and targets of which noise has hidden the range, as released numbers say."""
-    name = type(estimator).__name__
+    name, unit = type(estimator).__name__, estimator.privacy_.unit
     columns, targets = (np.flatnonzero(~found[key]) for key in ("bounds", "target_bounds"))
     if len(targets):
         warn(
-            "the noise of the fit has hidden how the targets vary, and the model predicts about 0."
-            " Give `target_bounds` from public knowledge, or use more rows or a larger epsilon.",
+            f"the noise of the fit has hidden how the targets vary, and {model} predicts about 0."
+            f" Give `target_bounds` from public knowledge, or use more {unit}s or a larger"
+            " epsilon.",
             PrivacyWarning,
             about=("target_bounds", name, estimator.epsilon),
         )
@@ -123,9 +126,9 @@ def tell_of_ranges(estimator: Any, found: Mapping[str, np.ndarray]) -> None:
         several = len(columns) > 1
         warn(
             f"the noise of the counts has hidden how column{'s' * several} {which}"
-            f" var{'y' if several else 'ies'}, or nearly all entries are alike: the model leaves"
+            f" var{'y' if several else 'ies'}, or nearly all entries are alike: {model} leaves"
             f" {'them' if several else 'it'} out. Give `bounds` from public knowledge, or use more"
-            " rows or a larger epsilon.",
+            f" {unit}s or a larger epsilon.",
             PrivacyWarning,
             about=("bounds", name, *columns[:5]),
         )

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
@@ -27,12 +27,17 @@ from dpsubspace._compat import CallbackSupportMixin, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.fitting import fit_privately
-from dpsubspace._estimators.personal_fit import FittedPersonal, PersonalFit, SharedLinearModel
+from dpsubspace._estimators.personal_fit import (
+    FittedPersonal,
+    PersonalFit,
+    SharedLinearModel,
+    one_column,
+)
 from dpsubspace._estimators.public_view import ColumnsOfTasks
 from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.regressor import copied_bounds
 from dpsubspace._rows.data import Data
-from dpsubspace._rows.inputs import check_rows, check_rows_and_targets
+from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
 from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
 from dpsubspace._rows.records import Records, group_index
 from dpsubspace._solvers.heads import Heads
@@ -41,6 +46,12 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 __all__ = ["PersonalizedLinearRegression"]
 
 _METHODS = ("gradient", "moments")
+
+# Attributes that belong to the persons.
+_OF_PERSONS = ("groups_", "personal_coef_", "personal_intercept_", "choices_")
+
+# What names of persons may be beside numbers.
+_KINDS = {"U": "text", "M": "dates", "m": "times"}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,7 +108,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         What ``fit`` and ``predict`` do without `groups`. "raise" refuses. "each_row" makes each row
         a person of its own in ``fit``, and predicts by the shared model in ``predict``.
     fit_intercept : bool, default=True
-        Whether models have intercepts, shared and personal.
+        Whether the model has an intercept.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
@@ -285,12 +296,12 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         """
         check_is_fitted(self, "coef_")
         X = check_rows(self, X, reset=False, accept_sparse=False)
-        shared = self._shared._scaled
+        shared = self._shared_._scaled
         if groups is None:
             self._check_missing("predict", "or public_part().predict(X) for the shared model")
             return shared.predicted(X, None, None)
         index, names, _ = group_index(groups, X.shape[0])
-        return shared.predicted(X, self._heads, self._known(names)[index])
+        return shared.predicted(X, self._heads_, self._known(names)[index])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Return R2 of ``predict(X, groups=groups)``.
@@ -337,23 +348,63 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         check_is_fitted(self, "coef_")
         if np.ndim(group) != 0:
             raise ValueError("`group` must be the name of one person, a number or text.")
-        X, y = check_rows_and_targets(_same_width(self), X, y, accept_sparse=False)
+        X = check_rows(self, X, reset=False, accept_sparse=False)
+        X, y = check_rows_and_targets(named("add_user"), X, y, accept_sparse=False)
         index = np.zeros(X.shape[0], dtype=np.intp)
-        shared, personal = self._shared._scaled, self._shared._personal
-        found = shared.heads(personal, X, _one_column(y), index, 1)
+        shared, personal = self._shared_._scaled, self._shared_._personal
+        found = shared.heads(personal, X, one_column(y), index, 1)
         name = group_index([group], 1)[1]
         place = int(self._known(name)[0])
         if place >= 0:
-            heads = Heads(*(part.copy() for part in self._heads))
+            heads = Heads(*(part.copy() for part in self._heads_))
             for part, new in zip(heads, found, strict=True):
                 part[place] = new[0]
-            self._store_heads(self.groups_, heads)
+            self._store_heads(self._groups_, heads)
             return self
-        names = np.concatenate([self.groups_, name])
+        if "f" in (name.dtype.kind, self._groups_.dtype.kind) and (
+            name.dtype.kind != self._groups_.dtype.kind
+        ):  # together they would be rounded, and two names could become one
+            raise ValueError("`group` must be a whole number, as names of persons are in `fit`.")
+        names = np.concatenate([self._groups_, name])
         order = np.argsort(names, kind="stable")
-        parts = (np.concatenate(pair)[order] for pair in zip(self._heads, found, strict=True))
+        parts = (np.concatenate(pair)[order] for pair in zip(self._heads_, found, strict=True))
         self._store_heads(names[order], Heads(*parts))
         return self
+
+    # What belongs to persons ------------------------------------------------------------------
+
+    @property
+    def groups_(self) -> np.ndarray:
+        """Names of the persons."""
+        return self._of_persons("_groups_")
+
+    @property
+    def personal_coef_(self) -> np.ndarray:
+        """Weights of each person's model."""
+        return self._of_persons("_personal_coef_")
+
+    @property
+    def personal_intercept_(self) -> np.ndarray:
+        """Constants of each."""
+        return self._of_persons("_personal_intercept_")
+
+    @property
+    def choices_(self) -> np.ndarray:
+        """How much each kind of head counts for each person."""
+        return self._of_persons("_heads_").weights
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """What notebooks show of a fitted estimator: nothing that belongs to persons."""
+        shown = super()._get_fitted_attr_html(doc_link)  # pyright: ignore[reportAttributeAccessIssue]
+        for name in _OF_PERSONS:
+            shown.pop(name, None)
+        return shown
+
+    def _of_persons(self, name: str) -> Any:
+        """What is stored of the persons; AttributeError before the fit."""
+        if name not in vars(self):
+            raise AttributeError(f"{type(self).__name__} is not fitted: it knows no persons yet.")
+        return vars(self)[name]
 
     def public_part(self) -> SharedLinearModel:
         """Return what may be published: the shared model, the directions, and the guarantee.
@@ -365,7 +416,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             rows of anybody. It holds nothing of the rows, the names or the models of persons.
         """
         check_is_fitted(self, "coef_")
-        return self._shared
+        return self._shared_
 
     def __getstate__(self):
         if hasattr(self, "coef_") and self.privacy_.epsilon < float("inf"):
@@ -405,6 +456,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             target_bounds=copied_bounds(self.target_bounds),
             public=ColumnsOfTasks(k),
             solver="descent",
+            as_seen=True,
             constant=check_bool("fit_intercept", self.fit_intercept),
         )
         return PersonalFit(
@@ -449,7 +501,9 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         if public is not None and values is None:
             raise ValueError("`X_public` holds tasks here, which need targets: pass `y_public`.")
         records = Records.of_groups(index, n, present)
-        data = Data(X, _one_column(y)[:, None], 1, records, public)
+        if groups is None:  # rows, of which nobody said that they are persons
+            records = Records.of_rows(n, present)
+        data = Data(X, one_column(y)[:, None], 1, records, public)
         assumed = [] if self.bounds is None else ["ranges of the features"]
         assumed += [] if self.target_bounds is None else ["range of the targets"]
         assumed += [] if public is None else [public.statement]
@@ -458,7 +512,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         found, budget = fit_privately(self, plan, data, tuple(assumed), advise, joint=True)
         self._store(found, names, budget)
         if budget.private:
-            tell_of_ranges(self, self.bounds_found_)
+            tell_of_ranges(self, self.bounds_found_, "the shared model")
         return self
 
     def _advise(
@@ -470,7 +524,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
 
     def _store(self, found: FittedPersonal, names: np.ndarray, budget: Budget) -> None:
         """Store what predictions need."""
-        self._shared = found.public_part(self.privacy_, self.n_features_in_)
+        self._shared_ = found.public_part(self)
         self.kinds_ = [*found.personal.prior.names, "alone"]
         self._store_heads(names, found.heads)
         rounds = budget.parts.get("rounds")
@@ -480,22 +534,24 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             half = np.where(affine.weights > 0, limit / affine.weights, np.inf)
         self.bounds_ = (affine.mean - half, affine.mean + half)
         self.bounds_found_ = dict(found.prepared.found)
-        self.components_, self.intercept_ = self._shared.components_, self._shared.intercept_
+        self.components_, self.intercept_ = self._shared_.components_, self._shared_.intercept_
         self.n_components_ = len(self.components_)
-        self.coef_ = self._shared.coef_  # last: now it can predict
+        self.coef_ = self._shared_.coef_  # last: now it can predict
 
     def _store_heads(self, names: np.ndarray, heads: Heads) -> None:
         """Store the persons' own models."""
-        self.groups_, self._heads, self.choices_ = names, heads, heads.weights
-        self.personal_coef_, self.personal_intercept_ = self._shared._scaled.in_units(heads)
+        self._groups_, self._heads_ = names, heads
+        self._personal_coef_, self._personal_intercept_ = self._shared_._scaled.in_units(heads)
 
     def _known(self, names: np.ndarray) -> np.ndarray:
         """Numbers of persons by their names, -1 for those who are not known."""
-        ours = self.groups_
-        if (ours.dtype.kind in "OUS") != (names.dtype.kind in "OUS"):
-            raise ValueError(
-                "`groups` has entries of another type than those of `fit`: numbers are no text."
-            )
+        ours = self._groups_
+        kinds = [_KINDS.get(some.dtype.kind, "numbers") for some in (ours, names)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"`groups` has {kinds[1]}, and in `fit` it had {kinds[0]}.")
+        if "f" in (ours.dtype.kind, names.dtype.kind) and ours.dtype.kind != names.dtype.kind:
+            # Whole numbers that are exact as floats are integers by now: others are nobody's.
+            return np.full(len(names), -1)
         place = np.minimum(np.searchsorted(ours, names), len(ours) - 1)
         return np.where(ours[place] == names, place, -1)
 
@@ -506,21 +562,3 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
                 f"`groups` is missing: {method} needs to know who each row belongs to. Pass"
                 f" `groups`, {otherwise}. missing_groups='each_row' makes each row a person."
             )
-
-
-def _one_column(y: np.ndarray) -> np.ndarray:
-    """Targets as one column; ValueError where there are several."""
-    if y.ndim == 2 and y.shape[1] > 1:
-        raise ValueError(f"`y` must be one column, got {y.shape[1]}: fit one model for each.")
-    return column_or_1d(y, warn=True)
-
-
-def _same_width(model: PersonalizedLinearRegression) -> Any:
-    """What checks rows as those that were fitted, and learns nothing of them."""
-    from sklearn.base import clone
-
-    other = clone(model)
-    for name in ("n_features_in_", "feature_names_in_"):
-        if hasattr(model, name):
-            setattr(other, name, getattr(model, name))
-    return other

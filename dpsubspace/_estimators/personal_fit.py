@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import column_or_1d
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
@@ -36,12 +37,15 @@ from dpsubspace._solvers.regression import exact_solution, released_whitening
 from dpsubspace._statistics.standards import Standard
 from dpsubspace._statistics.users import UserRows
 
-__all__ = ["FittedPersonal", "PersonalFit", "SharedLinearModel"]
+__all__ = ["FittedPersonal", "PersonalFit", "SharedLinearModel", "one_column"]
 
 # Share of the budget, of what standardising leaves, that the one model for all persons has.
 _SHARED = 0.45
 
 _DESCENT = "descent"
+
+# Columns that are taken where their number is not known: rounds cost the same, however many.
+_SOME = 10
 
 
 # What is shared -----------------------------------------------------------------------------
@@ -64,10 +68,22 @@ class SharedLinearModel:
         Directions, of length 1, along which weights of persons differ.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,) or None
+        Names of the features, where the rows of the fit had names that are strings.
+    _scaled : object
+        What rows and targets are scaled by, and the model of these: public or released numbers.
+    _personal : object
+        Directions, and what models of persons are like: public or released numbers.
 
     See Also
     --------
     PersonalizedLinearRegression : Makes one.
+
+    Notes
+    -----
+    It predicts and is no estimator of scikit-learn: there is nothing to fit, and no ``score``.
 
     Examples
     --------
@@ -90,6 +106,7 @@ class SharedLinearModel:
     components_: np.ndarray
     privacy_: PrivacyGuarantee
     n_features_in_: int
+    feature_names_in_: np.ndarray | None
     _scaled: _Scaled = field(repr=False)
     _personal: Personal = field(repr=False)
 
@@ -106,8 +123,7 @@ class SharedLinearModel:
         ndarray of shape (n_samples,)
             Predictions.
         """
-        model = _checker(self.n_features_in_)
-        X = check_rows(model, X, reset=False, accept_sparse=False)
+        X = check_rows(self._checker(), X, reset=False, accept_sparse=False)
         return self._scaled.predicted(X, None, None)
 
     def personal(self, X: Any, y: Any) -> tuple[np.ndarray, float]:
@@ -128,19 +144,27 @@ class SharedLinearModel:
         intercept : float
             Its constant.
         """
-        model = _checker(self.n_features_in_)
-        X, y = check_rows_and_targets(model, X, y, accept_sparse=False)
+        X = check_rows(self._checker(), X, reset=False, accept_sparse=False)
+        X, y = check_rows_and_targets(named("SharedLinearModel"), X, y, accept_sparse=False)
         index = np.zeros(len(X), dtype=np.intp)
-        heads = self._scaled.heads(self._personal, X, y.reshape(-1), index, 1)
+        heads = self._scaled.heads(self._personal, X, one_column(y), index, 1)
         coef, constants = self._scaled.in_units(heads)
         return coef[0], float(constants[0])
 
+    def _checker(self) -> Any:
+        """What checks rows against the width and the names that were fitted."""
+        model: Any = named("SharedLinearModel")
+        model.n_features_in_ = self.n_features_in_
+        if self.feature_names_in_ is not None:
+            model.feature_names_in_ = self.feature_names_in_
+        return model
 
-def _checker(n_features: int) -> Any:
-    """What checks rows against the width that was fitted."""
-    model: Any = named("SharedLinearModel")
-    model.n_features_in_ = n_features
-    return model
+
+def one_column(y: np.ndarray) -> np.ndarray:
+    """Targets as one column; ValueError where there are several."""
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise ValueError(f"`y` must be one column, got {y.shape[1]}: fit one model for each.")
+    return column_or_1d(y, warn=True)
 
 
 @dataclass(frozen=True)
@@ -195,11 +219,16 @@ class _Scaled:
 
     def heads(self, personal: Personal, X: Any, y: np.ndarray, index: np.ndarray, n: int) -> Heads:
         """Heads of `n` persons from their rows and targets as they are."""
-        scaled = (y - self.targets.location[0]) / self.targets.scale[0]
-        return personal.heads(self.users(X, scaled, index, n))
+        with np.errstate(all="ignore"):
+            scaled = (y - self.targets.location[0]) / self.targets.scale[0]
+            return personal.heads(self.users(X, scaled, index, n))
 
     def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
+        with np.errstate(all="ignore"):  # warnings would tell of rows
+            return self._in_units(heads)
+
+    def _in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         coef, constant = self.weights[None, :], np.array([self.constant])
         if heads is not None:
             coef, constant = coef + heads.coef, constant + heads.constant
@@ -231,9 +260,9 @@ class _Scaled:
             found[alone] += heads.own_constant[theirs]
             return found
 
-        with over_chunks(rows) as each:
+        with np.errstate(all="ignore"), over_chunks(rows) as each:
             every = np.concatenate([*each(scores)])
-        return self.targets.location[0] + self.targets.scale[0] * every
+            return self.targets.location[0] + self.targets.scale[0] * every
 
 
 @dataclass(frozen=True)
@@ -246,8 +275,8 @@ class FittedPersonal:
     prepared: Prepared
     n_iter: int
 
-    def public_part(self, privacy: PrivacyGuarantee, n_features: int) -> SharedLinearModel:
-        """What may be published."""
+    def public_part(self, estimator: Any) -> SharedLinearModel:
+        """What may be published of a fit of `estimator`."""
         coef, constant = self.scaled.in_units(None)
         directions = self.scaled.affine.lifted(self.personal.directions)
         lengths = np.linalg.norm(directions, axis=0)
@@ -256,8 +285,9 @@ class FittedPersonal:
             coef_=coef[0],
             intercept_=float(constant[0]),
             components_=components,
-            privacy_=privacy,
-            n_features_in_=n_features,
+            privacy_=estimator.privacy_,
+            n_features_in_=estimator.n_features_in_,
+            feature_names_in_=getattr(estimator, "feature_names_in_", None),
             _scaled=self.scaled,
             _personal=self.personal,
         )
@@ -309,8 +339,7 @@ class PersonalFit:
         fit = replace(self, shared=self.shared.resolved(sizes))
         if self.n_iter != "auto":
             return fit
-        d = sizes.known("n_features", "n_iter='auto'")
-        sizes.known("n_samples", "n_iter='auto'")
+        d = sizes.n_features or _SOME
         reach = fit.shared.reach if self.target.private else float("inf")
         return replace(fit, n_iter=default_rounds(reach, d, public=sizes.n_public > 0))
 
@@ -362,7 +391,7 @@ class PersonalFit:
         billboard lemma (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
         """
         data, records = ready, ready.records
-        assert records.index is not None
+        index = np.arange(records.n) if records.index is None else records.index
         prepared = self.shared.standardised(data, releases)
         problem, d = prepared.problem, prepared.affine.width
         if releases.budget.private:
@@ -384,7 +413,7 @@ class PersonalFit:
             self.shared.constant,
             releases.budget.private,
         )
-        own = problem.targets[:, 0], records.index, records.n, records.present
+        own = problem.targets[:, 0], index, records.n, records.present
         users = scaled.users(data.X, *own)
         sizes = data.sizes(1)
         subspace = prepared.view.subspace

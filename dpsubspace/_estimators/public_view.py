@@ -157,7 +157,7 @@ class FewDirections:
 
 @dataclass(frozen=True)
 class ColumnsOfTasks:
-    """All columns, each in the range of public rows, and the directions that matter in their tasks.
+    """All columns, each in units of its spread in public tasks, and directions that matter there.
 
     Parameters
     ----------
@@ -186,10 +186,10 @@ class ColumnsOfTasks:
             subspace="alternating",
             n_components=self.n_components,
         )
-        low, high = data.public.X.min(axis=0), data.public.X.max(axis=0)
-        # A column that is constant among public rows may be of any size near that.
-        wide = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
-        return View(view.affine, (low - _MARGIN * wide, high + _MARGIN * wide), found)
+        mean, deviations = data.public.X.mean(axis=0), data.public.X.std(axis=0)
+        scale = np.where(deviations > 0, deviations, _usual(deviations))
+        affine = Affine(mean, 1 / scale)
+        return View(affine, _ranges(affine, data.public.X), found)
 
 
 def _usual(deviations: np.ndarray) -> float:
@@ -200,7 +200,8 @@ def _usual(deviations: np.ndarray) -> float:
 
 def _ranges(affine: Affine, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ranges of what the map gives for public rows, and some room for private ones."""
-    mapped = (rows - affine.mean) @ affine.weights
+    mapped = rows - affine.mean
+    mapped = mapped * affine.weights if affine.diagonal else mapped @ affine.weights
     low, high = mapped.min(axis=0), mapped.max(axis=0)
     # A direction that public rows do not vary in has no range of theirs.
     wide = np.where(high - low > _FLAT, high - low, 1 / _MARGIN)

@@ -138,6 +138,8 @@ class RegressionFit:
         Whether there is an intercept.
     view : View or None
         How public rows say to see the rows, once they are there.
+    as_seen : bool
+        Whether public rows tell location and scale of columns, and not their ranges alone.
     reach : float
         Number of rows over the noise multiplier of the whole fit.
     loss : Loss
@@ -151,6 +153,7 @@ class RegressionFit:
     solver: str
     constant: bool
     view: View | None = None
+    as_seen: bool = False
     reach: float = _USUAL_REACH
     loss: Loss = field(default_factory=Squared)
 
@@ -184,7 +187,7 @@ class RegressionFit:
         if targets is None and sizes.labelled:
             targets = _OPEN if public is None else public.target_range
         # Public rows say it well enough for a solver that looks at the rows once.
-        as_seen = known and self.solver == "moments"
+        as_seen = known and (self.solver == "moments" or self.as_seen)
         return Standards(columns, targets, self.reach, as_seen)
 
     def budget(self, sizes: Sizes) -> Budget:

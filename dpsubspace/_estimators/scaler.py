@@ -350,7 +350,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             public=known,
             unit=records.unit,
         )
-        _warn(budget, n_samples, n_features)
+        _warn(budget, n_samples, n_features, records.unit)
         releases = Releases(budget, noise, records)
         self._start_spending(guarantee)
         low, high = plan.bounds(X, public_sets, releases)
@@ -445,7 +445,7 @@ def _searches(budget: Budget) -> bool:
     return budget.parts["bounds"].count > 1
 
 
-def _warn(budget: Budget, n_samples: int, n_features: int) -> None:
+def _warn(budget: Budget, n_samples: int, n_features: int, unit_name: str) -> None:
     """Warn of what public quantities already tell to be a bad idea."""
     if not budget.parts or not budget.private:
         return
@@ -460,9 +460,9 @@ def _warn(budget: Budget, n_samples: int, n_features: int) -> None:
     if hidden > (_WORTH_TELLING if searched else 0.5) * n_samples:
         warn(
             "the noise of the counts that bounds are read from hides about"
-            f" {min(hidden, n_samples):.0f} of {n_samples} rows at either end of each of"
-            f" {n_features} features. So many rows may lie outside of the bounds that are found."
-            " Give `bounds` from public knowledge or public rows, buy the bounds of fewer"
+            f" {min(hidden, n_samples):.0f} of {n_samples} {unit_name}s at either end of each of"
+            f" {n_features} features. So many {unit_name}s may lie outside of the bounds that are"
+            " found. Give `bounds` from public knowledge or public rows, buy the bounds of fewer"
             " features, or use a larger epsilon.",
             PrivacyWarning,
             about=("bounds", n_features, budget.target.epsilon),

@@ -170,7 +170,11 @@ def _is_text(labels: np.ndarray) -> bool:
 def _predicted(model: Pipeline, rows: np.ndarray) -> np.ndarray:
     """Labels by a scaler and a classifier, which would refuse what scaling brings out of range.
 
-    Whether one record is refused must not show: entries are cut instead.
+    Whether one record is refused must not show: entries are cut instead. Each row has a product of
+    its own, so that a label does not depend on how many rows are beside it.
     """
-    scaled = model[0].transform(rows.astype(np.float64))
-    return model[1].predict(np.clip(scaled, -_FARTHEST, _FARTHEST))
+    scaled = np.clip(model[0].transform(rows.astype(np.float64)), -_FARTHEST, _FARTHEST)
+    linear: Any = model[1]
+    scores = np.matmul(scaled[:, None, :], linear.coef_.T)[:, 0, :] + linear.intercept_
+    best = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+    return linear.classes_[best.astype(np.intp)]

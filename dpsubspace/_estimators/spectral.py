@@ -261,7 +261,7 @@ def fit_spectrum(
         public=known,
         unit=records.unit,
     )
-    _warn(mechanism, budget, n_samples, width)
+    _warn(mechanism, budget, n_samples, width, records.unit)
     with plain_arithmetic(where):
         X = X if space is not None else on_device(X, where)
         releases, own = Releases(budget, noise, records), records.on_device(where)
@@ -271,7 +271,7 @@ def fit_spectrum(
         return mechanism(rows, k, releases), unit, mean
 
 
-def _warn(mechanism: Mechanism, budget: Budget, n_samples: int, n_features: int) -> None:
+def _warn(mechanism: Mechanism, budget: Budget, n_samples: int, n_features: int, unit: str) -> None:
     """Warn of what public quantities already tell to be a bad idea."""
     if not budget.private:
         return
@@ -279,8 +279,8 @@ def _warn(mechanism: Mechanism, budget: Budget, n_samples: int, n_features: int)
     if ratio > 0.5:
         warn(
             f"the noise of the second moment is {ratio:.2g} times as strong as all of"
-            f" {n_samples} rows in one direction: expect components that are mostly noise."
-            " More rows, fewer columns or a larger epsilon help.",
+            f" {n_samples} {unit}s in one direction: expect components that are mostly noise."
+            f" More {unit}s, fewer columns or a larger epsilon help.",
             PrivacyWarning,
             about=("second moment", budget.target.epsilon),
         )

@@ -16,6 +16,7 @@ for two, whatever the number of their rows. This covers vectors, second moments 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -230,6 +231,8 @@ def check_groups(groups: Any, X: Any, present: np.ndarray | None = None) -> Reco
 
 def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Number of the group of each row, the names of the groups in that order, and how many."""
+    if np.ma.is_masked(groups):
+        raise ValueError(_MISSING)
     if np.ndim(groups) == 0:
         raise ValueError("`groups` must have one entry for each row of `X`, got a single value.")
     if hasattr(groups, "shape") and len(groups.shape) == 2 and groups.shape[1] > 1:
@@ -242,26 +245,48 @@ def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
             f"`groups` must have one entry for each row of `X`, got {len(values)} entries for"
             f" {n_rows} rows."
         )
-    names, index = _unique(values)
+    names, index = np.unique(_plain(values), return_inverse=True)
     return index.reshape(-1), names, len(names)
 
 
-def _unique(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct values, and the place of each value among them."""
-    if values.dtype.kind in "fc" and not np.isfinite(values).all():
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Names as numbers, dates or text, of which none is missing; whole numbers as integers."""
+    if values.dtype.kind == "O":
+        values = _of_objects(values.tolist())
+    kind = values.dtype.kind
+    if (kind == "f" and not np.isfinite(values).all()) or (kind in "mM" and np.isnat(values).any()):
         raise ValueError(_MISSING)
-    if values.dtype.kind in "mM" and np.isnat(values).any():
-        raise ValueError(_MISSING)
-    if values.dtype.kind != "O":
-        return np.unique(values, return_inverse=True)
-    if any(value is None or value != value for value in values.tolist()):
-        raise ValueError(_MISSING)
-    try:
-        return np.unique(values, return_inverse=True)
-    except TypeError:
-        pass
-    raise ValueError("`groups` has numbers and text: give all entries one type.")
+    if kind == "S":
+        return np.char.decode(values, "utf-8", "replace")
+    if kind == "f" and (np.abs(values) < _EXACT).all() and (values == np.rint(values)).all():
+        return values.astype(np.int64)
+    if kind not in "biufmMU":
+        raise ValueError(f"`groups` must be numbers, dates or text, got {values.dtype}.")
+    return values
 
+
+def _of_objects(values: list[Any]) -> np.ndarray:
+    """An array of the type that all of some objects have."""
+    # NaN is not equal to itself, and pandas' missing value compares as neither true nor false.
+    missing = any(value is None or (value == value) is not True for value in map(_scalar, values))
+    if missing:
+        raise ValueError(_MISSING)
+    found = None
+    with suppress(ValueError, TypeError):  # whose messages may have entries
+        found = np.array(values)
+    texts = sum(isinstance(value, (str, bytes)) for value in values)
+    if found is None or found.ndim != 1 or found.dtype.kind == "O" or 0 < texts < len(values):
+        raise ValueError("`groups` has numbers and text: give all entries one type.")
+    return found
+
+
+def _scalar(value: Any) -> Any:
+    """A scalar of NumPy as one of Python, whose comparisons are plain."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+# Floats up to this hold whole numbers exactly.
+_EXACT = 2.0**53
 
 _MISSING = (
     "`groups` has missing entries: fill in who these rows belong to, give each such row a group of"

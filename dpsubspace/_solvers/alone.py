@@ -41,9 +41,15 @@ class Alone(NamedTuple):
 
 
 def alone(chunk: UserChunk, *, intercept: bool) -> Alone:
-    """Ridge regression of each person's targets on the own rows, standardised by the own rows."""
+    """Ridge regression of each person's targets on the own rows, standardised by the own rows.
+
+    Columns and targets are divided by their largest entries first, so that whatever a person's rows
+    are, nothing is out of range.
+    """
     there = np.arange(chunk.rows.shape[1]) < chunk.sizes[:, None]
-    rows, targets, sizes = chunk.rows, chunk.residuals, chunk.sizes[:, None]
+    targets, unit = _in_range(chunk.residuals[:, :, None])
+    rows, units = _in_range(chunk.rows)
+    targets, sizes = targets[:, :, 0], chunk.sizes[:, None]
     means, level = np.zeros_like(rows[:, 0, :]), np.zeros_like(sizes)
     if intercept:
         means, level = rows.sum(axis=1) / sizes, targets.sum(axis=1, keepdims=True) / sizes
@@ -70,7 +76,18 @@ def alone(chunk: UserChunk, *, intercept: bool) -> Alone:
         coef, error = np.where(wins[:, None], weights, coef), np.where(wins, errors, error)
     assert best is not None
     coef = coef * factors
-    return Alone(coef, level[:, 0] - products(coef, means), best)
+    constant = (level[:, 0] - products(coef, means)) * unit[:, 0]
+    with np.errstate(over="ignore"):
+        coef = coef / units * unit
+    return Alone(np.where(np.isfinite(coef), coef, 0.0), constant, best * unit)
+
+
+def _in_range(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (u, m, d) over the largest entry of each column of each person, and these, (u, d)."""
+    rows = np.where(np.isfinite(rows), rows, 0.0)
+    largest = np.abs(rows).max(axis=1)
+    largest = np.where(largest > 0, largest, 1.0)
+    return rows / largest[:, None, :], largest
 
 
 def better_alone(chunk: UserChunk, own: np.ndarray, together: np.ndarray) -> np.ndarray:

@@ -90,9 +90,9 @@ class Candidate:
         return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def _along(constant: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Root of a covariance of an intercept and of weights of a usual size along directions."""
-    inside = directions * math.sqrt(_USUAL_SPREAD / directions.shape[1])
+def _along(constant: np.ndarray, directions: np.ndarray, spread: float) -> np.ndarray:
+    """Root of a covariance: of an intercept, and of variance `spread` along directions."""
+    inside = directions * math.sqrt(spread)
     inside = np.concatenate([np.zeros((1, directions.shape[1])), inside])
     return np.concatenate([constant, inside], axis=1)
 
@@ -118,7 +118,7 @@ def _by_weights(chunk: UserChunk, root: np.ndarray) -> Ridge:
     leverage = np.sum(np.matmul(B, inverse) * B, axis=2)
     left_out = rest / np.maximum(1 - leverage, 1e-9)
     volume = np.linalg.slogdet(A)[1]
-    return Ridge(found[:, :, 0] @ root.T, left_out, products(r, rest), volume)
+    return Ridge(_mapped(root, found), left_out, products(r, rest), volume)
 
 
 def _by_rows(chunk: UserChunk, prior: Candidate) -> Ridge:
@@ -129,11 +129,19 @@ def _by_rows(chunk: UserChunk, prior: Candidate) -> Ridge:
         A += prior.own * np.matmul(chunk.white, np.swapaxes(chunk.white, 1, 2))
     inverse = np.linalg.inv(A)
     dual = np.matmul(inverse, r[:, :, None])
-    coef = np.matmul(np.swapaxes(B, 1, 2), dual)[:, :, 0] @ prior.root.T
+    coef = _mapped(prior.root, np.matmul(np.swapaxes(B, 1, 2), dual))
     if prior.own > 0:
         coef[:, 1:] += prior.own * np.matmul(np.swapaxes(chunk.white, 1, 2), dual)[:, :, 0]
     left_out = dual[:, :, 0] / np.diagonal(inverse, axis1=1, axis2=2)
     return Ridge(coef, left_out, products(r, dual[:, :, 0]), np.linalg.slogdet(A)[1])
+
+
+def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Product of a matrix (p, f) with the vector of each user, (u, f, 1): (u, p).
+
+    One product a user: how it is rounded must not depend on how many users there are.
+    """
+    return np.matmul(matrix, vectors)[:, :, 0]
 
 
 class Heads(NamedTuple):
@@ -220,9 +228,13 @@ class HeadPrior:
             found += [
                 Candidate(f"directions and local {s}", shared, s / d) for s in _OWN_SPREADS[:2]
             ]
-            found += [Candidate("directions, usual spread", _along(constant, directions))]
+            usual = _along(constant, directions, _USUAL_SPREAD / k)
+            found += [Candidate("directions, usual spread", usual)]
+            found += [Candidate("directions, wide", _along(wide, directions, _WIDE))]
         if public is not None:
-            found += [Candidate("public directions", _along(constant, public))]
+            usual = _along(constant, public, _USUAL_SPREAD / public.shape[1])
+            found += [Candidate("public directions", usual)]
+            found += [Candidate("public directions, wide", _along(wide, public, _WIDE))]
         return cls(tuple(found), noise, np.zeros(len(found)))
 
     @property
@@ -271,7 +283,8 @@ class HeadPrior:
             weights[some], found[some] = np.eye(C + 1)[-1], 0.0
             own[some] = by_themselves.coef[better]
             own_constant[some] = by_themselves.constant[better]
-        return Heads(found[:, 1:] @ users.whitening.T, found[:, 0], weights, own, own_constant)
+        coef = _mapped(users.whitening, found[:, 1:, None])
+        return Heads(coef, found[:, 0], weights, own, own_constant)
 
     def _of_chunk(self, chunk: UserChunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean heads of users, how much each prior counts in them, and residuals left out.
@@ -291,6 +304,7 @@ class HeadPrior:
         scores += self.log_weights
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
-        coef = np.einsum("uc,cuf->uf", weights, np.stack([one.coef for one in every]))
-        left_out = np.einsum("uc,cum->um", weights, np.stack([one.left_out for one in every]))
+        coefs = np.stack([one.coef for one in every], axis=1)
+        left_out = np.stack([one.left_out for one in every], axis=1)
+        coef, left_out = (np.matmul(weights[:, None, :], x)[:, 0] for x in (coefs, left_out))
         return coef, weights, left_out

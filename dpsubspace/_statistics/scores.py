@@ -14,6 +14,9 @@ __all__ = ["ScoreTotal"]
 # Scores are whole multiples of one over this: sums of 2^29 of them are exact in float64.
 _STEPS = 2.0**24
 
+# Where records may move by rounding, a step is larger than that.
+_FINEST = 2.0**40
+
 # Sums of so many steps are exact, with some to spare for scores that are public.
 _EXACT = 2.0**51
 
@@ -44,7 +47,7 @@ class ScoreTotal:
         self._present = present
         self._steps = _STEPS
         if n_moving:
-            self._steps = 2.0 ** np.floor(np.log2(_EXACT / n_moving))
+            self._steps = min(2.0 ** np.floor(np.log2(_EXACT / n_moving)), _FINEST)
         self._slack = 2 * n_moving / self._steps
 
     def add(self, rows: Any, scores: np.ndarray) -> None:

@@ -4,10 +4,19 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from cases import CASES, FORMS, RECORDS, privacy_of
-from helpers import RELATIONS, assert_within_bounds, blobs, move, pairs_first, releases
+from helpers import (
+    RELATIONS,
+    assert_within_bounds,
+    blobs,
+    move,
+    pairs_first,
+    releases,
+    some_releases,
+)
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -18,13 +27,20 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDRegressor,
+    PersonalizedLinearRegression,
     PrivacyError,
     PrivacyLedger,
+    audit_epsilon,
     private_mean,
     private_quantile,
 )
 from dpsubspace._accounting.budget import Sizes
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import gaussian
+from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
+from dpsubspace._solvers.personal import gradient_round
+from dpsubspace._statistics.users import UserRows
 
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
@@ -226,6 +242,9 @@ BAD = [
     (np.array([None, *"a" * 39], dtype=object), "missing"),
     (np.array([1, *"a" * 39], dtype=object), "one type"),
     (np.zeros((40, 2)), "2 columns"),
+    (np.ma.array(np.zeros(40), mask=np.arange(40) == 3), "missing"),
+    ([frozenset({i % 3}) for i in range(40)], "one type"),
+    (pd.array(["a", pd.NA] * 20, dtype="string"), "missing"),
     (np.array(["NaT", *["2020-01-01"] * 39], dtype="datetime64[D]"), "missing"),
 ]
 
@@ -289,3 +308,58 @@ def test_steps_are_as_many_as_the_clip_norm_of_persons_asks_for():
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(2400, 13)), np.repeat(np.arange(1200), 2)
     assert model.fit(X, rng.uniform(size=2400), groups=groups).n_iter_ == steps[1]
+
+
+# Personal models --------------------------------------------------------------------------------
+
+
+def test_an_audit_of_one_round_does_not_refute_its_claim_and_would_refute_a_smaller_one(
+    monkeypatch,
+):
+    """Sixty persons, each of whom half take part, point along coordinates of their own."""
+    d, multiplier = 61, 1.0
+    white = np.eye(d)[:, :1]
+    own = np.arange(1, d)
+    # Each has one row: their residuals along the direction give a head, and the rest a gradient.
+    X = 0.2 * white[:, 0] + np.eye(d)[own]
+    coins, guessed, right = np.random.default_rng(0), 0, 0
+    claim = epsilon_of(gaussian(multiplier), 1e-5, "zero_out")
+    for seed in range(4):
+        present = coins.random(d - 1) < 0.5
+        users = UserRows(
+            AffineRows(X, Affine.identity(d), constant=False),
+            np.full(d - 1, 4.0),
+            np.arange(d - 1),
+            d - 1,
+            weights=np.zeros(d),
+            constant=0.0,
+            whitening=np.eye(d),
+            present=present,
+        )
+        how = some_releases(multiplier, name="rounds", seed=seed)
+        with releases(monkeypatch) as seen:
+            gradient_round(users, how, white)
+        found = np.abs(seen[0][1][own, 0])
+        order = np.argsort(found)
+        right += present[order[-20:]].sum() + (~present[order[:20]]).sum()
+        guessed += 40
+    bound = audit_epsilon(4 * (d - 1), guessed, int(right), delta=1e-5)
+    assert 0.3 < bound <= claim
+
+
+def test_the_cost_of_personal_models_is_pinned():
+    """Location, scale and lengths; a second moment and steps; directions, heads, their kinds."""
+    model = PersonalizedLinearRegression(epsilon=1.0, delta=1e-6, n_iter=0)
+    event = model.privacy_event(1000, 10)
+    counts = [getattr(part, "count", 1) for part in event.events]
+    assert counts == [1, 1, 1, 1, counts[4], 1, 1, 1] and 6 <= counts[4] <= 20
+    assert epsilon_of(event, 1e-6, "zero_out") == pytest.approx(1.0, rel=1e-3)
+    rounds = PersonalizedLinearRegression(epsilon=1.0, delta=1e-6, n_iter=3)
+    counts = [getattr(part, "count", 1) for part in rounds.privacy_event(1000, 10).events]
+    assert counts[6] == 3
+    with_public = model.privacy_event(1000, 10, n_public=100, labelled=True)
+    # Nothing is released of columns or directions; of targets, their place in a public range.
+    assert len(with_public.events) == 5
+    batches = PersonalizedLinearRegression(epsilon=None, n_iter=2, batch_size=100, delta=1e-6)
+    with pytest.raises(ValueError, match="epsilon"):
+        batches.privacy_event(1000, 10)

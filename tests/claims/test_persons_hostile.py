@@ -1,0 +1,141 @@
+"""Attacks on the person as the unit: what one person's rows may do to all others, in bad cases."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import releases
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from test_frozen import frozen
+
+from dpsubspace import PersonalizedLinearRegression
+from dpsubspace._estimators.scoring import validation_scorer
+from dpsubspace._rows.records import Records, group_index
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+
+LARGEST = np.finfo(np.float64).max
+
+
+def people(sizes, d, seed=0):
+    """Rows of persons who have weights of their own, and whose they are."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    X, weights = rng.normal(size=(len(groups), d)), rng.normal(size=(len(sizes), d))
+    return X, (X * weights[groups]).sum(axis=1) + rng.normal(size=len(X)), groups
+
+
+@pytest.mark.parametrize(
+    "values", [[1e308], [LARGEST, 1e-300, 0.0, -1e150], [LARGEST, -LARGEST], [5e-324]], ids=str
+)
+@pytest.mark.parametrize("targets", [False, True])
+def test_no_rows_of_a_person_make_the_fit_fail(values, targets):
+    X, y, groups = people(np.full(60, 10), 3)
+    X[:10] = np.resize(values, (10, 3))
+    if targets:
+        y[:10] = np.resize(values, 10)
+    model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=groups)
+    assert np.isfinite(model.personal_coef_[1:]).all() and np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize(("d", "seed"), [(4, 11), (4, 14), (4, 31), (9, 3)])
+def test_heads_of_others_are_the_same_bits_where_releases_are(monkeypatch, seed, d):
+    """Persons 0 and 1 are alone in having five rows; then person 0 has one."""
+    X, y, groups = people(np.r_[5, 5, np.full(20, 20)], d, seed)
+    kept = np.ones(len(X), dtype=bool)
+    kept[1:5] = False
+    fits, outputs = [], None
+    for some in (slice(None), kept):
+        model = PersonalizedLinearRegression(
+            epsilon=1e5, random_state=0, neighboring_relation="replace_one"
+        )
+        with frozen(monkeypatch, outputs) as seen:
+            fits.append(model.fit(X[some], y[some], groups=groups[some]))
+        outputs = seen if outputs is None else outputs
+    here, there = fits
+    for name in ("personal_coef_", "personal_intercept_", "choices_"):
+        np.testing.assert_array_equal(getattr(here, name)[1:], getattr(there, name)[1:])
+
+
+@pytest.mark.parametrize("d", [8, 20, 64])
+def test_a_vote_is_that_of_the_row_and_not_of_its_place(d):
+    """Rows on the boundary of a public model, of which rounding decides, at the ends of batches."""
+    rng = np.random.default_rng(0)
+    public, labels = rng.normal(size=(60, d)) * 3 + 100, np.arange(60) % 2
+    model = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cg", max_iter=1000))
+    model.fit(public, labels)
+    linear: Any = model[1]
+    weights, constant = linear.coef_[0], linear.intercept_[0]
+    for _ in range(30):
+        row = rng.normal(size=d)
+        for _ in range(2):
+            row -= (row @ weights + constant) / (weights @ weights) * weights
+        votes = []
+        for many in (304, 305, 306, 307):
+            X = np.tile(model[0].inverse_transform(row[None]), (many, 1))
+            y, records = np.ones(many, dtype=int), Records.of_rows(many)
+            scorer = validation_scorer({"one": public}, X, y, records, {"one": labels})
+            votes.append(scorer.score(np.arange(many)))
+        assert len(np.unique(np.concatenate(votes))) == 1
+
+
+def test_names_that_do_not_sort_are_refused():
+    """Names in a partial order would make several records of one person."""
+    names = np.empty(6, dtype=object)
+    names[:] = [frozenset(x) for x in ([1], [2], [1], [1, 2], [2], [1])]
+    try:
+        index, _, n = group_index(names, 6)
+    except ValueError:
+        return
+    assert n == 3 and len(set(index[[0, 2, 5]])) == 1
+
+
+@pytest.mark.parametrize("how", ["add_user", "predict"])
+def test_nobody_is_told_the_model_of_a_person_with_a_name_nearby(how):
+    """Long numbers that become floats are those of others."""
+    ids = np.array([2**53, 2**53 + 1, 2**53 + 2, 5])
+    groups, levels = np.repeat(ids, 30), np.repeat([0.0, 100.0, -100.0, 7.0], 30)
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    model = PersonalizedLinearRegression(epsilon=1e5, random_state=0).fit(X, levels, groups=groups)
+    row = np.zeros((1, 2))
+    own = model.predict(row, groups=[2**53])
+    try:
+        if how == "add_user":
+            model.add_user(1.5, X[:30], levels[:30])
+            found = model.predict(row, groups=[2**53 + 1])
+        else:
+            found = model.predict(row, groups=[float(2**53 + 1)])
+    except ValueError:
+        return
+    assert abs(float(found[0] - own[0])) > 1
+
+
+def test_a_display_in_a_notebook_names_nobody():
+    X, y, groups = people(np.full(30, 4), 2)
+    names = np.char.add("somebody", groups.astype(str))
+    model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=names)
+    shown = model._repr_html_() + repr(model) + str(model.privacy_)
+    assert "somebody" not in shown and "personal_coef_" not in shown
+    assert "somebody" not in model.public_part().__repr__()
+
+
+@pytest.mark.parametrize("heavy", [1, 7, 3000])
+@pytest.mark.parametrize("far", [0.0, 1e4])
+def test_others_move_a_sum_by_rounding_alone(monkeypatch, heavy, far):
+    """A null person with other numbers of rows moves nothing but places."""
+    X, y, groups = people(np.full(90, 3), 4)
+    fits, outputs = [], None
+    for count in (2, heavy):
+        rows = np.concatenate([np.full((count, 4), 1e6), X + far]).astype(np.float32)
+        whose = np.r_[np.zeros(count, dtype=int), groups + 1]
+        targets = np.r_[np.full(count, -1e6), y]
+        model = PersonalizedLinearRegression(random_state=0, n_iter=1, n_components=1)
+        with releases(monkeypatch, outputs=outputs) as seen:
+            model._fit(rows, targets, whose > 0, groups=whose)
+        fits.append(seen)
+        outputs = seen if outputs is None else outputs
+    for (here, *_), (there, *_) in zip(*fits, strict=True):
+        move = np.linalg.norm(np.asarray(here.value) - np.asarray(there.value))
+        assert move <= 1e-9 * here.norm_bound
