@@ -106,7 +106,8 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         in every round, which needs the least noise.
     missing_groups : {"raise", "each_row"}, default="raise"
         What ``fit`` and ``predict`` do without `groups`. "raise" refuses. "each_row" makes each row
-        a person of its own in ``fit``, and predicts by the shared model in ``predict``.
+        a person of its own in ``fit``, where the unit of the guarantee is then the row, and
+        predicts by the shared model in ``predict``.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     random_state : int, RandomState instance or None, default=None
@@ -560,5 +561,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         if self.missing_groups == "raise":
             raise ValueError(
                 f"`groups` is missing: {method} needs to know who each row belongs to. Pass"
-                f" `groups`, {otherwise}. missing_groups='each_row' makes each row a person."
+                f" `groups`, {otherwise}. Cross-validation hands them on with metadata routing"
+                " only. missing_groups='each_row' protects single rows."
             )

@@ -58,7 +58,7 @@ class PrivacyLedger:
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         Relation of every guarantee charged here.
     unit : str, default="row"
-        Unit of every guarantee charged here.
+        Unit of every guarantee charged here: "row", or "person" for fits that are given `groups`.
     allow_seeded : bool, default=False
         Whether to take fits with a `random_state`, for tests and teaching. Two fits with
         one seed have one noise, which their difference cancels: no ledger can count that.

@@ -107,6 +107,17 @@ def test_page_on_linear_regression_runs():
     assert page["subspace_distance"](page["first"], page["second"]) < 0.3
 
 
+def test_page_on_personal_models_runs():
+    page = {}
+    exec(code("docs/personal_models.md"), page)
+    X, y, names = page["X_test"], page["y_test"], page["patients_test"]
+    assert page["model"].score(X, y, groups=names) == pytest.approx(0.80, abs=0.05)
+    assert np.mean((y - page["shared"].predict(X)) ** 2) == pytest.approx(7.2, abs=0.5)
+    assert page["ledger"].epsilon() == pytest.approx(1.0, abs=1e-3)
+    assert min(page["scores"]) > 0.65
+    assert 1 < page["intercept"] < 3
+
+
 def test_privacy_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # it saves a ledger
     rng = np.random.default_rng(0)
@@ -118,6 +129,8 @@ def test_privacy_page_runs(tmp_path, monkeypatch):
     page = names | {"model": fitted, "other_model": fitted}
     exec(code("docs/privacy.md"), page)
     assert f"{page['whole'].epsilon():.2f}" == "1.15"  # the Pipeline with public rows
+    assert page["regression"].privacy_.unit == "person"
+    assert page["folds"]["estimator"][0].privacy_.unit == "person"
     # The recipe for mixed columns beats normalised rows of raw columns by far.
     exec(recipe(), names)
     raw = patients[["age", "platelets"]]
