@@ -135,7 +135,8 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         How much each kind of head counts in a person's model; rows add up to 1.
     kinds_ : list of str
         What the kinds are: no head but the shared model, an own intercept, own weights in any
-        direction, own weights along the shared directions, or along those of public tasks.
+        direction, own weights along the shared directions, along those of public tasks, as
+        models of public tasks are, or all alone.
     bounds_ : tuple of two ndarrays of shape (n_features,)
         Ranges that entries of rows are cut to, in ``fit`` and ``predict`` alike.
     bounds_found_ : dict
@@ -182,9 +183,15 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     A head is then a mean of several ridge regressions on the person's own rows: none at all, an
     intercept, weights in any direction, along the shared directions, along public directions.
     Each counts by how likely it makes the person's own targets and by how well it did for all.
-    This needs no choice by the user, and costs no privacy. Persons with good public directions may
-    do best alone (Thaker, Setlur, Wu, Smith, 2023), and then they do. Jain et al. (2021) have one
-    kind of head and no shared model beside the directions.
+    This needs no choice by the user, and costs no privacy. A person whose rows say clearly that a
+    ridge regression on them alone does better has that. Jain et al. (2021) have one kind of head
+    and no shared model beside the directions.
+
+    Public tasks tell location and scale of the columns, a shared model to start from, directions,
+    and what models are like: their mean, covariance and noise (a mixed model; Laird, Ware, 1982).
+    None of that costs privacy. A head by this prior uses nothing that was released, so that with
+    good public tasks persons may do best without any of the others (Thaker, Setlur, Wu, Smith,
+    2023), and then they do. Tasks that are unlike the persons cost accuracy and no privacy.
 
     The unit is one person. Public are the number of persons, the number and names of the features,
     public tasks, and all parameters but `random_state`. The number of rows of a person, and of all
@@ -205,6 +212,8 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     Hsu, Huang, Roth, Roughgarden, Wu. "Private matchings and allocations". STOC 2014.
 
     Kearns, Pai, Roth, Ullman. "Mechanism design in large games: incentives and privacy". ITCS 2014.
+
+    Laird, Ware. "Random-effects models for longitudinal data". Biometrics 38(4), 1982.
 
     Duchi, Feldman, Hu, Talwar. "Subspace recovery from heterogeneous data with non-isotropic
     noise". NeurIPS 2022.
