@@ -83,7 +83,7 @@ PARTS = {  # functions of these names, which do not call each other
     "formed": "rows after their map",
     "_gram": "products of blocks",
     "release": "noise",
-    "_packed": "triangle",
+    "packed": "triangle",
     "symmetric": "triangle",
     "_spectrum": "eigenvectors",
 }

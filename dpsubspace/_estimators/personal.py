@@ -41,6 +41,7 @@ from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
 from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
 from dpsubspace._rows.records import Records, group_index
 from dpsubspace._solvers.heads import Heads
+from dpsubspace._solvers.personal import ROUNDS
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["PersonalizedLinearRegression"]
@@ -537,7 +538,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         self._shared_ = found.public_part(self)
         self.kinds_ = [*found.personal.prior.names, "alone"]
         self._store_heads(names, found.heads)
-        rounds = budget.parts.get("rounds")
+        rounds = budget.parts.get(ROUNDS)
         self.n_iter_ = 0 if rounds is None else rounds.count
         affine, limit = found.prepared.affine, found.prepared.limit
         with np.errstate(divide="ignore", invalid="ignore"):

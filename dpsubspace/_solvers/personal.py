@@ -29,16 +29,15 @@ from dpsubspace._public.task_prior import TaskPrior
 from dpsubspace._release.mechanisms import vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads
+from dpsubspace._statistics.moments import packed, symmetric
 from dpsubspace._statistics.users import (
     UserChunk,
     UserRows,
-    packed,
     products,
     unit_weights,
-    unpacked,
 )
 
-__all__ = ["Personal", "PersonalSolver", "default_rounds", "slope_whitening"]
+__all__ = ["ROUNDS", "Personal", "PersonalSolver", "default_rounds", "slope_whitening"]
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 
@@ -297,7 +296,7 @@ def released_pairs(users: UserRows, releases: Releases) -> tuple[np.ndarray, flo
 
     total = vector_sum(users.total(of_chunk, (size,), beside=4 * d * d), 1.0, users.slack())
     noise = releases.noise_of(DIRECTIONS, total)
-    matrix = unpacked(to_numpy(releases.gaussian(DIRECTIONS, total)), d)
+    matrix = symmetric(to_numpy(releases.gaussian(DIRECTIONS, total)))
     return matrix, 2 * math.sqrt(d * (noise**2 + 2 * n / (d * (d + 1))) / 2)
 
 
@@ -428,7 +427,7 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
     found = to_numpy(releases.gaussian(ROUNDS, total))
     gradient = found[: d * k].reshape(d, k)
     gradient = _denoised(gradient, white, _entry_noise(releases, noise, users.n_users, d * k))
-    values, vectors = np.linalg.eigh(unpacked(found[d * k :], d * k) / weight)
+    values, vectors = np.linalg.eigh(symmetric(found[d * k :]) / weight)
     values = np.maximum(values, _floor(values, noise * math.sqrt(2 * d * k) / weight))
     step = vectors @ ((vectors.T @ gradient.reshape(-1)) / values)
     return _orthonormal(white + step.reshape(d, k))
@@ -551,11 +550,11 @@ def _head_moments_of(found: np.ndarray, q: int, noise: float, n_users: int) -> H
     if 2 * noise > 0.3 or not square > 0.05:  # noise has hidden it
         square = _USUAL_NOISE + _USUAL_INTERCEPT
     # Heads were multiplied by the moment of the scores, which is not quite the identity.
-    inverse = _inverse_moment(unpacked(moment, q) / _moment_scale(q), noise / _moment_scale(q))
+    inverse = _inverse_moment(symmetric(moment) / _moment_scale(q), noise / _moment_scale(q))
     mean = inverse @ mean
     variance = noise**2 + 1 / n_users
     mean = mean * (_clear_part(mean, variance) if q * variance < _HIDDEN else 0.0)
-    second = inverse @ (unpacked(outer, q) / share) @ inverse
+    second = inverse @ (symmetric(outer) / share) @ inverse
     if noise / share * math.sqrt(q) > _HIDDEN:
         usual = [_USUAL_INTERCEPT, *np.full(q - 1, _USUAL_SCORES / max(q - 1, 1))]
         return HeadMoments(mean, np.diag(usual), max(square - sum(usual), 0.2 * square))

@@ -31,7 +31,7 @@ from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 
-__all__ = ["Rows", "released_moment"]
+__all__ = ["Rows", "packed", "released_moment", "symmetric"]
 
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
@@ -247,7 +247,7 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         left = at_least(squares - inside, 0.0)
         shares = features.records.shares
         shares = xp.ones_like(left) if shares is None else shares[chunk]
-        moment = _packed(to_numpy(z.T @ (z * shares[:, None])))
+        moment = packed(to_numpy(z.T @ (z * shares[:, None])))
         return xp.concat([as_like(moment, left), xp.sum(left * shares)[None]])
 
     with over_chunks(features) as each:
@@ -257,26 +257,26 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     return gram_sum(to_numpy(total.value), c, slack)
 
 
-def _packed(matrix: np.ndarray) -> np.ndarray:
-    """Upper triangle of a symmetric matrix, row by row, entries off the diagonal times sqrt(2).
+def packed(matrices: np.ndarray) -> np.ndarray:
+    """Upper triangle of symmetric matrices (..., p, p), entries off the diagonal times sqrt(2).
 
-    The norm of the vector is the Frobenius norm of the matrix.
+    Row by row. The norm of a vector is the Frobenius norm of its matrix.
     """
-    p = len(matrix)
-    packed = np.empty(p * (p + 1) // 2)
+    p = matrices.shape[-1]
+    found = np.empty((*matrices.shape[:-2], p * (p + 1) // 2))
     for i, start in enumerate(_row_starts(p)):
-        packed[start] = matrix[i, i]
-        packed[start + 1 : start + p - i] = math.sqrt(2) * matrix[i, i + 1 :]
-    return packed
+        found[..., start] = matrices[..., i, i]
+        found[..., start + 1 : start + p - i] = math.sqrt(2) * matrices[..., i, i + 1 :]
+    return found
 
 
-def symmetric(packed: np.ndarray) -> np.ndarray:
-    """Matrix of which `packed` is the upper triangle."""
-    p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
+def symmetric(vector: np.ndarray) -> np.ndarray:
+    """Matrix of which `vector` is the packed upper triangle."""
+    p = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     matrix = np.empty((p, p))
     for i, start in enumerate(_row_starts(p)):
-        matrix[i, i] = packed[start]
-        matrix[i, i + 1 :] = packed[start + 1 : start + p - i] / math.sqrt(2)
+        matrix[i, i] = vector[start]
+        matrix[i, i + 1 :] = vector[start + 1 : start + p - i] / math.sqrt(2)
         matrix[i + 1 :, i] = matrix[i, i + 1 :]
     return matrix
 
@@ -314,5 +314,5 @@ def noisy_moment(
     total: BoundedSum, n: int, releases: Releases, name: str
 ) -> tuple[np.ndarray, float]:
     """As :func:`released_moment`, of a sum over `n` records that was taken already."""
-    noisy = releases.gaussian(name, replace(total, value=_packed(total.value)))
+    noisy = releases.gaussian(name, replace(total, value=packed(total.value)))
     return symmetric(to_numpy(noisy)) / n, releases.noise_of(name, total) / n

@@ -28,10 +28,8 @@ __all__ = [
     "MOST_ROWS",
     "UserChunk",
     "UserRows",
-    "packed",
     "products",
     "unit_weights",
-    "unpacked",
 ]
 
 # Rows of a user that are looked at, the first ones in their order. The limit is public; it keeps
@@ -260,20 +258,3 @@ def unit_weights(squares: np.ndarray, entries: int) -> np.ndarray:
     norms = np.sqrt(np.maximum(squares, 0.0))
     shrink = 1 - 4 * (entries + 16) * EPS
     return np.where(norms > _FAINT, shrink / np.maximum(norms, _FAINT), 0.0)
-
-
-def packed(matrices: np.ndarray) -> np.ndarray:
-    """Symmetric matrices (..., p, p) as vectors of the same norm and inner products."""
-    p = matrices.shape[-1]
-    above = np.triu_indices(p)
-    factors = np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
-    return matrices[..., above[0], above[1]] * factors
-
-
-def unpacked(vector: np.ndarray, p: int) -> np.ndarray:
-    """The symmetric matrix of shape (p, p) of such a vector."""
-    above = np.triu_indices(p)
-    matrix = np.zeros((p, p))
-    matrix[above] = vector / np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
-    matrix.T[above] = matrix[above]
-    return matrix

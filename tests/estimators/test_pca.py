@@ -30,7 +30,7 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._statistics.moments import (
     Rows,
-    _packed,
+    packed,
     product_with,
     projected_moment,
     second_moment,
@@ -136,8 +136,8 @@ def test_second_moments_are_what_they_stand_for(as_rows, shifted, dtype, rng):
 def test_packing_keeps_the_norm_and_noise_looks_alike_in_every_basis(rng):
     S = rng.normal(size=(9, 9))
     S = S + S.T
-    assert np.linalg.norm(_packed(S)) == pytest.approx(np.linalg.norm(S))
-    np.testing.assert_allclose(symmetric(_packed(S)), S, atol=1e-14)
+    assert np.linalg.norm(packed(S)) == pytest.approx(np.linalg.norm(S))
+    np.testing.assert_allclose(symmetric(packed(S)), S, atol=1e-14)
     noise = np.array([symmetric(rng.normal(size=45)) for _ in range(4000)])
     turn = np.linalg.qr(rng.normal(size=(9, 9)))[0]
     for matrices in (noise, turn.T @ noise @ turn):

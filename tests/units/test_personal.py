@@ -32,7 +32,8 @@ from dpsubspace._solvers.personal import (
     slope_whitening,
 )
 from dpsubspace._statistics import users as users_module
-from dpsubspace._statistics.users import MOST_ROWS, UserRows, packed, unpacked
+from dpsubspace._statistics.moments import packed, symmetric
+from dpsubspace._statistics.users import MOST_ROWS, UserRows
 
 J, D, K = 30, 5, 2
 SIZES = (np.arange(J) * 7) % 23  # from no row to 22
@@ -229,7 +230,7 @@ def test_pair_statistics_are_those_of_a_loop_over_pairs():
     X, y, index, _ = table()
     found = sum_of("pairs", users_of(X, y, index, J)).value
     expected = sum(expected_pairs(*naive(X, y, index, j)) for j in range(J) if SIZES[j])
-    np.testing.assert_allclose(unpacked(found, D), expected, atol=1e-9)
+    np.testing.assert_allclose(symmetric(found), expected, atol=1e-9)
 
 
 def head_of(x, r):
@@ -259,7 +260,7 @@ def test_rounds_are_those_of_a_loop_over_users():
     np.testing.assert_allclose(sum_of("gradient", users).value, gradient, atol=1e-9)
     found = sum_of("moments", users).value
     np.testing.assert_allclose(found[: D * K].reshape(D, K), across, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(unpacked(found[D * K :], D * K), moments, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(symmetric(found[D * K :]), moments, rtol=1e-8, atol=1e-9)
 
 
 def clipped(vector, bound, private):
@@ -304,7 +305,7 @@ def test_packed_matrices_keep_their_norms(rng):
     matrix = rng.normal(size=(4, 4))
     matrix = matrix + matrix.T
     assert np.linalg.norm(packed(matrix)) == pytest.approx(np.linalg.norm(matrix))
-    np.testing.assert_allclose(unpacked(packed(matrix), 4), matrix)
+    np.testing.assert_allclose(symmetric(packed(matrix)), matrix)
 
 
 def test_rows_beyond_the_most_are_not_looked_at():
