@@ -22,6 +22,7 @@ from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.ledger_file import LedgerEntry
 from dpsubspace._workflow.ranking import GSDRankingDisplay
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
@@ -47,6 +48,7 @@ __all__ = [
     "GSDRankingDisplay",
     "GSDScorer",
     "GradientDirections",
+    "LedgerEntry",
     "PersonalizedLinearRegression",
     "PrivacyBudgetError",
     "PrivacyError",

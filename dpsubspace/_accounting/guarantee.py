@@ -69,6 +69,12 @@ class PrivacyGuarantee:
     joint : bool, default=False
         Whether the fitted model has parts that belong to single persons. The guarantee is then
         about what all others are given, and about the part that may be published.
+    of : str, default=""
+        Name of the class or function that made the release, where it is known.
+    n_samples : int or None, default=None
+        Number of records (rows, or persons where these are the unit).
+    n_features : int or None, default=None
+        Number of columns.
 
     See Also
     --------
@@ -103,6 +109,9 @@ class PrivacyGuarantee:
     secure: bool
     public: tuple[str, ...] = ()
     joint: bool = False
+    of: str = ""
+    n_samples: int | None = None
+    n_features: int | None = None
 
     def _rows(self) -> list[tuple[str, str]]:
         relation = self.neighboring_relation
