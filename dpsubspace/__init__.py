@@ -22,6 +22,7 @@ from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
 from dpsubspace._workflow.ranking import GSDRankingDisplay
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
@@ -66,10 +67,13 @@ __all__ = [
     "one_run_audit",
     "optimal_transport_distance",
     "principal_angles",
+    "privacy_cost",
+    "privacy_event",
     "private_covariance",
     "private_mean",
     "private_quantile",
     "select_public",
+    "share_budget",
     "subspace_distance",
     "task2vec_distance",
 ]
