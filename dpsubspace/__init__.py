@@ -24,6 +24,7 @@ from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
 from dpsubspace._workflow.ranking import GSDRankingDisplay
+from dpsubspace._workflow.search import PrivateSearch
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,
@@ -55,6 +56,7 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PrivateSearch",
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",

@@ -149,13 +149,9 @@ def _search_epsilon(parts: tuple[Leaf, ...], delta: float, neighboring_relation:
     """Epsilon of private searches, and of Gaussians beside them, by the Renyi accountant."""
     from dp_accounting.rdp import RdpAccountant
 
-    from dpsubspace._accounting.leaves import event_of
+    from dpsubspace._accounting.leaves import event_of, moved
 
-    if neighboring_relation != "zero_out":
-        raise PrivacyError(
-            "a private search can be counted for neighboring_relation='zero_out' only, not for"
-            f" {neighboring_relation!r}."
-        )
+    parts = moved(parts, neighboring_relation)
     return float(RdpAccountant().compose(event_of(parts)).get_epsilon(delta))
 
 

@@ -23,7 +23,7 @@ from dpsubspace.exceptions import PrivacyError
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["privacy_cost", "privacy_event", "share_budget", "share_of_parts"]
+__all__ = ["intact_parts", "privacy_cost", "privacy_event", "share_budget", "share_of_parts"]
 
 # Steps behind which there are as many columns as before.
 _KEEP_COLUMNS = (BoundedScaler, Binarizer, Normalizer)
@@ -477,11 +477,11 @@ def _fitted(estimator: Any, *, alone: bool = False) -> Iterator[tuple[str, Any, 
     parts = private_parts(estimator, columns=True)
     if alone and len(parts) > 1:
         raise ValueError("a step of a list must be one estimator: give a Pipeline without a name.")
-    intact = _intact(estimator)
+    intact = intact_parts(estimator)
     yield from ((name, part, id(part) in intact) for name, part in parts)
 
 
-def _intact(estimator: Any) -> set[int]:
+def intact_parts(estimator: Any) -> set[int]:
     """Identities of estimators that see as many columns as are given."""
     if type(estimator) is not Pipeline:
         return {id(estimator)}
