@@ -9,6 +9,7 @@ Imports ``dp_accounting``, so it is itself imported inside functions only.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ __all__ = [
     "merged",
     "moved",
     "plain",
+    "renyi_accountant",
     "renyi_curve",
     "renyi_divergences",
 ]
@@ -355,10 +357,24 @@ def moved(parts: Iterable[Leaf], neighboring_relation: str) -> tuple[Leaf, ...]:
 
 def renyi_divergences(parts: Iterable[Leaf]) -> tuple[np.ndarray, np.ndarray]:
     """Orders of the Renyi accountant, and divergences of `parts` under add-or-remove."""
-    accountant = RdpAccountant(neighboring_relation=dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(event_of(parts))
+    accountant = renyi_accountant(parts)
     orders, found = (np.asarray(each, float) for each in (accountant._orders, accountant._rdp))
     return orders, np.maximum(found, 0.0)
+
+
+def renyi_accountant(parts: Iterable[Leaf]) -> RdpAccountant:
+    """Renyi accountant that holds `parts`, under add-or-remove.
+
+    It leaves out orders at which its series do not converge, and says so in a log. That is no
+    news: without them bounds are larger, and still bounds.
+    """
+    log, quiet = logging.getLogger("absl"), logging.Filter("nothing at all")
+    log.addFilter(quiet)
+    try:
+        relation = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
+        return RdpAccountant(neighboring_relation=relation).compose(event_of(parts))
+    finally:
+        log.removeFilter(quiet)
 
 
 def renyi_curve(parts: Sequence[Leaf], orders: np.ndarray) -> np.ndarray:
