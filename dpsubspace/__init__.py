@@ -23,7 +23,9 @@ from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ledger_file import LedgerEntry
+from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
 from dpsubspace._workflow.ranking import GSDRankingDisplay
+from dpsubspace._workflow.search import PrivateSearch
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,
@@ -56,6 +58,7 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PrivateSearch",
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
@@ -68,10 +71,13 @@ __all__ = [
     "one_run_audit",
     "optimal_transport_distance",
     "principal_angles",
+    "privacy_cost",
+    "privacy_event",
     "private_covariance",
     "private_mean",
     "private_quantile",
     "select_public",
+    "share_budget",
     "subspace_distance",
     "task2vec_distance",
 ]

@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["fits_unseen", "plan_of", "private_parts", "records_of"]
 
 
-def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, Any]]:
-    """Estimators inside `estimator` that can say what they will spend or have spent, by name."""
+def private_parts(
+    estimator: Any, *, fitted: bool = False, columns: bool = False
+) -> list[tuple[str, Any]]:
+    """Estimators inside `estimator` that can say what they will spend or have spent, by name.
+
+    `columns` allows a ColumnTransformer alone, or as the last step.
+    """
     if _is_private(estimator):
         _check_methods(estimator)
         return [(type(estimator).__name__, estimator)]
@@ -33,6 +38,8 @@ def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, An
         raise PrivacyError(
             f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
         )
+    if columns and type(estimator) is ColumnTransformer:
+        estimator = Pipeline([("columns", estimator)])
     if type(estimator) is not Pipeline:
         raise PrivacyError(
             f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
@@ -47,7 +54,9 @@ def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, An
             parts.append((name, step))
         elif not (fitted or works_row_by_row(step)):  # fitted steps were checked before
             raise PrivacyError(_refusal(name, step))
-    if not _is_private(estimator.steps[-1][1]):
+    last = estimator.steps[-1][1]
+    inside = columns and parts and type(last) is ColumnTransformer
+    if not (_is_private(last) or inside):
         raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
     return parts
 
