@@ -23,6 +23,7 @@ from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ranking import GSDRankingDisplay
+from dpsubspace._workflow.report import PrivacyReport, privacy_report
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,
@@ -52,6 +53,7 @@ __all__ = [
     "PrivacyError",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivacyReport",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PublicChoice",
@@ -66,6 +68,7 @@ __all__ = [
     "one_run_audit",
     "optimal_transport_distance",
     "principal_angles",
+    "privacy_report",
     "private_covariance",
     "private_mean",
     "private_quantile",

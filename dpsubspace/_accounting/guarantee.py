@@ -151,7 +151,7 @@ class PrivacyGuarantee:
         >>> json.loads(model.privacy_.to_json())["epsilon"]
         1.0
         """
-        return dumped(as_fields(self, self._headline(), model_file), path)
+        return dumped(as_fields(self, model_file), path)
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> PrivacyGuarantee:

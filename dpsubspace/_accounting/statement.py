@@ -15,14 +15,11 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS
 from dpsubspace.exceptions import PrivacyError
-
-if TYPE_CHECKING:
-    from dpsubspace._accounting.guarantee import PrivacyGuarantee
 
 __all__ = ["SCHEMA", "as_fields", "dumped", "fields_from"]
 
@@ -37,15 +34,13 @@ def package_version() -> str:
     return sys.modules[__name__.partition(".")[0]].__version__
 
 
-def as_fields(
-    guarantee: PrivacyGuarantee, statement: str, model_file: str | os.PathLike[str] | None = None
-) -> dict[str, Any]:
-    """What the JSON of `guarantee` holds; `statement` is it in words."""
+def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """What the JSON of a guarantee holds."""
     from dpsubspace._accounting.leaves import plain
 
     fields: dict[str, Any] = {
         "schema": SCHEMA,
-        "statement": statement,
+        "statement": str(guarantee).partition("\n")[0],
         "of": guarantee.of,
         "epsilon": _number(guarantee.epsilon),
         "delta": guarantee.delta,
@@ -80,9 +75,7 @@ def fields_from(source: str | os.PathLike[str]) -> dict[str, Any]:
     name = "the JSON" if is_text else repr(os.fspath(source))
     try:
         text = source if is_text else Path(source).read_text(encoding="utf-8")
-        whole = json.loads(
-            str(text), parse_constant=_refused, object_pairs_hook=_without_repeats
-        )
+        whole = json.loads(str(text), parse_constant=_refused, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise _unreadable(name, f"it is no JSON ({error})") from error
     try:
