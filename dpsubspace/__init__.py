@@ -20,6 +20,7 @@ from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
+from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ranking import GSDRankingDisplay
@@ -37,6 +38,7 @@ __all__ = [
     "DPPCA",
     "AuditResult",
     "BoundedScaler",
+    "BudgetDisplay",
     "DPLinearRegression",
     "DPModuleClassifier",
     "DPModuleRegressor",
