@@ -224,7 +224,7 @@ class BudgetDisplay:
             sq_mus = _sq_mus(account, delta)
         title = f"{account.subject}: epsilon {total.epsilon:.3g} (delta = {total.delta:.3g})"
         if account.reasons:
-            title = f"{account.subject}: noisy releases alone, NO GUARANTEE for the whole"
+            title = f"{account.subject}: what was paid for (no guarantee for the whole)"
         display = cls(names=names, sq_mus=sq_mus, delta=delta, title=title)
         return display.plot(ax=ax, **plot_params)
 
@@ -278,26 +278,25 @@ class BudgetDisplay:
         if ax is None:
             letters = _LETTER * max(map(len, names))
             _, ax = plt.subplots(
-                figsize=(4 + letters, _MARGIN / 2 + _BAR * len(names)), layout="constrained"
+                figsize=(6 + letters, _MARGIN / 2 + _BAR * len(names)), layout="constrained"
             )
         self.ax_, self.figure_ = ax, ax.figure
         places = np.arange(len(names))
-        self.bars_ = ax.barh(
-            places, ends - starts, left=starts, **{"color": _TAKEN, "height": 0.7} | (bar_kw or {})
-        )
+        options = {"color": _TAKEN, "height": 0.7} | (bar_kw or {})
+        self.bars_ = ax.barh(places, ends - starts, left=starts, **options)
         if self.left > 0:
-            options = {"color": _LEFT, "hatch": "///", "edgecolor": "grey"} | (left_kw or {})
+            options = {"facecolor": _LEFT, "edgecolor": "grey", "hatch": "///"} | (left_kw or {})
             self.bars_[-1].set(**options)
-        self._write(sq_mus, starts, ends, kind, text_kw or {})
+        self._write(sq_mus, ends - starts, kind, text_kw or {})
         ax.set_yticks(places, names)
         ax.invert_yaxis()
-        ax.set_xlim(0, ends[-1] * 1.3 or 1.0)  # room for the number of the last bar
+        ax.set_xlim(0, ends[-1] or 1.0)
         if kind == "share":
-            ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}" if x <= 1 + 1e-9 else "")
+            ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
             ax.set_xlabel("part of the budget (squares of mu, which add up)")
         else:
             ax.set_xlabel(f"epsilon at delta = {self.delta:.3g}, in this order")
-        ax.set_title(self.title)
+        ax.set_title(self.title, loc="left")
         return self
 
     def _bars(self) -> tuple[list[str], np.ndarray]:
@@ -318,22 +317,14 @@ class BudgetDisplay:
             names, sq_mus = [*names, "left"], np.append(sq_mus, self.left)
         return names, sq_mus
 
-    def _write(
-        self, sq_mus: np.ndarray, starts: np.ndarray, ends: np.ndarray, kind: str, text_kw: dict
-    ) -> None:
-        """Numbers at the ends of bars: share, and epsilon by itself."""
-        texts, gap = [], 0.01 * ends[-1]
-        for i, (sq_mu, start, end) in enumerate(zip(sq_mus, starts, ends, strict=True)):
+    def _write(self, sq_mus: np.ndarray, sizes: np.ndarray, kind: str, text_kw: dict) -> None:
+        """Numbers in a column beside the bars: how long each is, and epsilon by itself."""
+        texts, form = [], "{:.1%}" if kind == "share" else "+{:.3g}"
+        for i, (sq_mu, size) in enumerate(zip(sq_mus, sizes, strict=True)):
             alone = gaussian_epsilon(float(sq_mu), self.delta)
-            words = f"{end - start:.3g} (alone {alone:.3g})"
-            if kind == "share":
-                words = f"{end - start:.1%} (epsilon {alone:.3g} alone)"
-            options = {"va": "center", "fontsize": "small", "x": end + gap, "ha": "left"}
-            if end > 0.65 * ends[-1] and start > 0.35 * ends[-1]:
-                options |= {"x": start - gap, "ha": "right"}
-            elif end > 0.65 * ends[-1]:  # a bar all over: write within, on a ground of its own
-                options |= {"x": gap, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1}}
-            texts.append(self.ax_.text(y=i, s=words, **options | text_kw))
+            words = f"{form.format(size)}  (epsilon {alone:.3g} alone)"
+            options = {"va": "center", "transform": self.ax_.get_yaxis_transform()} | text_kw
+            texts.append(self.ax_.text(1.02, i, words, **options))
         self.text_ = np.array(texts, dtype=object)
 
 
@@ -375,11 +366,13 @@ def _names_of_parts(estimator: Any, guarantee: PrivacyGuarantee) -> list[str] | 
         return None
     classes = len(getattr(estimator, "classes_", ()))
     outputs = None if not classes else 1 if classes == 2 else classes
-    sizes = Sizes(
-        guarantee.n_samples, guarantee.n_features, outputs, persons=guarantee.unit != "row"
-    )
-    try:
-        budget = estimator._budget(sizes)
-    except ValueError:  # another size would be needed
-        return None
-    return list(budget.parts) if budget.event == guarantee.event else None
+    known = (guarantee.n_samples, guarantee.n_features, outputs)
+    for n_public, labelled in ((0, False), (1, False), (1, True)):
+        sizes = Sizes(*known, n_public, labelled, persons=guarantee.unit != "row")
+        try:
+            budget = estimator._budget(sizes)
+        except ValueError:  # another size would be needed
+            continue
+        if budget.event == guarantee.event:
+            return list(budget.parts)
+    return None

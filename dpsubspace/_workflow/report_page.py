@@ -137,8 +137,8 @@ def fragment(title: str, sections: Sequence[Section]) -> str:
 def document(title: str, sections: Sequence[Section]) -> str:
     """A whole page."""
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
         f"{_tag('title', title)}\n</head>\n<body>\n{fragment(title, sections)}\n</body>\n</html>\n"
     )
 

@@ -23,7 +23,7 @@ from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, default_delta
-from dpsubspace._checks import check_integer
+from dpsubspace._checks import check_integer, shown
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.pipelines import _works_row_by_row as works_row_by_row
 from dpsubspace.exceptions import PrivacyError
@@ -50,6 +50,7 @@ class Item:
     count: int = 1
     date: str = ""
     status: str = ""
+    what: str = ""  # in a line, where its class is known
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,9 @@ def _of_model(model: Any, sizes: Sizes) -> Account:
         )
     fitted = [step for step in private if hasattr(step.step, "privacy_")]
     if not fitted:
-        items = [Item(step.name, _plan(step.step, sizes)) for step in private]
+        items = [Item(s.name, _plan(s.step, sizes), what=_first_line(s.step)) for s in private]
     else:
-        items = [Item(step.name, step.step.privacy_) for step in fitted]
+        items = [Item(s.name, s.step.privacy_, what=_first_line(s.step)) for s in fitted]
     whole = isinstance(model, Pipeline)
     account = _summed(type(model).__name__, "pipeline" if whole else "fit", items)
     unfitted = [step.name for step in private if step not in fitted] if fitted else []
@@ -203,6 +204,12 @@ def _reasons(model: Any, steps: list[_Step]) -> Iterator[str]:
                 "a ColumnTransformer may have counted the zeros of the private rows to choose a"
                 " sparse or a dense form (its sparse_threshold is not 0)"
             )
+
+
+def _first_line(step: Any) -> str:
+    """What an estimator of this package says it is."""
+    line = (type(step).__doc__ or "").strip().partition("\n")[0].replace("`", "")
+    return f"{type(step).__name__}: {line}"
 
 
 def _learned(step: Any) -> str:
@@ -307,20 +314,23 @@ def _of_search(search: Any, sizes: Sizes) -> Account:
     best = getattr(search, "best_estimator_", None)
     refit = None if best is None else account_of(best, Sizes())
     n_train, delta = _training_rows(search, refit, sizes)
-    items, failed = [], 0
+    items, failed, refused = [], 0, 0
     results = search.cv_results_
     for i, params in enumerate(results["params"]):
-        candidate: Any = clone(search.estimator)
-        candidate.set_params(**_cloned(params))
-        for step in _steps(type(candidate).__name__, candidate):
-            if step.kind == "private":
-                if delta is not None and step.step.delta == "auto":
-                    step.step.set_params(delta=delta)
-                told = replace(sizes, n_samples=n_train)
-                plan = _plan(step.step, told)
-                items.append(Item(f"candidate {i + 1}, {step.name}", plan, search.n_splits_))
-        splits = [results[key][i] for key in results if key.startswith("split")]
-        failed += sum(score != score for score in splits)
+        missing = [results[key][i] != results[key][i] for key in results if _is_score(key)]
+        failed += sum(missing)
+        try:
+            plans = _plans_of(search, params, replace(sizes, n_samples=n_train), delta)
+        except ValueError:  # parameters that no fit takes release nothing
+            if not all(missing):
+                raise
+            refused += 1
+            continue
+        what = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
+        items += [
+            Item(f"candidate {i + 1}, {name}", plan, search.n_splits_, what=what)
+            for name, plan in plans
+        ]
     if refit is not None:
         items += [replace(item, name=f"refit, {item.name}") for item in refit.items]
         unit = refit.total.unit
@@ -332,7 +342,11 @@ def _of_search(search: Any, sizes: Sizes) -> Account:
         f"{'' if refit is None else ' and the refit'}: the statement of best_estimator_ is about"
         " the refit alone, and the search costs what stands here"
     ]
-    if failed:
+    if refused:
+        cautions.append(
+            f"{refused} candidates had parameters that no fit takes: they released nothing"
+        )
+    if failed := failed - refused * search.n_splits_:
         cautions.append(
             f"{failed} scores are missing: those fits count here as if they had run, since a fit"
             " may fail after its first release"
@@ -353,8 +367,23 @@ def _of_search(search: Any, sizes: Sizes) -> Account:
     )
 
 
-def _cloned(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: clone(value, safe=False) for name, value in params.items()}
+def _is_score(key: str) -> bool:
+    return key.startswith("split") and "_test_" in key
+
+
+def _plans_of(
+    search: Any, params: Mapping[str, Any], sizes: Sizes, delta: float | None
+) -> list[tuple[str, PrivacyGuarantee]]:
+    """Statements of one fit of a candidate, by the names of its parts."""
+    candidate: Any = clone(search.estimator)
+    candidate.set_params(**{name: clone(value, safe=False) for name, value in params.items()})
+    found = []
+    for step in _steps(type(candidate).__name__, candidate):
+        if step.kind == "private":
+            if delta is not None and step.step.delta == "auto":
+                step.step.set_params(delta=delta)
+            found.append((step.name, _plan(step.step, sizes)))
+    return found
 
 
 def _training_rows(search: Any, refit: Account | None, sizes: Sizes) -> tuple[int, float | None]:

@@ -89,12 +89,6 @@ def one_in(value: float) -> str:
     return f"1 in {float(f'{rounded(1 / value, math.floor, 2)}'):,.0f}"
 
 
-def units_of(account: Account) -> str:
-    """What a record is, in words."""
-    unit = account.total.unit
-    return "row of the table" if unit == "row" else unit
-
-
 def promise(epsilon: float, delta: float, unit: str) -> str:
     """Epsilon, delta and unit."""
     slack = f", delta = {up(delta)}" if delta else ""
@@ -178,12 +172,15 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         yield Text(f"Reason: {reason}.", loud=True)
     if account.cautions:
         yield Bullets([_sentence(caution) for caution in account.cautions])
+    attacker = attacker_of(account)
+    if attacker is not None and total.epsilon > 0:
+        yield Text(_in_words(account, attacker))
     rows = [
         ["Subject", f"{account.subject} ({_KINDS[account.kind]})"],
-        ["Curator", said["curator"]],
+        ["Curator (who answers for the data)", said["curator"]],
         ["Intended use", said["use"]],
-        ["Unit of protection", units_of(account)],
-        ["Neighbouring relation", f"{total.neighboring_relation}: {_relation(account)}"],
+        ["Unit of protection", _UNITS.get(total.unit, f"all that is of one {total.unit}")],
+        ["What is hidden", _HIDDEN[total.neighboring_relation].format(unit=account.total.unit)],
         ["Epsilon", "no bound" if bad else up(total.epsilon)],
         ["Delta", up(total.delta) if total.delta else "0"],
     ]
@@ -196,14 +193,41 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         name = "rows" if total.unit == "row" else f"{total.unit}s"
         rows.append([f"Number of {name} (public)", f"{total.n_samples:,}"])
     rows.append(["Date of this report", date])
+    left_open = [_CURATED[name] for name, words in said.items() if words == FILL_IN]
+    if left_open:
+        rows.append(["Left open", "; ".join(left_open)])
     yield Table("In short", rows)
     if not bad and total.epsilon > 0:
         yield Text(
             "Epsilon limits how much one record can change the probability of any result, by the"
             f" factor {up(math.exp(min(total.epsilon, 700.0)))}; delta is a small allowance"
-            " beside it. Smaller is more private. No number is right for everybody: at most 1 is"
-            " commonly held to be strong, and far above 10 says next to nothing by itself."
+            " beside it. Smaller is more private. No number is right for everybody: an epsilon of"
+            " at most 1 is commonly held to be strong, and one far above 10 says next to nothing by"
+            " itself."
         )
+
+
+_UNITS = {"row": "one row of the table", "person": "all rows of one person together"}
+_HIDDEN = {
+    "zero_out": "whether a {unit} was used",
+    "replace_one": "what a {unit} says",
+}
+
+
+def _in_words(account: Account, attacker: Attacker) -> str:
+    """The promise for somebody who has not heard of it, with one number."""
+    unit, prior = account.total.unit, PRIORS[0]
+    was, used = f"whether one certain {unit} was used", "was used"
+    if account.total.neighboring_relation == "replace_one":
+        was, used = f"what one certain {unit} says", "says one thing rather than another"
+    spent = " by what has been spent so far" if account.budget else ""
+    return (
+        f"In words: random noise was added, so that the result hardly depends on {was}. Somebody"
+        f" who thinks with a probability of {percent(prior)} that it {used} can be brought"
+        f"{spent} to {percent(attacker.posterior(prior))} at most"
+        + ("" if attacker.surprise == 0 else f" (but with probability {one_in(attacker.surprise)})")
+        + ". What else the result tells of people in general is not limited."
+    )
 
 
 _KINDS = {
@@ -228,40 +252,54 @@ def _relation(account: Account) -> str:
 
 
 def _released(account: Account) -> Iterator[Any]:
+    total = account.total
     if account.kind in ("fit", "release"):
-        yield Table("Mechanism", [["What ran", described(account.total.event)]])
+        what = account.items[0].what
+        rows = [["What it is", what]] if what else []
+        yield Table("Mechanism", [*rows, ["What ran", described(total.event)]])
     else:
-        rows = [
-            [
-                item.name + (f" ({item.status})" if item.status else ""),
-                item.date or "-",
-                str(item.count),
-                described(item.guarantee.event),
-                up(item.guarantee.epsilon) if item.guarantee.epsilon < math.inf else "no bound",
-            ]
-            for item in account.items
-        ]
-        if len(rows) > _MOST_ROWS:
-            rest = len(rows) - _MOST_ROWS + 1
-            fits = sum(item.count for item in account.items[-rest:])
-            rows[-rest:] = [[f"{rest} more", "-", str(fits), "see the JSON of this report", "-"]]
-        header = ["Part", "Date", "Fits", "What ran", "Epsilon of one fit"]
-        yield Table("Everything that was paid for", rows, header)
-        if len(account.items) + account.items[0].count > 2 and not account.reasons:
-            yield Text(
-                f"All of it together costs epsilon = {up(account.total.epsilon)}. That is less"
-                " than the sum of the single ones, because noise of several releases adds up by"
-                " its square."
-                if account.total.epsilon
-                < sum(item.count * item.guarantee.epsilon for item in account.items) * (1 - 1e-9)
-                else f"All of it together costs epsilon = {up(account.total.epsilon)}."
+        yield _items(account)
+        each = sum(item.count * item.guarantee.epsilon for item in account.items)
+        if sum(item.count for item in account.items) > 1 and total.epsilon < math.inf:
+            less = (
+                ": less than the sum, because the noise of several releases adds up by its square"
             )
-    kinds = {leaf.kind for leaf in counted(account.total.event)}
-    words = [text for kind, text in _MECHANISMS.items() if kind in kinds]
-    if any(leaf.sampled for leaf in counted(account.total.event)):
+            words = f"All of it together costs epsilon = {up(total.epsilon)}"
+            yield Text(f"{words}{less if total.epsilon < each * (1 - 1e-9) else ''}.")
+    leaves = counted(total.event)
+    words = [text for kind, text in _MECHANISMS.items() if kind in {x.kind for x in leaves}]
+    if any(leaf.count > 1 for leaf in leaves):
+        words.append(
+            'A number in front, as in "100 x", says how many of them there were: one for each step'
+            " of training, for example."
+        )
+    if any(leaf.sampled for leaf in leaves):
         words.append(_BATCHES)
-    if account.total.epsilon < math.inf and words:
+    if total.epsilon < math.inf and words:
         yield Text(" ".join(words))
+
+
+def _items(account: Account) -> Table:
+    """Everything that was paid for, in the columns that say something."""
+    columns: list[tuple[str, list[str]]] = [
+        ("Part", [f"{x.name} ({x.status})" if x.status else x.name for x in account.items]),
+        ("What it is", [item.what for item in account.items]),
+        ("Date", [item.date for item in account.items]),
+        ("Fits", ["" if item.count == 1 else str(item.count) for item in account.items]),
+        ("What ran", [described(item.guarantee.event) for item in account.items]),
+        ("Epsilon of each", [_cost(item.guarantee.epsilon) for item in account.items]),
+    ]
+    columns = [column for column in columns if any(column[1]) or column[0] == "Part"]
+    rows = [[cell or "-" for cell in row] for row in zip(*(c for _, c in columns), strict=True)]
+    if len(rows) > _MOST_ROWS:
+        rest = len(rows) - _MOST_ROWS + 1
+        more = [f"{rest} more, which the JSON of this report has"]
+        rows[-rest:] = [more + ["-"] * (len(columns) - 1)]
+    return Table("Everything that was paid for", rows, [name for name, _ in columns])
+
+
+def _cost(epsilon: float) -> str:
+    return up(epsilon) if epsilon < math.inf else "no bound"
 
 
 _MECHANISMS = {
@@ -296,7 +334,8 @@ def _protected(account: Account) -> Iterator[Any]:
     if total.neighboring_relation == "zero_out":
         yield Text(
             "Hidden is whether a record was used: with it, and with a null record in its place,"
-            " the result is almost equally likely."
+            " which adds nothing, the result is almost equally likely. Nobody learns much from"
+            " the result about whether somebody is in the data."
         )
     else:
         yield Text(
@@ -306,10 +345,12 @@ def _protected(account: Account) -> Iterator[Any]:
     attacker = attacker_of(account)
     if attacker is None or not total.epsilon:
         return
-    rows, unit = [], units_of(account)
+    rows, unit = [], account.total.unit
     if total.neighboring_relation == "zero_out":
-        rows.append([f"whether a {unit} was used", up(total.epsilon)])
-        rows.append([f"what a {unit} says, if it is known to be used", _several(attacker, 2)])
+        rows.append([f"whether a certain {unit} was used", up(total.epsilon)])
+        rows.append(
+            [f"what a certain {unit} says, if it is known to be used", _several(attacker, 2)]
+        )
     else:
         rows.append([f"what a {unit} says", up(total.epsilon)])
     if total.unit == "row":
@@ -341,7 +382,7 @@ def _attack(account: Account) -> Iterator[Any]:
     if not total.epsilon:
         yield Text("Nothing: nothing that was released depends on private records.")
         return
-    unit = units_of(account)
+    unit = account.total.unit
     secret = f"that a certain {unit} was used"
     if total.neighboring_relation == "replace_one":
         secret = f"that a certain {unit} says one thing and not another"
@@ -364,17 +405,17 @@ def _attack(account: Account) -> Iterator[Any]:
     )
     rates = [[percent(a), percent(attacker.true_positive_rate(a))] for a in FALSE_POSITIVES]
     yield Table(
-        "An attacker who must decide",
+        f"If an attacker names the {unit}s that they hold to be used",
         rates,
-        ["Names so many wrongly", "Finds at most so many rightly"],
+        ["Share of unused records named wrongly", "Share of used records found, at most"],
     )
     how = (
-        "These rates follow from the noise itself; no attack on such a release can do better."
+        "These rates follow from the noise itself: no attack on the result can do better."
         if attacker.exact
         else "These rates are upper bounds."
     )
     yield Text(
-        f"{how} A guess by coin finds as many rightly as it names wrongly. The largest difference"
+        f"{how} Who tosses a coin finds the same share as they name wrongly. The largest difference"
         f" of both rates (the advantage of a membership attack) is {percent(attacker.advantage)}:"
         " 0 % would be a coin, and 100 % certainty."
     )
@@ -397,7 +438,7 @@ def _rests_on(account: Account) -> Iterator[Any]:
     )
     if total.public:
         yield Text("Taken to be public knowledge, and protected by nothing:")
-        yield Bullets([_sentence(words) for words in total.public])
+        yield Bullets([_sentence(_PLAINER.get(words, words)) for words in total.public])
     labels = next((words for words in total.public if "read from y" in words), None)
     if labels is not None:
         yield Text(
@@ -422,6 +463,13 @@ def _rests_on(account: Account) -> Iterator[Any]:
             )
         ]
     )
+
+
+_PLAINER = {
+    "all parameters but random_state": "all settings of the fits, but not the seed of the noise",
+    "that the data pass the checks": "that the table passed the checks of its form (no missing"
+    " entries, for example)",
+}
 
 
 def _not_covered(account: Account) -> Iterator[Any]:
@@ -463,7 +511,7 @@ def registry_of(account: Account, said: dict[str, str]) -> dict[str, dict[str, s
         },
         "Tier 2": {
             "Flavour of privacy": flavour,
-            "Unit of privacy": units_of(account),
+            "Unit of privacy": _UNITS.get(total.unit, total.unit),
             "Privacy loss": loss,
             "Deployment model": "Central: the curator holds the rows in the clear and adds the"
             " noise before anything is released",
