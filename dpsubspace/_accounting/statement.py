@@ -21,7 +21,7 @@ from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS
 from dpsubspace.exceptions import PrivacyError
 
-__all__ = ["SCHEMA", "as_fields", "dumped", "fields_from"]
+__all__ = ["SCHEMA", "as_fields", "digest_of", "dumped", "fields_from"]
 
 SCHEMA = "urn:dpsubspace:privacy-guarantee:1"
 
@@ -55,10 +55,14 @@ def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) 
         "version": package_version(),
     }
     if model_file is not None:
-        path = Path(model_file)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        fields["file"] = {"name": path.name, "sha256": digest}
+        fields["file"] = digest_of(model_file)
     return fields
+
+
+def digest_of(model_file: str | os.PathLike[str]) -> dict[str, str]:
+    """Name and digest of a file, which is read and not opened."""
+    path = Path(model_file)
+    return {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def dumped(fields: dict[str, Any], path: str | os.PathLike[str] | None) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dpsubspace._accounting.statement import as_fields, dumped
+from dpsubspace._accounting.statement import as_fields, digest_of, dumped
 from dpsubspace._workflow.report_page import FILL_IN, document, fragment, plain_text
 from dpsubspace._workflow.report_subject import Account, Sizes, account_of
 from dpsubspace._workflow.report_words import (
@@ -43,6 +43,8 @@ class PrivacyReport:
         What the curator said.
     date : str
         Date of the report.
+    file : dict or None, default=None
+        Name and digest of the file that it is about.
 
     Attributes
     ----------
@@ -77,10 +79,16 @@ class PrivacyReport:
     (True, ('use', 'product'))
     """
 
-    def __init__(self, account: Any, said: Mapping[str, str], date: str):
+    def __init__(
+        self,
+        account: Any,
+        said: Mapping[str, str],
+        date: str,
+        file: dict[str, str] | None = None,
+    ):
         self._account: Account = account
-        self._said, self._date = dict(said), date
-        self.title, self.verdict = title_of(account), verdict_of(account)
+        self._said, self._date, self._file = dict(said), date, file
+        self.title, self.verdict = title_of(account, self._said), verdict_of(account)
         total = account.total
         self.holds = not account.reasons and total.epsilon < math.inf
         self.epsilon = total.epsilon if self.holds else math.inf
@@ -136,6 +144,7 @@ class PrivacyReport:
             "title": self.title,
             "verdict": self.verdict,
             "date": self._date,
+            "file": self._file,
             "holds": self.holds,
             "planned": account.planned,
             "epsilon": _number(self.epsilon),
@@ -172,7 +181,7 @@ class PrivacyReport:
         return dumped(fields, path)
 
     def _sections(self) -> list[Any]:
-        return sections_of(self._account, self._said, self._date)
+        return sections_of(self._account, self._said, self._date, self._file)
 
     def __str__(self) -> str:
         return plain_text(self.title, self._sections())
@@ -202,6 +211,7 @@ def privacy_report(
     justification: str | None = None,
     review: str | None = None,
     date: str | None = None,
+    model_file: str | os.PathLike[str] | None = None,
     n_samples: int | None = None,
     n_features: int | None = None,
     n_outputs: int | None = None,
@@ -243,6 +253,9 @@ def privacy_report(
         Who reviewed this use of the software.
     date : str, optional
         Date of the report; today by default.
+    model_file : path-like, optional
+        File of the saved model, of any format. Its name and its SHA-256 digest are reported, so
+        that it can be seen which file the report is about.
     n_samples : int, optional
         Number of records, for a plan and for a search without a refit.
     n_features : int, optional
@@ -325,4 +338,5 @@ def privacy_report(
             raise ValueError(f"`{name}` must be a str or None, got {value!r}.")
     account = account_of(subject, Sizes(n_samples, n_features, n_outputs, n_train))
     today = datetime.now(UTC).date().isoformat() if date is None else date
-    return PrivacyReport(account, curated(given), today)
+    file = None if model_file is None else digest_of(model_file)
+    return PrivacyReport(account, curated(given), today, file)

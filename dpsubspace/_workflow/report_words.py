@@ -114,10 +114,11 @@ def versions() -> dict[str, str]:
 # The whole ----------------------------------------------------------------------------------------
 
 
-def title_of(account: Account) -> str:
+def title_of(account: Account, said: dict[str, str]) -> str:
     """Heading of the report."""
     what = "Planned privacy" if account.planned else "Privacy"
-    return f"{what} report: {account.subject}"
+    name = account.subject if said["product"] == FILL_IN else said["product"]
+    return f"{what} report: {name}"
 
 
 def verdict_of(account: Account) -> str:
@@ -149,7 +150,9 @@ def verdict_of(account: Account) -> str:
     return f"{jointly}: {said}."
 
 
-def sections_of(account: Account, said: dict[str, str], date: str) -> list[Section]:
+def sections_of(
+    account: Account, said: dict[str, str], date: str, file: dict[str, str] | None
+) -> list[Section]:
     """All sections in order."""
     found = [
         Section("Summary", [*_summary(account, said, date)]),
@@ -159,7 +162,7 @@ def sections_of(account: Account, said: dict[str, str], date: str) -> list[Secti
         Section("What the guarantee rests on", [*_rests_on(account)]),
         Section("What is not covered", [*_not_covered(account)]),
         Section("Entry for a registry of deployments", [*_registry(account, said)]),
-        Section("Software, and how to check this report", [*_software(account)]),
+        Section("Software, and how to check this report", [*_software(account, file)]),
     ]
     return [section for section in found if section.blocks]
 
@@ -172,6 +175,12 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         yield Text(f"Reason: {reason}.", loud=True)
     if account.cautions:
         yield Bullets([_sentence(caution) for caution in account.cautions])
+    if total.n_samples and total.delta * total.n_samples > 1:
+        yield Text(
+            f"Delta is above one over the number of records (1/{total.n_samples:,}). Such a promise"
+            " would be kept even by publishing one whole record.",
+            loud=True,
+        )
     attacker = attacker_of(account)
     if attacker is not None and total.epsilon > 0:
         yield Text(_in_words(account, attacker))
@@ -199,12 +208,21 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     yield Table("In short", rows)
     if not bad and total.epsilon > 0:
         yield Text(
-            "Epsilon limits how much one record can change the probability of any result, by the"
-            f" factor {up(math.exp(min(total.epsilon, 700.0)))}; delta is a small allowance"
-            " beside it. Smaller is more private. No number is right for everybody: an epsilon of"
-            " at most 1 is commonly held to be strong, and one far above 10 says next to nothing by"
-            " itself."
+            f"Epsilon limits how much one record (here: {_UNITS.get(total.unit, total.unit)}) can"
+            " change the probability of any result: by the factor"
+            f" {up(math.exp(min(total.epsilon, 700.0)))}. Delta is a small allowance beside it"
+            f"{_of_delta(total)}. Smaller is more private. No number is right for everybody: an"
+            " epsilon of at most 1 is commonly held to be strong, and one far above 10 says next to"
+            " nothing by itself."
         )
+
+
+def _of_delta(total: Any) -> str:
+    """How large delta may be, where it is known."""
+    if not (total.n_samples and total.delta):
+        return ""
+    limit = f"1/{total.n_samples:,} = {1 / total.n_samples:.2g}"
+    return f", which should be far below one over the number of records ({limit})"
 
 
 _UNITS = {"row": "one row of the table", "person": "all rows of one person together"}
@@ -221,13 +239,17 @@ def _in_words(account: Account, attacker: Attacker) -> str:
     if account.total.neighboring_relation == "replace_one":
         was, used = f"what one certain {unit} says", "says one thing rather than another"
     spent = " by what has been spent so far" if account.budget else ""
-    return (
+    words = (
         f"In words: random noise was added, so that the result hardly depends on {was}. Somebody"
-        f" who thinks with a probability of {percent(prior)} that it {used} can be brought"
-        f"{spent} to {percent(attacker.posterior(prior))} at most"
-        + ("" if attacker.surprise == 0 else f" (but with probability {one_in(attacker.surprise)})")
-        + ". What else the result tells of people in general is not limited."
+        f" who thinks with a probability of {percent(prior)} that it {used} can be brought{spent}"
+        f" to {percent(attacker.posterior(prior))} at most."
     )
+    if attacker.surprise:
+        words += (
+            f" (With a probability of at most {one_in(attacker.surprise)} the noise falls so that"
+            " the result tells more.)"
+        )
+    return f"{words} What the result tells of people in general is not limited, and need not be."
 
 
 _KINDS = {
@@ -273,6 +295,8 @@ def _released(account: Account) -> Iterator[Any]:
             'A number in front, as in "100 x", says how many of them there were: one for each step'
             " of training, for example."
         )
+    if any("DP-SGD" in item.what for item in account.items):
+        words.append("DP-SGD is training in many small steps, each of which uses one such sum.")
     if any(leaf.sampled for leaf in leaves):
         words.append(_BATCHES)
     if total.epsilon < math.inf and words:
@@ -295,7 +319,7 @@ def _items(account: Account) -> Table:
         rest = len(rows) - _MOST_ROWS + 1
         more = [f"{rest} more, which the JSON of this report has"]
         rows[-rest:] = [more + ["-"] * (len(columns) - 1)]
-    return Table("Everything that was paid for", rows, [name for name, _ in columns])
+    return Table("Everything that epsilon counts", rows, [name for name, _ in columns])
 
 
 def _cost(epsilon: float) -> str:
@@ -355,7 +379,11 @@ def _protected(account: Account) -> Iterator[Any]:
         rows.append([f"what a {unit} says", up(total.epsilon)])
     if total.unit == "row":
         rows += [[f"a person with {k} rows", _several(attacker, k)] for k in (3, 10)]
-    yield Table("Epsilon for other questions, at the same delta", rows, ["Secret", "Epsilon"])
+    yield Table(
+        "Epsilon for other questions, at the same delta",
+        rows,
+        ["What is to stay secret", "Epsilon"],
+    )
     if total.joint:
         yield Text(
             "The model has parts for single persons, made of their own rows. Publish only what"
@@ -438,11 +466,11 @@ def _rests_on(account: Account) -> Iterator[Any]:
     )
     if total.public:
         yield Text("Taken to be public knowledge, and protected by nothing:")
-        yield Bullets([_sentence(_PLAINER.get(words, words)) for words in total.public])
+        yield Bullets([_sentence(_plainer(words)) for words in total.public])
     labels = next((words for words in total.public if "read from y" in words), None)
     if labels is not None:
         yield Text(
-            f"Mind the {labels}: which labels occur was read from the private rows and stands in"
+            f"Mind the {labels}. Which labels occur was read from the private rows and stands in"
             " the model as it is. Where it is a secret that anybody has a certain label at all, fit"
             " again with classes= and all labels that could occur."
         )
@@ -465,7 +493,16 @@ def _rests_on(account: Account) -> Iterator[Any]:
     )
 
 
+def _plainer(words: str) -> str:
+    """An assumption as it is said to somebody who has not seen the program."""
+    for short, plain in _PLAINER.items():
+        words = words.replace(short, plain)
+    return words
+
+
 _PLAINER = {
+    "set of labels": "the set of labels that a model tells apart",
+    "names of features": "names of the columns",
     "all parameters but random_state": "all settings of the fits, but not the seed of the noise",
     "that the data pass the checks": "that the table passed the checks of its form (no missing"
     " entries, for example)",
@@ -477,6 +514,8 @@ def _not_covered(account: Account) -> Iterator[Any]:
         "scores, plots and tables that were computed from the private rows, and any other fit on"
         " them: charge all fits on one table to one PrivacyLedger",
         "what was done with the rows before: cleaning, selection, imputation by their own values",
+        "whether the result is right, and as right for small groups as for large ones: noise hides"
+        " small groups most",
         "what holds for groups: that smokers fall ill more often may be learnt, on purpose",
         "the time that a fit took, messages of errors, and the rows themselves, which have to be"
         " guarded like any others",
@@ -553,7 +592,7 @@ def _composition(account: Account) -> str:
     kinds = {leaf.kind for leaf in counted(account.total.event)}
     sampled = any(leaf.sampled for leaf in counted(account.total.event))
     if kinds <= {"gaussian"} and not sampled:
-        how = "exact for Gaussian mechanisms (squares of mu add up)"
+        how = "exact for Gaussian mechanisms (Gaussian differential privacy)"
     elif "search" in kinds:
         how = "by Renyi divergences (dp-accounting)"
     else:
@@ -570,7 +609,11 @@ def _registry(account: Account, said: dict[str, str]) -> Iterator[Any]:
         yield Table(tier, [[name, value] for name, value in fields.items()])
 
 
-def _software(account: Account) -> Iterator[Any]:
+def _software(account: Account, file: dict[str, str] | None) -> Iterator[Any]:
+    if file is not None:
+        rows = [["Name", file["name"]], ["SHA-256 digest", file["sha256"]]]
+        yield Table("File that this report is about, as its author says", rows)
+        yield Text("Compare the digest with that of the file in hand, for example by sha256sum.")
     rows = [[name, version] for name, version in versions().items()]
     yield Table("Versions where this report was written", rows)
     if not account.planned:

@@ -201,6 +201,9 @@ def test_sidecar_names_the_model_file(tmp_path):
     assert json.loads(text)["file"] == {"name": "model.joblib", "sha256": digest}
     assert PrivacyGuarantee.from_json(text) == made
     check_schema(text)
+    report = privacy_report(made, model_file=model_file)
+    assert json.loads(report.to_json())["file"]["sha256"] == digest
+    assert digest in report.to_html() and "model.joblib" in str(report)
 
 
 def test_schema_and_reader_know_the_same_fields():
@@ -365,7 +368,7 @@ def test_report_of_a_fit_says_what_is_known_and_leaves_the_rest_open():
         "10.7 %",  # the advantage
         "1 in 6,",
         "operating system's cryptographic generator",
-        "Mind the set of labels (3, read from y)",
+        "Mind the set of labels (3, read from y). Which",
         dpsubspace.__version__,
     ):
         assert words in " ".join(text.split()), words
@@ -443,6 +446,12 @@ def test_replace_one_is_about_what_a_record_says():
         " ".join(text.split())
     )
     assert "if it is known to be used" not in text
+
+
+def test_a_large_delta_is_said_to_be():
+    with pytest.warns(dpsubspace.PrivacyWarning, match="Such a promise"):
+        model = DPSGDClassifier(delta=0.1, n_iter=3).fit(X, Y)
+    assert "would be kept even by publishing one whole record" in privacy_report(model).to_html()
 
 
 def test_given_classes_are_not_warned_of():
