@@ -371,7 +371,7 @@ def _names_of_parts(estimator: Any, guarantee: PrivacyGuarantee) -> list[str] | 
         sizes = Sizes(*known, n_public, labelled, persons=guarantee.unit != "row")
         try:
             budget = estimator._budget(sizes)
-        except ValueError:  # another size would be needed
+        except (AttributeError, ValueError):  # no plan, or another size would be needed
             continue
         if budget.event == guarantee.event:
             return list(budget.parts)

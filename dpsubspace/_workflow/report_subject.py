@@ -61,7 +61,7 @@ class Account:
     ----------
     subject : str
         Name of what the report is about.
-    kind : {"fit", "release", "pipeline", "search", "cross-validation", "ledger"}
+    kind : {"fit", "release", "pipeline", "model", "search", "cross-validation", "ledger"}
         What that is.
     items : tuple of Item
         Everything that was paid for.
@@ -138,17 +138,20 @@ def _of_model(model: Any, sizes: Sizes) -> Account:
             " the ledger."
         )
     fitted = [step for step in private if hasattr(step.step, "privacy_")]
-    if not fitted:
-        items = [Item(s.name, _plan(s.step, sizes), what=_first_line(s.step)) for s in private]
-    else:
-        items = [Item(s.name, s.step.privacy_, what=_first_line(s.step)) for s in fitted]
-    whole = isinstance(model, Pipeline)
-    account = _summed(type(model).__name__, "pipeline" if whole else "fit", items)
-    unfitted = [step.name for step in private if step not in fitted] if fitted else []
+    planned = not fitted or (_is_ours(model) and not hasattr(model, "privacy_"))
+    items = [
+        Item(s.name, getattr(s.step, "privacy_", None) or _plan(s.step, sizes), what=_what(s.step))
+        for s in (private if planned else fitted)
+    ]
+    whole = "pipeline" if isinstance(model, Pipeline) else "fit" if len(items) == 1 else "model"
+    account = _summed(type(model).__name__, whole, items)
+    unfitted = [] if planned else [step.name for step in private if step not in fitted]
+    inside = [_FITTED_BEFORE] if any(_model_inside(step.step) for step in private) else []
     notes = [f"step {name!r} was given no columns and released nothing" for name in unfitted]
     return replace(
         account,
-        planned=not fitted,
+        planned=planned,
+        cautions=(*account.cautions, *inside),
         reasons=(*account.reasons, *_reasons(model, steps)),
         uncharged=(*account.uncharged, *notes),
         vouched=tuple(_vouched(model, steps)),
@@ -169,6 +172,8 @@ def _steps(name: str, model: Any) -> Iterator[_Step]:
         yield from _steps("remainder", found.get("remainder", model.remainder))
     elif _is_ours(model):
         yield _Step(name, model, "private")
+        if (inner := _model_inside(model)) is not None:
+            yield from _steps(f"{name}, model inside", inner)
     elif type(model) is FrozenEstimator:
         yield _Step(name, model.estimator, "frozen")
     elif works_row_by_row(model) or (name == "remainder" and _passes(model)):
@@ -181,6 +186,14 @@ def _is_ours(step: Any) -> bool:
     """Whether `step` is of this package and states what it costs."""
     ours = type(step).__module__.partition(".")[0] == __name__.partition(".")[0]
     return ours and (hasattr(step, "privacy_event") or hasattr(step, "privacy_"))
+
+
+def _model_inside(model: Any) -> Any:
+    """Model that was fitted before, and that `model` recalibrates, say; None without one."""
+    inner = getattr(model, "estimator", None)
+    if inner is None or hasattr(model, "candidates"):  # a search fits its own
+        return None
+    return inner.estimator if type(inner) is FrozenEstimator else inner
 
 
 def _passes(step: Any) -> bool:
@@ -206,7 +219,7 @@ def _reasons(model: Any, steps: list[_Step]) -> Iterator[str]:
             )
 
 
-def _first_line(step: Any) -> str:
+def _what(step: Any) -> str:
     """What an estimator of this package says it is."""
     line = (type(step).__doc__ or "").strip().partition("\n")[0].replace("`", "")
     return f"{type(step).__name__}: {line}"
@@ -223,6 +236,12 @@ def _learned(step: Any) -> str:
     found = [name for name in vars(step) if name.endswith("_") and not name.startswith("_")]
     found = [name for name in found if name not in ("n_features_in_", "feature_names_in_")]
     return f" It shows {', '.join(found[:6])}." if found else ""
+
+
+_FITTED_BEFORE = (
+    "the model inside was fitted before, and both count here as if on the same records. If no"
+    " person is in both sets of rows, each person is protected by the statement of their own set"
+)
 
 
 def _column_transformers(model: Any) -> Iterator[ColumnTransformer]:

@@ -256,6 +256,7 @@ _KINDS = {
     "fit": "one fit",
     "release": "one release",
     "pipeline": "all steps of one Pipeline",
+    "model": "a model, and one that it was made from",
     "search": "a search over parameters, with everything that it fitted",
     "cross-validation": "the fits of a cross-validation",
     "ledger": "everything that was charged to one ledger",
@@ -335,7 +336,7 @@ _MECHANISMS = {
     "range": "Some choices are drawn at random, better ones with larger probability (the"
     " exponential mechanism).",
     "search": "The best of a random number of runs was released. How many runs there were must"
-    " stay hidden.",
+    " stay hidden, and so must the time that they took.",
 }
 _BATCHES = (
     "On a Poisson batch each record takes part by a coin of its own, which hides it further. Who"
