@@ -20,11 +20,13 @@ from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
+from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ledger_file import LedgerEntry
 from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
 from dpsubspace._workflow.ranking import GSDRankingDisplay
+from dpsubspace._workflow.report import PrivacyReport, privacy_report
 from dpsubspace._workflow.search import PrivateSearch
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
@@ -39,6 +41,7 @@ __all__ = [
     "DPPCA",
     "AuditResult",
     "BoundedScaler",
+    "BudgetDisplay",
     "DPLinearRegression",
     "DPModuleClassifier",
     "DPModuleRegressor",
@@ -56,6 +59,7 @@ __all__ = [
     "PrivacyError",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivacyReport",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PrivateSearch",
@@ -73,6 +77,7 @@ __all__ = [
     "principal_angles",
     "privacy_cost",
     "privacy_event",
+    "privacy_report",
     "private_covariance",
     "private_mean",
     "private_quantile",
