@@ -14,7 +14,7 @@ from dpsubspace import (
     GradientDirections,
     PrivacyError,
     audit_epsilon,
-    one_run_audit,
+    audit_estimator,
 )
 from dpsubspace._workflow.audit import _p_value
 
@@ -65,11 +65,11 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(
     X, y = load_breast_cancer(return_X_y=True)
     X = (X - X.min(axis=0)) / np.ptp(X, axis=0) / np.sqrt(X.shape[1])
     model = Classifier(epsilon=1.0, delta=1e-5, random_state=0, **options)
-    honest = one_run_audit(model, X, y, random_state=0)
+    honest = audit_estimator(model, X, y, random_state=0)
     assert not honest.refuted and "does not refute the claim of 1" in str(honest)
 
     scale_noise(monkeypatch, 0.1)
-    broken = one_run_audit(model, X, y, random_state=0)
+    broken = audit_estimator(model, X, y, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2
     assert "REFUTES" in str(broken)
 
@@ -79,18 +79,18 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(
     [
         (DPSGDClassifier(neighboring_relation="replace_one"), "zero_out"),
         (DPSGDClassifier(epsilon=math.inf), "claims nothing"),
-        (make_pipeline(DPSGDClassifier()), "outside of any Pipeline"),
+        (make_pipeline(DPSGDClassifier()), "one private step"),
     ],
     ids=["relation", "inf", "pipeline"],
 )
 def test_what_cannot_be_audited_is_refused(model, match):
     with pytest.raises(PrivacyError, match=match):
-        one_run_audit(model, *load_breast_cancer(return_X_y=True))
+        audit_estimator(model, *load_breast_cancer(return_X_y=True))
 
 
 def test_more_guesses_than_canaries_are_refused_before_the_fit():
     with pytest.raises(ValueError, match="n_guesses"):
-        one_run_audit(DPSGDClassifier(), [[0.0]], [0], n_canaries=10, n_guesses=12)
+        audit_estimator(DPSGDClassifier(), [[0.0]], [0], n_canaries=10, n_guesses=12)
 
 
 class WithCanaries(InformedClassifier):
@@ -121,9 +121,9 @@ def test_canaries_in_and_off_public_directions_do_not_refute_the_claim(monkeypat
     X, y = load_breast_cancer(return_X_y=True)
     X = (X - X.min(axis=0)) / np.ptp(X, axis=0) / np.sqrt(X.shape[1])
     model = WithCanaries(random_state=0, epsilon=1.0, delta=1e-5, **options)
-    honest = one_run_audit(model, X, y, n_canaries=300, random_state=0)
+    honest = audit_estimator(model, X, y, n_canaries=300, random_state=0)
     assert not honest.refuted
 
     scale_noise(monkeypatch, 0.1)
-    broken = one_run_audit(model, X, y, n_canaries=300, random_state=0)
+    broken = audit_estimator(model, X, y, n_canaries=300, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2
