@@ -24,7 +24,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.events import counted
+from dpsubspace._accounting.events import counted, gaussian
 from dpsubspace._estimators import choice, functions
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
@@ -84,13 +84,11 @@ class Subject:
 
     def widened(self, n_features: int) -> Subject:
         """The same with as many features more, of which public rows have none."""
-        given = dict(self.fit_params)
-        if given.get("X_public") is not None:
-            sets = (
-                given["X_public"] if isinstance(given["X_public"], tuple) else (given["X_public"],)
-            )
+        given, public = dict(self.fit_params), self.fit_params.get("X_public")
+        if public is not None:
+            sets = public if isinstance(public, tuple) else (public,)
             wide = tuple(np.pad(_dense(rows), ((0, 0), (0, n_features))) for rows in sets)
-            given["X_public"] = wide if isinstance(self.fit_params["X_public"], tuple) else wide[0]
+            given["X_public"] = wide if isinstance(public, tuple) else wide[0]
         return replace(self, fit_params=given)
 
     def fitted(self, planted: Planted, present: np.ndarray | None, seed: Any) -> Any:
@@ -304,18 +302,18 @@ def _longest(X: np.ndarray) -> float:
 _Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _on_a_line(X: np.ndarray, subject: Subject) -> _Rows:
-    """Half of the rows are 0 and the other half lie where the canary does."""
+def _two_lines(X: np.ndarray, subject: Subject) -> _Rows:
+    """Half of the rows lie along one direction and half along another, which the canary extends.
+
+    What is released of the spread of all rows together cancels in what is said of the two.
+    """
     norm = subject.parameters.get("data_norm")
-    row = np.zeros(X.shape[1])
-    row[0] = _longest(X) if norm is None else float(norm)
-    return (np.arange(len(X)) % 2)[:, None] * row, row, 0 * row
-
-
-def _both_sides(X: np.ndarray, subject: Subject) -> _Rows:
-    """Rows on both sides of 0, along the direction of the canary."""
-    rows, row, zero = _on_a_line(X, subject)
-    return rows - (1 - np.arange(len(X)) % 2)[:, None] * row, row, zero
+    row, other = (
+        _longest(X) * np.eye(2, X.shape[1]) if norm is None else norm * np.eye(2, X.shape[1])
+    )
+    place = np.arange(len(X))
+    signs = np.where(place // 2 % 2, -1.0, 1.0)[:, None]
+    return signs * np.where(place[:, None] % 2, row, other) / 2, row, other
 
 
 def _heaps(n: int, counts: np.ndarray, low: Any, high: Any) -> np.ndarray:
@@ -326,11 +324,18 @@ def _heaps(n: int, counts: np.ndarray, low: Any, high: Any) -> np.ndarray:
 
 def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
     """As many rows below each quantile as there should be: the canary is one more."""
-    levels = np.unique(subject.parameters["level"])
-    bounds, d = subject.parameters["bounds"], X.shape[1]
-    ends = (-_FAR, _FAR) if bounds is None else bounds
+    given, n, d = subject.parameters, len(X) + 1, X.shape[1]
+    levels = np.unique(given["level"])
+    target = Target(given["epsilon"], given["delta"], given["neighboring_relation"])
+    multiplier = target.calibrated(gaussian, n)
+    stages = SEARCH if given["bounds"] is None else functions.BETWEEN_BOUNDS
+    # Of ranks that noise hides the search takes the nearest that it does not.
+    noise = rank_noise(multiplier * math.sqrt(stages), d, len(levels), subject.relation)
+    margin = min(n / 2, 2 * noise)
+    ends = (-_FAR, _FAR) if given["bounds"] is None else given["bounds"]
     low, high = (np.broadcast_to(np.asarray(end, dtype=float), d) for end in ends)
-    return _heaps(len(X), np.rint(levels * (len(X) + 1)), low, high), low.copy(), high.copy()
+    counts = np.unique(np.floor(np.clip(levels * n, margin, n - margin) - 0.25))
+    return _heaps(len(X), counts, low, high), low.copy(), high.copy()
 
 
 def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
@@ -372,9 +377,9 @@ def _of_linear(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_module(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """What a module says of the canary."""
+    """What a module says of the canary, of its opposite, and of a few other rows."""
     says = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
-    return np.ravel(says(planted.row))
+    return np.ravel(says(np.vstack([planted.row, -planted.row, 0 * planted.row, planted.X[:8]])))
 
 
 def _of_shared(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
@@ -386,18 +391,18 @@ def _of_shared(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_components(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """Variance along the canary, and of the first component."""
-    along = fitted.components_ @ planted.row[0]
-    of_row = np.sum(fitted.explained_variance_ * along**2)
+    """Variances along the canary and along the other half of the rows, and the mean."""
+    along = fitted.components_[:, :2]
+    of_both = fitted.explained_variance_ @ along**2
     released = _numbers(fitted, "explained_variance_", "noise_variance_", "mean_", "data_norm_")
-    first = [some[:1] for some in released]
-    return np.concatenate([[of_row, along[0] ** 2], *first])
+    rest = [some[:2] for some in released]
+    return np.concatenate([of_both, np.log(of_both + 1e-300), *rest])
 
 
 def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """Energies of directions, and how much of the canary lies along them."""
-    energies = [fitted.energies_[:1], [fitted.span_energy_, np.sum(fitted.energies_)]]
-    return np.concatenate([*energies, [fitted.transform(planted.row).sum()]])
+    """The same of directions of gradients."""
+    both = fitted.transform(np.eye(2, planted.X.shape[1])) @ fitted.energies_
+    return np.concatenate([both, np.log(both + 1e-300), [fitted.span_energy_]])
 
 
 def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
@@ -435,7 +440,7 @@ def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:
     return np.array([fitted.value == next(iter(subject.parameters["candidates"]))], dtype=float)
 
 
-# What is seen of canaries with features of their own ------------------------------------------------
+# What is seen of canaries with features of their own ----------------------------------------------
 
 
 def _own_weights(fitted: Any, planted: Planted) -> np.ndarray:
@@ -488,8 +493,8 @@ DESIGNS: dict[Any, Design] = {
     DPModuleClassifier: Design(_of_module, "classes"),
     DPModuleRegressor: Design(_of_module, "numbers"),
     BoundedScaler: Design(_of_ranges, rows=_around_ranges),
-    DPPCA: Design(_of_components, rows=_both_sides),
-    GSDScorer: Design(_of_directions, rows=_on_a_line),
+    DPPCA: Design(_of_components, rows=_two_lines),
+    GSDScorer: Design(_of_directions, rows=_two_lines),
     functions.private_mean: Design(_of_mean, own=_own_entries),
     functions.private_quantile: Design(_of_quantiles, rows=_around_quantiles),
     functions.private_covariance: Design(_of_covariance, own=_own_variances, instead=0.0),
