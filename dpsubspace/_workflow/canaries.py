@@ -316,6 +316,14 @@ def _two_lines(X: np.ndarray, subject: Subject) -> _Rows:
     return signs * np.where(place[:, None] % 2, row, other) / 2, row, other
 
 
+def _at_an_end(X: np.ndarray, subject: Subject) -> _Rows:
+    """The rows themselves; a canary has an entry at the end of the public range, and no other."""
+    bounds = subject.parameters.get("bounds")
+    row = np.zeros(X.shape[1])
+    row[0] = _longest(X) if bounds is None else np.ravel(bounds[1])[0]
+    return X, row, -row
+
+
 def _heaps(n: int, counts: np.ndarray, low: Any, high: Any) -> np.ndarray:
     """Rows of heaps, of which so many rows lie in all up to the first, the second, and so on."""
     place = np.searchsorted(counts, np.arange(n), side="right")[:, None]
@@ -487,9 +495,9 @@ DESIGNS: dict[Any, Design] = {
     GEPClassifier: _CLASSES,
     DPSGDRegressor: _NUMBERS,
     GEPRegressor: _NUMBERS,
-    DPLinearRegression: Design(_of_linear, "numbers"),
-    PublicSubspaceLinearRegression: Design(_of_linear, "numbers"),
-    PersonalizedLinearRegression: Design(_of_shared, "numbers"),
+    DPLinearRegression: Design(_of_linear, "numbers", rows=_at_an_end),
+    PublicSubspaceLinearRegression: Design(_of_linear, "numbers", rows=_at_an_end),
+    PersonalizedLinearRegression: Design(_of_shared, "numbers", rows=_at_an_end),
     DPModuleClassifier: Design(_of_module, "classes"),
     DPModuleRegressor: Design(_of_module, "numbers"),
     BoundedScaler: Design(_of_ranges, rows=_around_ranges),
