@@ -352,12 +352,13 @@ def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
     (leaf, *_) = counted(subject.what.privacy_event(n + 1, d))
     halved = 1.0 if subject.relation == "zero_out" else math.sqrt(0.5)
     if leaf.count == 1:  # all cells of a column are counted, and those that are full enough kept
+        near = 1.0
         size = count_above_noise(leaf.value * math.sqrt(d) * halved, per_octave=1)
-    else:
-        spread = rank_noise(leaf.value, d, 2, subject.relation)
+    else:  # a search, which goes on between two heaps
+        near, spread = -_FAR, rank_noise(leaf.value, d, 2, subject.relation)
         size = max((0.01 if level == "auto" else level) * n, 2 * spread)
     far = np.arange(n)[:, None] < min(round(size), n // 2)
-    return np.where(far, _FAR, 1.0) * np.ones(d), np.full(d, _FAR), np.ones(d)
+    return np.where(far, _FAR, near) * np.ones(d), np.full(d, _FAR), np.full(d, near)
 
 
 def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
@@ -393,9 +394,9 @@ def _of_module(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 def _of_shared(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
     """What the model that persons share says of the canary, its weights and its directions."""
     shared = fitted.public_part()
-    along = np.ravel(shared.components_ @ planted.row.T) ** 2
+    along = np.sum((shared.components_ @ planted.row.T) ** 2)  # how many there are may vary
     weights = _numbers(shared, "coef_", "intercept_")
-    return np.concatenate([shared.predict(planted.row), along, *weights])
+    return np.concatenate([shared.predict(planted.row), [along], *weights])
 
 
 def _of_components(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
@@ -414,21 +415,21 @@ def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
-    """How many columns reach as far as the heap, and how often searches went up."""
+    """How many columns reach as far as the heap, and how often searches went up, by end."""
     ends = np.stack([fitted.data_min_, fitted.data_max_])
     far = np.sum(ends >= _FAR / 2)
-    return np.array([far, turns_up(ends, SEARCH).sum()], dtype=float)
+    return np.append(turns_up(ends, SEARCH).sum(axis=1), far).astype(float)
 
 
 def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray:
-    """How often searches went up."""
+    """How often searches went up, by level."""
     d = planted.X.shape[1]
     found, bounds = np.reshape(fitted.value, (-1, d)), subject.parameters["bounds"]
     if bounds is None:
-        return np.array([turns_up(found, SEARCH).sum()], dtype=float)
+        return turns_up(found, SEARCH).sum(axis=1).astype(float)
     ends = tuple(np.broadcast_to(np.asarray(end, dtype=float), d) for end in bounds)
     ups = turns_up(found, functions.BETWEEN_BOUNDS, bounds=ends)
-    return np.array([ups.sum()], dtype=float)
+    return ups.sum(axis=1).astype(float)
 
 
 def _of_mean(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
