@@ -19,7 +19,8 @@ from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
-from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
+from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
+from dpsubspace._workflow.audit_display import AuditDisplay
 from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
@@ -39,6 +40,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "DPPCA",
+    "AuditDisplay",
     "AuditResult",
     "BoundedScaler",
     "BudgetDisplay",
@@ -71,8 +73,8 @@ __all__ = [
     "SubspaceDistance",
     "TorchFeatures",
     "audit_epsilon",
+    "audit_estimator",
     "gradient_subspace_distance",
-    "one_run_audit",
     "optimal_transport_distance",
     "principal_angles",
     "privacy_cost",
