@@ -32,11 +32,14 @@ from dpsubspace._rows.inputs import (
 )
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._statistics.score_cells import (
+    ERRORS,
     FINE,
     ScoreCells,
     bounded_sums,
     counted,
+    error_cells,
     fine_edges,
+    largest_error,
     n_cells,
     on_simplex,
     quantile_edges,
@@ -74,8 +77,9 @@ _LOSSES = ("log_loss", "brier_score_loss")
 _BINARY = (*FROM_CELLS, "f1", "precision", "recall")
 _KNOWN = tuple(dict.fromkeys([*FROM_LABELS, *FROM_CELLS, *SUMS, *_SAME]))
 
-# Shares of epsilon: of the grid that edges are found on, and of sums beside counts.
-_EDGES, _SUMS_BESIDE = 0.15, 0.3
+# Shares of epsilon: of the grid that edges are found on, of the bound on errors of regressors, and
+# of sums beside counts.
+_EDGES, _RANGE, _SUMS_BESIDE = 0.15, 0.1, 0.3
 
 # Log loss above which no row counts for more, unless the caller knows better.
 _LOSS_BOUND = 5.0
@@ -84,6 +88,8 @@ _LOSS_BOUND = 5.0
 @dataclass(frozen=True, eq=False)
 class PrivateScore:
     """A metric of a model on private rows, with an interval for noise and sampling.
+
+    ``float(score)`` is its value, and printing shows the interval.
 
     Parameters
     ----------
@@ -196,7 +202,9 @@ class _Asked:
         parts, left = {}, 1.0
         if self.sums:
             share = _SUMS_BESIDE if self.counts else 1.0
-            parts["sums"] = Part(share, kind="laplace")
+            if self.regression:
+                parts["range"] = Part(_RANGE, kind="laplace")
+            parts["sums"] = Part(share - _RANGE * self.regression, kind="laplace")
             left -= share
         if self.counts == "cells":
             parts["edges"] = Part(left * _EDGES, kind="laplace")
@@ -204,6 +212,12 @@ class _Asked:
         elif self.counts == "confusion":
             parts["confusion"] = Part(left, kind="laplace")
         return parts
+
+
+def _power(name: str) -> tuple[str, int]:
+    """What is added up under a name, and to which power."""
+    base, _, power = name.partition("^")
+    return base, int(power or 1)
 
 
 def _plain(name: str) -> tuple[str, int]:
@@ -304,7 +318,8 @@ def private_score(
     public grid (15 % of epsilon), from which edges of about ``2 (n epsilon)^0.18`` cells are found,
     and counts of rows of each class in these; for metrics of labels alone, the confusion matrix;
     for "accuracy" alone, log loss, Brier loss and metrics of regressors, sums over rows of numbers
-    in [0, 1] (30 % of epsilon beside counts). A row is in one cell: counts have the L1 (and L2)
+    in [0, 1] (30 % of epsilon beside counts; of regressors after counts of errors by size, with
+    10 %, from which a bound on them is found). A row is in one cell: counts have the L1 (and L2)
     bound 1 (``"zero_out"``), and 2 in L1 and sqrt(2) in L2 (``"replace_one"``). Sums, with
     shares of noise that add up to 1, have the bound 1 in both. Event: Laplace mechanisms, one
     for each. They need no delta: ``delta=0`` is possible. The unit is one row.
@@ -318,6 +333,9 @@ def private_score(
 
     The area under the ROC curve has a part from pairs of rows of one cell, which are taken to
     be ordered as the shares of the classes in neighbouring cells suggest.
+
+    Errors of a regressor beyond the bound that is found count as that bound: the few largest, which
+    makes metrics of errors with heavy tails a little too good.
 
     Intervals count the noise and that the rows are a sample, by drawing samples from what was
     released. They are about rows that the model has not seen. If it was fitted on these rows, the
@@ -449,48 +467,44 @@ class _Rows:
 
     def prepared(self, asked: _Asked) -> _Said:
         """What the model says of the rows, as far as it is asked for."""
-        scores, probabilities, predicted, sums = np.empty(0), False, None, np.empty((0, 0))
+        scores, probabilities, predicted, threshold = np.empty(0), False, None, None
         if asked.counts == "cells":
             scores, probabilities = scores_of(self.model, self.X, len(self.y))
             if "calibration_curve" in asked.plain and not probabilities:
                 raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
         if asked.labels:
             predicted = predicted_codes(self.model, self.X, self.y, self.classes)
-        if asked.sums:
-            sums = np.stack([self._summed(name, predicted) for name in asked.sums], axis=1)
-        threshold = None
         if asked.counts == "cells" and asked.labels:
             threshold = threshold_of(self.model, probabilities=probabilities)
-        return _Said(self, asked, scores, probabilities, threshold, predicted, sums)
+        numbers: dict[str, np.ndarray] = {}
+        for name in dict.fromkeys(base for base, _ in map(_power, asked.sums)):
+            numbers |= {} if name in numbers else self._numbers(name, predicted)
+        return _Said(self, asked, scores, probabilities, threshold, predicted, numbers)
 
-    @property
-    def units(self) -> dict[str, float]:
-        """What the largest number of a sum stands for, by metric."""
-        width = self.bounds[1] - self.bounds[0]
+    def units(self, largest: float) -> dict[str, float]:
+        """What 1 stands for in means, by metric, with the largest error a part of the bounds."""
+        width = largest * (self.bounds[1] - self.bounds[0])
         return {
             "log_loss": self.loss_bound,
             "brier_score_loss": 1.0 if len(self.classes) == 2 else 2.0,
             "mean_absolute_error": width,
             "mean_squared_error": width**2,
             "root_mean_squared_error": width,
+            "r2": 4 * largest**2,  # errors are parts of the width of the bounds, targets of half
         }
 
-    def _summed(self, name: str, predicted: np.ndarray | None) -> np.ndarray:
-        """Numbers in [0, 1] of the rows that are added up under a name."""
+    def _numbers(self, name: str, predicted: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Numbers of the rows, from 0 to 1 but for targets, of which sums are taken."""
         if name == "hit":
-            return (predicted == self.y).astype(np.float64)
-        base, _, power = name.partition("^")
-        power = float(power or 1)
-        if base == "loss":
+            return {name: (predicted == self.y).astype(np.float64)}
+        if name == "loss":
             every = losses(self.model, self.X, self.y, len(self.classes))
-            return np.clip(every / self.loss_bound, 0.0, 1.0) ** power
-        if base == "brier":
+            return {name: np.minimum(every / self.loss_bound, 1.0)}
+        if name == "brier":
             every = squared_errors(self.model, self.X, self.y, len(self.classes))
-            return (every / self.units["brier_score_loss"]) ** power
+            return {name: every / self.units(1.0)["brier_score_loss"]}
         errors, targets = residuals(self.model, self.X, self.y, *self.bounds)
-        if base == "error":
-            return errors**power
-        return targets**power if power in (2, 4) else (targets**power + 1) / 2
+        return {"error": errors, "t": targets}
 
 
 @dataclass(frozen=True)
@@ -503,7 +517,7 @@ class _Said:
     probabilities: bool
     threshold: float | None
     predicted: np.ndarray | None
-    sums: np.ndarray
+    numbers: dict[str, np.ndarray]
 
     def released(self, releases: Releases, rng: np.random.Generator) -> _Found:
         """Release all that was asked for."""
@@ -567,14 +581,27 @@ class _Said:
         return Counted(None, matrix, _scale(releases, "confusion", 2.0), self.rows.records.n, rng)
 
     def _means(self, releases: Releases) -> Summed:
-        """Means of bounded numbers."""
+        """Means of bounded numbers, of errors between bounds that are released first."""
         records, names = self.rows.records, [*self.asked.sums]
         shares = np.array([*self.asked.sums.values()])
-        sums = releases.laplace("sums", bounded_sums(self.sums, shares, records))
+        largest = 1.0
+        if "range" in releases and releases.budget.private:
+            counts = self._released(releases, "range", error_cells(self.numbers["error"]), ERRORS)
+            largest = largest_error(counts, _scale(releases, "range", 2.0))
+        columns = [self._column(name, largest) for name in names]
+        sums = releases.laplace("sums", bounded_sums(np.stack(columns, axis=1), shares, records))
         scale = _scale(releases, "sums", 1.0)
         means = dict(zip(names, (sums / shares / records.n).tolist(), strict=True))
         scales = {name: scale / share / records.n for name, share in self.asked.sums.items()}
-        return Summed(means, scales, records.n, self.rows.units)
+        return Summed(means, scales, records.n, self.rows.units(largest))
+
+    def _column(self, name: str, largest: float) -> np.ndarray:
+        """Numbers in [0, 1] that are added up under a name."""
+        base, power = _power(name)
+        numbers = self.numbers[base]
+        if base == "t":
+            return numbers**power if power % 2 == 0 else (numbers**power + 1) / 2
+        return np.clip(numbers / largest if base == "error" else numbers, 0.0, 1.0) ** power
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._rows.records import Records
 
 __all__ = [
+    "ERRORS",
     "FINE",
     "ScoreCells",
     "average_precision",
@@ -27,9 +28,11 @@ __all__ = [
     "confusion",
     "counted",
     "curve",
+    "error_cells",
     "fine_edges",
     "fractions",
     "interval",
+    "largest_error",
     "n_cells",
     "on_simplex",
     "quantile_edges",
@@ -43,6 +46,9 @@ _TOP = {True: 12.0, False: 1e6}
 
 # Between its cells, those near 0 are so narrow in units of scores (half of a log-odds).
 _NEAR = 0.5
+
+# Cells of errors by size: half octaves below 1, and what is smaller.
+ERRORS = 25
 
 # Sums are of whole multiples of one over this, which are exact in float64.
 _STEPS = 2.0**24
@@ -176,6 +182,25 @@ def _expit(scores: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -scores))
 
 
+def error_cells(errors: np.ndarray) -> np.ndarray:
+    """Cell of each error in [0, 1], by its size; the largest errors are in the first."""
+    with np.errstate(divide="ignore"):
+        octaves = -2 * np.log2(errors)
+    return np.floor(np.clip(octaves, 0, ERRORS - 1)).astype(np.intp)
+
+
+def largest_error(counts: np.ndarray, scale: float) -> float:
+    """Bound on nearly all errors, from released counts with noise of a scale.
+
+    Half an octave beyond the largest size of which, with all larger ones, noise does not explain
+    the number: three standard deviations of it. Where it explains all of them there is no bound.
+    """
+    above = np.cumsum(counts)
+    clear = above > 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
+    first = int(np.argmax(clear)) if clear.any() else 0
+    return min(1.0, 2.0 ** ((1 - first) / 2))
+
+
 # What cells tell ------------------------------------------------------------------------------
 
 
@@ -273,6 +298,9 @@ def interval(
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Released counts of private rows by score and label.
+
+    From these follow ROC curves, calibration curves and confusion matrices, and what they might
+    have been with another sample and other noise.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class Summed:
             return unit * (np.sqrt(inside) if root else inside)
 
         low, high = interval(np.asarray(mean), np.asarray(mean), draws, level)
-        return Value(*(float(shown(x)) for x in (mean, low, high)))
+        return Value(float(shown(mean)), float(shown(low)), float(shown(high)))
 
     def _mean(self, main: str, square: str, rng: np.random.Generator) -> tuple[float, np.ndarray]:
         """A mean, and what it might have been with another sample and other noise."""
@@ -136,13 +136,13 @@ class Summed:
         spare = math.sqrt(2) * (self.scales["t^4"] + 8 * abs(m1) * self.scales["t^3"])
         spread = math.sqrt(max(fourth - variance**2, 0.0) + spare)
         error, errors = self._mean("error^2", "error^4", rng)
-        # Errors are parts of the width of the bounds, and targets of half of it.
         variances = variance + self._moved(spread / math.sqrt(self.n), self.scales["t^2"], rng)
         variances += 4 * m1 * self.scales["t"] * rng.laplace(size=_DRAWS)
-        explained = 1 - 4 * error / variance
-        draws = 1 - 4 * errors / np.maximum(variances, noise / 10 + 1e-12)
+        unit = self.units["r2"]
+        explained = 1 - unit * error / variance
+        draws = 1 - unit * errors / np.maximum(variances, noise / 10 + 1e-12)
         low, high = interval(np.asarray(explained), np.asarray(explained), draws, level)
-        return Value(*(float(min(x, 1.0)) for x in (explained, low, high)))
+        return Value(min(explained, 1.0), min(float(low), 1.0), min(float(high), 1.0))
 
 
 # Counts ---------------------------------------------------------------------------------------
@@ -269,8 +269,10 @@ class Counted:
             found = formula(self._counts)
             centre = formula(on_simplex(self._counts, self.n))
             low, high = interval(found, centre, formula(self._draws), level)
-        values = [np.clip(x, 0.0, largest) for x in (found, low, high)]
-        return Value(*(float(x) if np.ndim(x) == 0 else x for x in values), at)
+        found, low, high = (np.clip(x, 0.0, largest) for x in (found, low, high))
+        if np.ndim(found) == 0:
+            return Value(float(found), float(low), float(high))
+        return Value(found, low, high, at)
 
     def _curve(self, level: float) -> Value:
         """ROC curve, and a band of true positive rates above each false positive rate."""
@@ -279,4 +281,4 @@ class Counted:
         curves = [curve(on_simplex(self._draws[i], self.n)) for i in range(n_draws)]
         drawn = np.array([np.interp(at, x, y) for x, y in curves])
         low, high = interval(value, value, drawn, level)
-        return Value(value, *(np.clip(x, 0.0, 1.0) for x in (low, high)), at)
+        return Value(value, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0), at)
