@@ -11,6 +11,7 @@ from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_sub
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._estimators.personal_fit import SharedLinearModel
+from dpsubspace._estimators.private_scores import PrivateScore, private_score
 from dpsubspace._estimators.regression import (
     DPLinearRegression,
     PublicSubspaceLinearRegression,
@@ -19,7 +20,8 @@ from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
-from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
+from dpsubspace._statistics.score_cells import ScoreCells
+from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator, one_run_audit
 from dpsubspace._workflow.audit_display import AuditDisplay
 from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
@@ -64,11 +66,13 @@ __all__ = [
     "PrivacyReport",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PrivateScore",
     "PrivateSearch",
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
     "Released",
+    "ScoreCells",
     "SharedLinearModel",
     "SubspaceDistance",
     "TorchFeatures",
@@ -83,6 +87,7 @@ __all__ = [
     "private_covariance",
     "private_mean",
     "private_quantile",
+    "private_score",
     "select_public",
     "share_budget",
     "subspace_distance",
