@@ -1,7 +1,9 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
+from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
 from dpsubspace._estimators.directions import GradientDirections
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
@@ -36,6 +38,9 @@ __all__ = [
     "DPPCA",
     "AuditResult",
     "BoundedScaler",
+    "DPCalibratedClassifier",
+    "DPConformalClassifier",
+    "DPConformalRegressor",
     "DPLinearRegression",
     "DPModuleClassifier",
     "DPModuleRegressor",
