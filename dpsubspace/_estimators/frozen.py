@@ -75,7 +75,7 @@ class HeldOut:
 
 def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
     """A fitted model with the method `method`, or ValueError."""
-    if isinstance(estimator, type) or not hasattr(estimator, "predict"):
+    if isinstance(estimator, type) or not hasattr(estimator, "fit"):
         raise ValueError(f"`estimator` must be a fitted {what}, got {estimator!r}.")
     try:
         check_is_fitted(estimator)
