@@ -13,6 +13,7 @@ from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_sub
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._estimators.personal_fit import SharedLinearModel
+from dpsubspace._estimators.private_scores import PrivateScore, private_score
 from dpsubspace._estimators.regression import (
     DPLinearRegression,
     PublicSubspaceLinearRegression,
@@ -21,6 +22,7 @@ from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
+from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
@@ -59,10 +61,12 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PrivateScore",
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
     "Released",
+    "ScoreCells",
     "SharedLinearModel",
     "SubspaceDistance",
     "TorchFeatures",
@@ -74,6 +78,7 @@ __all__ = [
     "private_covariance",
     "private_mean",
     "private_quantile",
+    "private_score",
     "select_public",
     "subspace_distance",
     "task2vec_distance",
