@@ -25,6 +25,7 @@ from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
+from dpsubspace._workflow.evaluation import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ranking import GSDRankingDisplay
 from dpsubspace.exceptions import (
@@ -61,6 +62,8 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PrivateCalibrationDisplay",
+    "PrivateRocCurveDisplay",
     "PrivateScore",
     "PublicChoice",
     "PublicDataWarning",
