@@ -18,7 +18,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import dpsubspace
 from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators import choice, functions
+from dpsubspace._estimators import choice, functions, private_scores
 
 # Options that are no parameters, but of the plan of a fit.
 _OF_PLANS = ("descent", "chunk", "centre", "bounds")
@@ -139,6 +139,55 @@ def on_held_out(Estimator):
         return fitted._fit(X, y, groups=groups, present=present)
 
     return fit
+
+
+class PublicModel:
+    """A model of which the scores are taken, row by row and without rounding between rows."""
+
+    classes_ = np.array([0, 1])
+
+    def __init__(self, n_classes=2):
+        self.classes_ = np.arange(n_classes)
+
+    def _scores(self, X):
+        return np.clip(X[:, 0] / 4 - X[:, 1] / 4, -8, 8)
+
+    def predict_proba(self, X):
+        odds = np.stack([c * self._scores(X) for c in self.classes_], axis=1)
+        odds = np.exp(odds - odds.max(axis=1, keepdims=True))
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+
+class PublicRegressor:
+    """A model of which the errors are taken."""
+
+    def predict(self, X):
+        return np.clip(X[:, 0], -50, 50)
+
+
+def scored(X, target, random_state, *, n_classes=2, **options):
+    """Score of a public model on rows that have their label, or target, in two columns."""
+    X = np.asarray(X, dtype=np.float64)
+    if "target_bounds" in options:
+        model, y = PublicRegressor(), np.clip(X[:, 0] + X[:, 1], -1e9, 1e9)
+    else:
+        model = PublicModel(n_classes)
+        y = np.clip(X[:, 0] / 2 - X[:, 2] / 2 + n_classes / 2, 0, n_classes - 1).astype(int)
+    return private_scores._score(X, target, random_state, model=model, y=y, **options)
+
+
+SCORED = {
+    "plain": {"metric": "roc_auc"},
+    "accuracy": {"metric": "accuracy"},
+    "labels": {"metric": "confusion_matrix"},
+    "many labels": {"metric": ["accuracy", "confusion_matrix", "log_loss"], "n_classes": 3},
+    "losses": {"metric": ["log_loss", "brier_score_loss"], "loss_bound": 2.0},
+    "all": {"metric": ["accuracy", "calibration_curve", "roc_curve", "f1", "neg_log_loss"]},
+    "numbers": {"metric": ["r2", "mean_absolute_error"], "target_bounds": (-3, 9)},
+}
 
 
 def privacy_of(fitted):
@@ -454,6 +503,9 @@ CASES += [
         gaussian=False,
         choice=True,
     ),
+]
+CASES += [
+    Case("private_score", scored, SCORED, {"epsilon": 20.0}, n=60, sparse=False, gaussian=False)
 ]
 GAUSSIAN = [case for case in CASES if case.gaussian]
 FITS = [(case, setting) for case in CASES for setting in case.settings]

@@ -43,6 +43,7 @@ from dpsubspace._statistics.score_cells import (
     n_cells,
     on_simplex,
     quantile_edges,
+    spread_of_scores,
     typical_scores,
 )
 from dpsubspace._statistics.score_metrics import (
@@ -259,7 +260,7 @@ def private_score(
         By scikit-learn's names. Classifiers: "accuracy", "balanced_accuracy", "precision",
         "recall", "f1", the last three with "_macro" for more than two classes, "confusion_matrix",
         "log_loss" and "brier_score_loss" ("neg_log_loss", "neg_brier_score"); with two classes
-        also "roc_auc", "average_precision", "roc_curve" and "calibration_curve". Regressors:
+        also "roc_auc", "roc_curve" and "calibration_curve". Regressors:
         "r2", "mean_absolute_error", "mean_squared_error" and "root_mean_squared_error" (or as
         "neg_...").
     epsilon : float, default=1.0
@@ -569,7 +570,7 @@ class _Said:
             self.rows.classes,
             self.probabilities,
             first,
-            budget.private,
+            spread_of_scores(fine, grid, edges, counts) if budget.private else np.zeros(k),
         )
 
     def _confusion(self, releases: Releases, rng: np.random.Generator) -> Counted:

@@ -23,7 +23,7 @@ __all__ = [
     "ERRORS",
     "FINE",
     "ScoreCells",
-    "average_precision",
+    "area",
     "bounded_sums",
     "confusion",
     "counted",
@@ -37,6 +37,7 @@ __all__ = [
     "on_simplex",
     "quantile_edges",
     "resampled_counts",
+    "spread_of_scores",
     "typical_scores",
 ]
 
@@ -52,6 +53,9 @@ ERRORS = 25
 
 # Sums are of whole multiples of one over this, which are exact in float64.
 _STEPS = 2.0**24
+
+# Weights of neighbours, by their distance, for the slope of the share of a class.
+_NEARBY = {0: 1.0, 1: 1.0, 2: 0.1}
 
 # Places in a cell at which its typical score is taken.
 _INSIDE = 32
@@ -157,6 +161,10 @@ def quantile_edges(
     ends, below = _ranks(fine, grid)
     rising = below + 1e-9 * np.linspace(0, 1, len(below))
     inner = np.interp(np.arange(1, k) / k, rising, ends)
+    # An edge within a cell of the grid is there to divide many scores, not to divide rows of one.
+    cell = np.clip(np.searchsorted(grid, inner), 0, len(fine) - 1)
+    nearest = grid[np.abs(inner[:, None] - grid).argmin(axis=1)]
+    inner = np.where(np.diff(below)[cell] < 1.5 / k, nearest, inner)
     if threshold is not None:
         inner = np.append(inner, threshold)
     return np.concatenate([[-np.inf], np.unique(inner), [np.inf]])
@@ -175,6 +183,35 @@ def typical_scores(
     scores = np.interp(low[:, None] + steps * (high - low)[:, None], rising, ends)
     scores = np.clip(scores, edges[:-1, None], edges[1:, None])
     return (_expit(scores) if probabilities else scores).mean(axis=1)
+
+
+def spread_of_scores(
+    fine: np.ndarray, grid: np.ndarray, edges: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """How far scores differ within cells, from 0 to 1, as the released counts tell.
+
+    Of two rows of a cell, with those of a cell of the grid on either side, how often they are in
+    different cells of the grid, beside how often they would be if the scores were spread evenly.
+    Among the parts of one cell of the grid, one that holds nearly all holds one score.
+    """
+    inside = np.searchsorted(grid, edges[1:-1])  # cell of the grid that each edge is in, or ends
+    k, sizes = len(edges) - 1, counts.sum(axis=1)
+    first = np.concatenate([[0], inside + np.isin(edges[1:-1], grid)])
+    last = np.concatenate([inside, [len(fine) - 1]])
+    spread = np.empty(k)
+    for j in range(k):
+        low, high = max(first[j] - 1, 0), min(last[j] + 1, len(fine) - 1)
+        held = np.trim_zeros(fine[low : high + 1])
+        total, evenly = held.sum(), 1 - 1 / max(len(held), 1)
+        lumps = ((held / total) ** 2).sum() if total > 0 else 1.0
+        spread[j] = min((1 - lumps) / evenly, 1.0) if evenly > 0 else 0.0
+    parts = np.where(first == last, first, -1)
+    for cell in np.unique(parts[parts >= 0]):
+        some = parts == cell
+        if some.sum() > 1:
+            held = np.maximum(sizes[some], 0.0)
+            spread[some] = float(held.max() < 0.8 * held.sum())
+    return spread
 
 
 def _expit(scores: np.ndarray) -> np.ndarray:
@@ -204,16 +241,15 @@ def largest_error(counts: np.ndarray, scale: float) -> float:
 # What cells tell ------------------------------------------------------------------------------
 
 
-def area(counts: np.ndarray, *, smooth: bool = True) -> np.ndarray:
-    """Area under the ROC curve, of counts (..., k, 2); rows of one cell are half in order.
+def area(counts: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Area under the ROC curve, of counts (..., k, 2).
 
-    With `smooth` the order within cells is added.
+    Rows of one cell are half in order, and more than that where their scores differ: `spread` says
+    of each cell how far they do, from 0 to 1.
     """
     negative, positive = counts[..., 0], counts[..., 1]
     below = np.cumsum(negative, axis=-1) - negative
-    pairs = positive * (below + negative / 2)
-    if smooth:
-        pairs = pairs + negative * positive * within_cells(counts)
+    pairs = positive * (below + negative * (0.5 + spread * within_cells(counts)))
     sizes = positive.sum(axis=-1) * negative.sum(axis=-1)
     return pairs.sum(axis=-1) / np.where(sizes == 0, np.nan, sizes)
 
@@ -223,7 +259,8 @@ def within_cells(counts: np.ndarray) -> np.ndarray:
 
     The share r of the positive class is taken to change along a straight line within a cell, by d.
     With x the rank in the cell, from -1/2 to 1/2, densities are ``1 + (d / r) x`` and
-    ``1 - (d / (1 - r)) x``, of which (d / r + d / (1 - r)) / 12 more pairs are in order.
+    ``1 - (d / (1 - r)) x``, of which (d / r + d / (1 - r)) / 12 more pairs are in order. The slope
+    is that of a line through the shares of the cell and its neighbours, by least squares.
     """
     some = np.maximum(counts, 0.5)
     sizes = some.sum(axis=-1)
@@ -231,13 +268,17 @@ def within_cells(counts: np.ndarray) -> np.ndarray:
     if counts.shape[-2] < 2:
         return np.zeros_like(share)
     middle = np.cumsum(sizes, axis=-1) - sizes / 2
-    # Differences to both neighbours, at the ends to one.
-    rise = np.diff(share, axis=-1) / np.diff(middle, axis=-1)
-    gaps = np.diff(middle, axis=-1)
-    slope = np.empty_like(share)
-    slope[..., 0], slope[..., -1] = rise[..., 0], rise[..., -1]
-    left, right = gaps[..., :-1], gaps[..., 1:]
-    slope[..., 1:-1] = (rise[..., :-1] * right + rise[..., 1:] * left) / (left + right)
+    near = np.array(
+        [
+            [_NEARBY.get(abs(i - j), 0.0) for j in range(share.shape[-1])]
+            for i in range(share.shape[-1])
+        ]
+    )
+    weights = sizes[..., None, :] * near
+    weights /= weights.sum(axis=-1, keepdims=True)
+    across, up = middle[..., None, :], share[..., None, :]
+    across = across - (weights * across).sum(axis=-1, keepdims=True)
+    slope = (weights * across * up).sum(axis=-1) / (weights * across**2).sum(axis=-1)
     change = slope * sizes
     lean = change / np.maximum(share, 0.02) + change / np.maximum(1 - share, 0.02)
     return np.clip(lean / 12, -0.3, 0.3)
@@ -249,19 +290,6 @@ def curve(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     above = np.concatenate([np.zeros_like(above[..., :1, :]), above], axis=-2)
     rates = above / np.maximum(above[..., -1:, :], 1e-300)
     return rates[..., 0], rates[..., 1]
-
-
-def average_precision(counts: np.ndarray) -> np.ndarray:
-    """Mean precision over recall, of counts (..., k, 2), with rows spread evenly in their cells."""
-    some = np.maximum(counts, 0.0)[..., ::-1, :]
-    above = np.cumsum(some, axis=-2) - some
-    part = ((np.arange(_INSIDE) + 0.5) / _INSIDE)[:, None, None]
-    found = above + part.reshape(-1, *([1] * (counts.ndim))) * some
-    precision = found[..., 1] / np.maximum(found.sum(axis=-1), 1e-300)
-    positives = some[..., 1]
-    return (precision.mean(axis=0) * positives).sum(axis=-1) / np.maximum(
-        positives.sum(axis=-1), 1e-300
-    )
 
 
 def confusion(counts: np.ndarray, threshold: int) -> np.ndarray:
@@ -289,10 +317,13 @@ def resampled_counts(
 def interval(
     value: np.ndarray, centre: np.ndarray, draws: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of an interval about `value`, where samples with truth `centre` give `draws`."""
-    tail = (1 - level) / 2
-    low, high = np.nanquantile(draws, [tail, 1 - tail], axis=0)
-    return value - (high - centre), value - (low - centre)
+    """Ends of an interval about `value`, where samples with truth `centre` give `draws`.
+
+    As far on either side as `level` of the samples are from the truth. Of small classes such
+    intervals cover more nearly what they say than quantiles of each side do.
+    """
+    away = np.nanquantile(np.abs(draws - centre), level, axis=0)
+    return value - away, value + away
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,8 +354,9 @@ class ScoreCells:
     threshold : int
         Cells that the model predicts the first class for, which come first; -1 where cells do not
         tell.
-    smooth : bool, default=True
-        Whether the order of the classes within cells is estimated from that between cells.
+    spread : ndarray of shape (k,)
+        How far scores of one cell differ, from 0 where all of them are the same to 1 where they are
+        as many as there are rows. Those of one score are half in order.
 
     See Also
     --------
@@ -356,7 +388,7 @@ class ScoreCells:
     classes: np.ndarray
     probabilities: bool
     threshold: int
-    smooth: bool = True
+    spread: np.ndarray
 
     def roc_auc(self) -> float:
         """Return the area under the ROC curve.
@@ -423,7 +455,7 @@ class ScoreCells:
 
     def _area(self, counts: np.ndarray) -> np.ndarray:
         """Area under the ROC curve, of any counts in these cells."""
-        return area(counts, smooth=self.smooth)
+        return area(counts, self.spread)
 
 
 def fractions(counts: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsubspace._statistics.score_cells import (
     ScoreCells,
-    average_precision,
+    area,
     confusion,
     curve,
     fractions,
@@ -178,7 +178,7 @@ FROM_LABELS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "confusion_matrix": lambda m, n: m,
 }
 
-FROM_CELLS = ("roc_auc", "average_precision", "roc_curve", "calibration_curve")
+FROM_CELLS = ("roc_auc", "roc_curve", "calibration_curve")
 
 # What does not depend on how many rows a class has.
 _OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
@@ -244,10 +244,7 @@ class Counted:
             assert self.cells is not None
             return self._of(fractions, level, at=self.cells.scores)
         if metric == "roc_auc":
-            assert self.cells is not None
-            return self._of(self.cells._area, level)
-        if metric == "average_precision":
-            return self._of(average_precision, level)
+            return self._area(level)
         largest = math.inf if metric == "confusion_matrix" else 1.0
         formula = FROM_LABELS[metric]
         return self._of(lambda c: formula(self._as_matrix(c), self.n), level, largest=largest)
@@ -273,6 +270,13 @@ class Counted:
         if np.ndim(found) == 0:
             return Value(float(found), float(low), float(high))
         return Value(found, low, high, at)
+
+    def _area(self, level: float) -> Value:
+        """Area under the ROC curve; its interval reaches to where ties have no order at all."""
+        assert self.cells is not None
+        found, untied = self._of(self.cells._area, level), np.zeros(len(self.cells.counts))
+        inside = found.value - float(np.clip(area(self._counts, untied), 0.0, 1.0))
+        return Value(found.value, max(found.low - max(inside, 0.0), 0.0), found.high)
 
     def _curve(self, level: float) -> Value:
         """ROC curve, and a band of true positive rates above each false positive rate."""
