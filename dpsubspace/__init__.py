@@ -1,7 +1,9 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
+from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
 from dpsubspace._estimators.directions import GradientDirections
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
@@ -25,6 +27,7 @@ from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimat
 from dpsubspace._workflow.audit_display import AuditDisplay
 from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
+from dpsubspace._workflow.evaluation import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ledger_file import LedgerEntry
 from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
@@ -46,6 +49,9 @@ __all__ = [
     "AuditResult",
     "BoundedScaler",
     "BudgetDisplay",
+    "DPCalibratedClassifier",
+    "DPConformalClassifier",
+    "DPConformalRegressor",
     "DPLinearRegression",
     "DPModuleClassifier",
     "DPModuleRegressor",
@@ -66,6 +72,8 @@ __all__ = [
     "PrivacyReport",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PrivateCalibrationDisplay",
+    "PrivateRocCurveDisplay",
     "PrivateScore",
     "PrivateSearch",
     "PublicChoice",
