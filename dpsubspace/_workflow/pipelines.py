@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_regressor
 from sklearn.compose import ColumnTransformer, make_column_selector
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Binarizer, Normalizer
 
-from dpsubspace._estimators.torch_features import TorchFeatures
+from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._rows.records import PERSON, ROW, group_index
 from dpsubspace.exceptions import PrivacyError
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = ["fits_unseen", "plan_of", "private_parts", "records_of"]
-
-_ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures, FrozenEstimator)
 
 
 def private_parts(
@@ -56,7 +52,7 @@ def private_parts(
         if _is_private(step):
             _check_methods(step)
             parts.append((name, step))
-        elif not (fitted or _works_row_by_row(step)):  # fitted steps were checked before
+        elif not (fitted or works_row_by_row(step)):  # fitted steps were checked before
             raise PrivacyError(_refusal(name, step))
     last = estimator.steps[-1][1]
     inside = columns and parts and type(last) is ColumnTransformer
@@ -160,14 +156,3 @@ def _check_methods(estimator: Any) -> None:
             f"{type(estimator).__name__} has another {replaced[0]!r} than its class: what that does"
             " with the rows is not known. Use a new estimator with the same parameters."
         )
-
-
-def _works_row_by_row(step: Any) -> bool:
-    """Whether `step` maps each row by itself and takes nothing else from the rows.
-
-    scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
-    the columns that it is given.
-    """
-    if isinstance(step, str):
-        return step in ("passthrough", "drop")
-    return step is None or type(step) in _ROW_BY_ROW
