@@ -175,7 +175,9 @@ def _steps(name: str, model: Any) -> Iterator[_Step]:
         if (inner := _model_inside(model)) is not None:
             yield from _steps(f"{name}, model inside", inner)
     elif type(model) is FrozenEstimator:
-        yield _Step(name, model.estimator, "frozen")
+        inside = list(_steps(name, model.estimator))
+        private = any(step.kind == "private" for step in inside)
+        yield from inside if private else [_Step(name, model.estimator, "frozen")]
     elif works_row_by_row(model) or (name == "remainder" and _passes(model)):
         yield _Step(name, model, "row by row")
     else:
@@ -193,7 +195,7 @@ def _model_inside(model: Any) -> Any:
     inner = getattr(model, "estimator", None)
     if inner is None or hasattr(model, "candidates"):  # a search fits its own
         return None
-    return inner.estimator if type(inner) is FrozenEstimator else inner
+    return inner
 
 
 def _passes(step: Any) -> bool:
@@ -206,8 +208,9 @@ def _reasons(model: Any, steps: list[_Step]) -> Iterator[str]:
         if step.kind == "learns":
             yield (
                 f"step {step.name!r} ({type(step.step).__name__}) may have learned from the"
-                " private rows without any noise, and what it learned is stored in the Pipeline."
-                f"{_learned(step.step)} The guarantees of the other steps do not cover it"
+                " private rows without any noise, and what it learned is stored in the model."
+                f"{_learned(step.step)} The guarantees of the other steps do not cover it. (If it"
+                " was fitted on public rows, wrap it in sklearn.frozen.FrozenEstimator to say so)"
             )
     for transformer in _column_transformers(model):
         if any(callable(chosen) for *_, chosen in transformer.transformers):

@@ -335,7 +335,11 @@ def test_several_records_of_one_person_are_counted():
     assert attacker.of_several(2) == pytest.approx(
         epsilon_of(gaussian(3.7302), 1e-5, "replace_one")
     )
-    assert Attacker.of(EVENTS["batches"], 1.0, 1e-5, "zero_out").of_several(2) is None
+    assert attacker.replaced == attacker.of_several(2)
+    batches = Attacker.of(EVENTS["batches"], 1.0, 1e-5, "zero_out")
+    assert batches.of_several(2) is None
+    assert batches.replaced == epsilon_of(EVENTS["batches"], 1e-5, "replace_one")
+    assert Attacker.of(EVENTS["both"], 1.0, 1e-5, "zero_out").replaced is None
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -349,6 +353,9 @@ def test_bounds_are_in_order(name):
         rate >= a * (1 - 1e-9) for rate, a in zip(rates, (0.001, 0.01, 0.1, 1.0), strict=True)
     )
     assert attacker.advantage >= rates[2] - 0.1 - 1e-12
+    assert attacker.surprise <= 0.01 and attacker.posterior(0.5) >= 0.5
+    of_ledger = Attacker.of(EVENTS[name], epsilon, 1e-5, "zero_out", adaptive=True)
+    assert of_ledger.advantage >= attacker.advantage and of_ledger.surprise <= 0.01
 
 
 # Reports of fits ----------------------------------------------------------------------------------
@@ -561,6 +568,12 @@ def test_parts_that_do_not_add_up_have_no_sum():
     model = make_pipeline(BoundedScaler(epsilon=0.3), DPSGDClassifier(**QUICK))
     report = privacy_report(model.fit(X, Y, dpsgdclassifier__groups=groups))
     assert not report.holds and "different units (person, row)" in str(report)
+
+
+def test_a_frozen_private_step_counts():
+    frozen = FrozenEstimator(BoundedScaler(epsilon=0.5, delta=1e-5).fit(X))
+    report = privacy_report(make_pipeline(frozen, DPSGDClassifier(**QUICK)).fit(X, Y))
+    assert report.holds and report.epsilon > 1.05
 
 
 def test_a_folder_of_transformed_rows_is_vouched_for(tmp_path):
