@@ -107,6 +107,7 @@ def test_page_on_linear_regression_runs():
     assert page["subspace_distance"](page["first"], page["second"]) < 0.3
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_page_on_personal_models_runs():
     page = {}
     exec(code("docs/personal_models.md"), page)
@@ -118,6 +119,7 @@ def test_page_on_personal_models_runs():
     assert 1 < page["intercept"] < 3
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_privacy_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # it saves a ledger
     rng = np.random.default_rng(0)
