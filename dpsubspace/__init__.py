@@ -23,7 +23,7 @@ from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
-from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator, one_run_audit
+from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.audit_display import AuditDisplay
 from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay

@@ -206,6 +206,26 @@ class PrivacyLedger:
         return self._terms.unit
 
     @property
+    def allow_seeded(self) -> bool:
+        """Whether fits with a `random_state` are taken."""
+        return self._terms.allow_seeded
+
+    @property
+    def slack(self) -> float:
+        """Part of delta that is set apart."""
+        return self._terms.slack
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Part of epsilon that is set apart."""
+        return self._terms.pure_epsilon
+
+    @property
+    def max_failures(self) -> int:
+        """How many fits may fail and not be charged."""
+        return self._terms.max_failures
+
+    @property
     def path(self) -> Path | None:
         """File that keeps the ledger; None for one in memory."""
         journal = self._book.journal

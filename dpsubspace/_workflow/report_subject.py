@@ -24,8 +24,8 @@ from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, default_delta
 from dpsubspace._checks import check_integer, shown
+from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._workflow.ledger import PrivacyLedger
-from dpsubspace._workflow.pipelines import _works_row_by_row as works_row_by_row
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["Account", "Item", "Sizes", "account_of"]
