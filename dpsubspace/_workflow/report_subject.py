@@ -26,6 +26,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, default
 from dpsubspace._checks import check_integer, shown
 from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.ledger_file import LedgerEntry
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["Account", "Item", "Sizes", "account_of"]
@@ -49,7 +50,6 @@ class Item:
     guarantee: PrivacyGuarantee
     count: int = 1
     date: str = ""
-    status: str = ""
     what: str = ""  # in a line, where its class is known
 
 
@@ -502,26 +502,19 @@ _SEEDED_LEDGER = (
 )
 
 
-def _item(ledger: PrivacyLedger, entry: Any) -> Item:
-    if isinstance(entry, tuple):
-        label, event = entry
-        epsilon = epsilon_of(event, ledger.delta, ledger.neighboring_relation)
-        entry = None
-    else:
-        label, event, epsilon = entry.label, entry.event, entry.epsilon
+def _item(ledger: PrivacyLedger, entry: LedgerEntry) -> Item:
     guarantee = PrivacyGuarantee(
-        event=event,
-        epsilon=epsilon,
+        event=entry.event,
+        epsilon=entry.epsilon,
         delta=ledger.delta,
-        neighboring_relation=ledger.neighboring_relation,
-        unit=ledger.unit,
+        neighboring_relation=entry.neighboring_relation,
+        unit=entry.unit,
         secure=not ledger.allow_seeded,
-        of="" if entry is None else entry.estimator,
-        n_samples=None if entry is None else entry.n_samples,
-        n_features=None if entry is None else entry.n_features,
+        of=entry.estimator,
+        n_samples=entry.n_samples,
+        n_features=entry.n_features,
     )
-    date, status = ("", "") if entry is None else (entry.date, entry.status)
-    return Item(label or guarantee.of or "(no label)", guarantee, 1, date, status)
+    return Item(entry.label or entry.estimator or "(no label)", guarantee, date=entry.date)
 
 
 # Sums ---------------------------------------------------------------------------------------------

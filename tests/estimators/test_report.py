@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers import blobs
 from scipy import stats
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.exceptions import FitFailedWarning
@@ -33,6 +34,7 @@ import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPCalibratedClassifier,
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
@@ -667,6 +669,35 @@ def test_sizes_that_a_search_does_not_tell_are_asked_for():
     )
 
 
+def test_a_private_search_is_one_fit_that_holds():
+    candidates = {"alpha": [0.0, 1e-3, 1e-2, 0.1]}
+    search = PrivateSearch(DPSGDClassifier(n_iter=3), candidates, epsilon=3.0).fit(X, Y)
+    report = privacy_report(search)
+    assert report.holds and report.epsilon == 3.0
+    text = " ".join(str(report).split())
+    assert "the time that they took" in text and "best of about 10 runs" in text
+    made = search.privacy_
+    assert PrivacyGuarantee.from_json(made.to_json()) == made
+    check_schema(made.to_json())
+    plan = privacy_report(clone(search), n_samples=300, n_features=5, n_outputs=3)
+    assert plan.epsilon == 3.0 and plan.verdict.startswith("A plan")
+
+
+def test_a_model_inside_of_another_counts():
+    model = DPSGDClassifier(epsilon=1.0, **QUICK).fit(X[:150], Y[:150])
+    for inner in (model, FrozenEstimator(model)):
+        outer = DPCalibratedClassifier(inner, epsilon=0.5).fit(X[150:], Y[150:])
+        report = privacy_report(outer)
+        assert report.holds and 1.0 < report.epsilon < 1.5
+        assert "model inside was fitted before" in " ".join(str(report).split())
+    plain = GaussianNB().fit(X[:150], Y[:150])
+    outer = DPCalibratedClassifier(plain, epsilon=0.5).fit(X[150:], Y[150:])
+    assert not privacy_report(outer).holds
+    outer = DPCalibratedClassifier(FrozenEstimator(plain), epsilon=0.5).fit(X[150:], Y[150:])
+    report = privacy_report(outer)
+    assert report.holds and "(GaussianNB) was fitted on public rows" in str(report)
+
+
 def test_cross_validation_costs_its_fits():
     model = make_pipeline(BoundedScaler(epsilon=0.5, delta=1e-5), DPSGDClassifier(**QUICK))
     result = cross_validate(model, X, Y, cv=3, return_estimator=True)
@@ -697,6 +728,18 @@ def test_report_of_a_ledger_states_the_budget_and_each_charge():
     assert read["budget"] == 2.0 and [p["name"] for p in read["parts"]] == ["readmission", "median"]
     for part in read["parts"]:
         check_schema(json.dumps(part["guarantee"]))
+    assert all(re.match(r"\d{4}-\d\d-\d\d", part["date"]) for part in read["parts"])
+    assert read["parts"][0]["guarantee"]["n_samples"] == 300
+
+
+def test_a_ledger_around_a_search_has_all_of_its_fits():
+    search = GridSearchCV(DPSGDClassifier(n_iter=3), {"epsilon": [0.1, 0.2]}, cv=3)
+    with PrivacyLedger(epsilon=2.0, delta=1e-6) as ledger:
+        search.fit(X, Y)
+    read = json.loads(privacy_report(ledger).to_json())
+    assert len(read["parts"]) == 7
+    said = json.loads(privacy_report(search).to_json())["epsilon_of_noisy_releases"]
+    assert said == pytest.approx(ledger.epsilon(), rel=1e-6)
 
 
 def test_ledgers_that_are_empty_seeded_or_broken():
