@@ -100,7 +100,8 @@ def attacker_of(account: Account) -> Attacker | None:
     total = account.total
     if account.reasons or total.epsilon == math.inf:
         return None
-    return Attacker.of(total.event, total.epsilon, total.delta, total.neighboring_relation)
+    promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
+    return Attacker.of(*promised, adaptive=account.budget is not None)
 
 
 def versions() -> dict[str, str]:
@@ -307,7 +308,7 @@ def _released(account: Account) -> Iterator[Any]:
 def _items(account: Account) -> Table:
     """Everything that was paid for, in the columns that say something."""
     columns: list[tuple[str, list[str]]] = [
-        ("Part", [f"{x.name} ({x.status})" if x.status else x.name for x in account.items]),
+        ("Part", [item.name for item in account.items]),
         ("What it is", [item.what for item in account.items]),
         ("Date", [item.date for item in account.items]),
         ("Fits", ["" if item.count == 1 else str(item.count) for item in account.items]),
@@ -374,12 +375,15 @@ def _protected(account: Account) -> Iterator[Any]:
     if total.neighboring_relation == "zero_out":
         rows.append([f"whether a certain {unit} was used", up(total.epsilon)])
         rows.append(
-            [f"what a certain {unit} says, if it is known to be used", _several(attacker, 2)]
+            [
+                f"what a certain {unit} says, if it is known to be used",
+                _or_unknown(attacker.replaced),
+            ]
         )
     else:
         rows.append([f"what a {unit} says", up(total.epsilon)])
     if total.unit == "row":
-        rows += [[f"a person with {k} rows", _several(attacker, k)] for k in (3, 10)]
+        rows += [[f"a person with {k} rows", _or_unknown(attacker.of_several(k))] for k in (3, 10)]
     yield Table(
         "Epsilon for other questions, at the same delta",
         rows,
@@ -394,9 +398,8 @@ def _protected(account: Account) -> Iterator[Any]:
         )
 
 
-def _several(attacker: Attacker, count: int) -> str:
-    found = attacker.of_several(count)
-    return f"not computed, at least {count} times as much" if found is None else up(found)
+def _or_unknown(epsilon: float | None) -> str:
+    return "more; it was not computed" if epsilon is None else up(epsilon)
 
 
 def _attack(account: Account) -> Iterator[Any]:
