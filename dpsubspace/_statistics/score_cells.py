@@ -377,7 +377,7 @@ class ScoreCells:
     >>> from dpsubspace import private_score
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> X = scale(X)
-    >>> model = LogisticRegression().fit(X[::2], y[::2])
+    >>> model = LogisticRegression(solver="newton-cg").fit(X[::2], y[::2])
     >>> score, _ = private_score(model, X[1::2], y[1::2], metric="roc_auc", random_state=0)
     >>> bool(abs(score.cells.counts.sum() - 284) < 50)
     True

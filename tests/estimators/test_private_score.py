@@ -66,7 +66,9 @@ def normals(n, seed=0, positives=0.5, shift=1.5):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = load_breast_cancer(return_X_y=True)
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01)).fit(X[::2], y[::2])
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, solver="newton-cg")).fit(
+        X[::2], y[::2]
+    )
     return model, X[1::2], y[1::2]
 
 
@@ -208,7 +210,9 @@ def test_errors_of_a_regressor_drown_in_no_wide_range():
 def test_many_classes_with_names():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[::2], names[::2])
+    model = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cg")).fit(
+        X[::2], names[::2]
+    )
     asked = ["accuracy", "balanced_accuracy", "f1_macro", "confusion_matrix", "log_loss", "brier"]
     found = private_score(
         model, X[1::2], names[1::2], metric=asked, epsilon=50.0, random_state=0
@@ -221,7 +225,7 @@ def test_many_classes_with_names():
 
 def test_a_threshold_of_a_models_own_is_that_of_its_labels():
     X, y = normals(4000)
-    inner = LogisticRegression().fit(X, y)
+    inner = LogisticRegression(solver="newton-cg").fit(X, y)
     model = FixedThresholdClassifier(inner, threshold=0.2).fit(X, y)
     names = ["recall", "roc_auc", "accuracy"]
     found = private_score(model, X, y, metric=names, epsilon=20.0, random_state=0).value
