@@ -5,8 +5,10 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import RELATIONS
+from scipy import sparse
 from scipy.special import expit
 from sklearn import metrics
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -255,6 +257,42 @@ def test_predictions_that_are_no_numbers_raise_and_warn_of_nothing(bad):
         warnings.simplefilter("error")
         found = private_score(Broken(), X, y, metric=["roc_auc", "log_loss"], random_state=0).value
     assert all(math.isfinite(float(score)) for score in found.values())
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1.0, 1e6, INF])
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_few_rows_and_any_budget_give_numbers_or_a_refusal(n, epsilon):
+    X, y = normals(n)
+    names = ["roc_curve", "calibration_curve", "confusion_matrix", "roc_auc", "log_loss", "f1"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".* is NaN", PrivacyWarning)
+        warnings.filterwarnings("ignore", "delta=", PrivacyWarning)
+        options = {"epsilon": epsilon, "random_state": 0}
+        found = private_score(Linear(), X, y, metric=names, **options).value
+        errors = private_score(
+            Ridge().fit(X, y),
+            X,
+            y,
+            metric=["r2", "mean_absolute_error"],
+            target_bounds=(0, 1),
+            **options,
+        ).value
+    for score in (*found.values(), *errors.values()):
+        assert np.all(np.isnan(score.value)) or np.all(score.low <= score.value)
+        assert np.all(np.isnan(score.value)) or np.all(score.value <= score.high)
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, sparse.csr_array, np.asarray, list])
+def test_rows_reach_the_model_in_their_own_form(form):
+    class Asks(Linear):
+        def predict(self, X):
+            assert isinstance(X, form if isinstance(form, type) else np.ndarray)
+            return np.zeros(100, int)
+
+    X, y = normals(100)
+    rows = [list(row) for row in X] if form is list else form(X)
+    assert private_score(Asks(), rows, y == 1, random_state=0).value.n == 100
 
 
 # What is refused, and what shows nothing --------------------------------------------------------
