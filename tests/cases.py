@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from helpers import public_rows, with_plan
 from scipy import sparse
+from sklearn.base import RegressorMixin
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dpsubspace
 from dpsubspace import GradientDirections
@@ -39,6 +41,7 @@ class Case:
     module: bool = False  # whether a torch module is trained
     sparse: bool = True
     gaussian: bool = True  # whether all that is released is Gaussian
+    choice: bool = False  # whether it is one of some candidates, which a record rarely changes
     shown: Callable = lambda fitted: fitted  # what of it others may see
 
     def __str__(self):
@@ -117,6 +120,25 @@ def choose(X, target, random_state, *, present=None, groups=None, **options):
         options["y"] = np.arange(X.shape[0]) % 3
     options = {"candidates": candidates, "n_components": 2, "groups": groups, **options}
     return choice._select(X, target, random_state, present=present, **options)
+
+
+def on_held_out(Estimator):
+    """Fit of an estimator that takes a fitted one, which was made of public rows."""
+
+    def fit(X, target, random_state, *, present=None, groups=None, n_classes=4, **options):
+        rows, signs = public_rows(X.shape[1])[0], X[:, [0]]
+        codes = np.ravel(signs.toarray() if sparse.issparse(X) else signs) > 0
+        if issubclass(Estimator, RegressorMixin):
+            model, y = LinearRegression().fit(rows, np.sin(rows[:, 0])), np.where(codes, 2.0, 0.1)
+        else:
+            model = LogisticRegression(C=1e-3).fit(rows, np.arange(len(rows)) % n_classes)
+            y = codes.astype(int)
+        budget = {"epsilon": target.epsilon, "delta": target.delta}
+        budget["neighboring_relation"] = target.neighboring_relation
+        fitted = Estimator(model, **options, **budget, random_state=random_state)
+        return fitted._fit(X, y, groups=groups, present=present)
+
+    return fit
 
 
 class PublicModel:
@@ -453,6 +475,33 @@ CASES += [
         },
         {"epsilon": 0.1, "delta": 0.0},
         gaussian=False,
+        choice=True,
+    ),
+]
+CASES += [
+    Case(
+        "DPCalibratedClassifier",
+        on_held_out(dpsubspace.DPCalibratedClassifier),
+        {"plain": {}, "sigmoid": {"method": "sigmoid", "n_classes": 2}},
+        {"epsilon": 20.0},
+        gaussian=False,
+        choice=True,
+    ),
+    Case(
+        "DPConformalClassifier",
+        on_held_out(dpsubspace.DPConformalClassifier),
+        {"plain": {}},
+        {"epsilon": 5.0, "confidence_level": 0.5},
+        gaussian=False,
+        choice=True,
+    ),
+    Case(
+        "DPConformalRegressor",
+        on_held_out(dpsubspace.DPConformalRegressor),
+        {"plain": {}, "public range": {"target_bounds": (-1, 3)}},
+        {"epsilon": 5.0, "confidence_level": 0.5},
+        gaussian=False,
+        choice=True,
     ),
 ]
 CASES += [
@@ -461,8 +510,12 @@ CASES += [
 GAUSSIAN = [case for case in CASES if case.gaussian]
 FITS = [(case, setting) for case in CASES for setting in case.settings]
 
-# What learns nothing from private rows, and why it needs no row above.
-WITHOUT_RELEASES = {"TorchFeatures": "a public map of rows"}
+# What needs no row above, and why.
+WITHOUT_RELEASES = {
+    "TorchFeatures": "a public map of rows",
+    "PrivateSearch": "fits in it have rows, and test_private_search.py replays trials: its event is"
+    " the larger of two costs, and no sum",
+}
 
 # The record by which two data sets differ, and what it is replaced by, from rows of any data.
 RECORDS = {

@@ -18,7 +18,10 @@ SKIP = {"RT02", "GL01", "GL02"}
 EXTRAS = {
     "_estimators.torch_features": "torch",
     "_estimators.torch_models": "torch",
+    "_workflow.budget_display": "matplotlib",
+    "_workflow.audit_display": "matplotlib",
     "_workflow.display": "matplotlib",
+    "_workflow.evaluation": "matplotlib",
     "_workflow.ranking": "matplotlib",
 }
 METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
