@@ -23,11 +23,17 @@ from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
-from dpsubspace._workflow.audit import AuditResult, audit_epsilon, one_run_audit
+from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
+from dpsubspace._workflow.audit_display import AuditDisplay
+from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.evaluation import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.ledger_file import LedgerEntry
+from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
 from dpsubspace._workflow.ranking import GSDRankingDisplay
+from dpsubspace._workflow.report import PrivacyReport, privacy_report
+from dpsubspace._workflow.search import PrivateSearch
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,
@@ -39,8 +45,10 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "DPPCA",
+    "AuditDisplay",
     "AuditResult",
     "BoundedScaler",
+    "BudgetDisplay",
     "DPCalibratedClassifier",
     "DPConformalClassifier",
     "DPConformalRegressor",
@@ -55,16 +63,19 @@ __all__ = [
     "GSDRankingDisplay",
     "GSDScorer",
     "GradientDirections",
+    "LedgerEntry",
     "PersonalizedLinearRegression",
     "PrivacyBudgetError",
     "PrivacyError",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivacyReport",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PrivateCalibrationDisplay",
     "PrivateRocCurveDisplay",
     "PrivateScore",
+    "PrivateSearch",
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
@@ -74,15 +85,19 @@ __all__ = [
     "SubspaceDistance",
     "TorchFeatures",
     "audit_epsilon",
+    "audit_estimator",
     "gradient_subspace_distance",
-    "one_run_audit",
     "optimal_transport_distance",
     "principal_angles",
+    "privacy_cost",
+    "privacy_event",
+    "privacy_report",
     "private_covariance",
     "private_mean",
     "private_quantile",
     "private_score",
     "select_public",
+    "share_budget",
     "subspace_distance",
     "task2vec_distance",
 ]

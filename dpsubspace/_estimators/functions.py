@@ -31,7 +31,7 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 __all__ = ["private_covariance", "private_mean", "private_quantile"]
 
 # Releases of a search between public bounds, which it leaves 16,384 values.
-_BETWEEN_BOUNDS = 14
+BETWEEN_BOUNDS = 14
 
 # What each releases, with shares of what a bound on norms leaves of the budget (of mu^2).
 _NORM_SHARE = 0.1
@@ -166,7 +166,7 @@ def _quantile(
         low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
         grid = (low, high)
     noise, wanted = as_noise(random_state), np.atleast_1d(levels).astype(float)
-    parts = {"search": Part(1.0, SEARCH if grid is None else _BETWEEN_BOUNDS)}
+    parts = {"search": Part(1.0, SEARCH if grid is None else BETWEEN_BOUNDS)}
     budget = Budget.split(target, parts, n_samples)
     guarantee = guarantee_of(
         budget,
@@ -175,6 +175,7 @@ def _quantile(
         n_features=n_columns,
         public=() if grid is None else ("bounds of the features",),
         unit=records.unit,
+        of="private_quantile",
     )
     multiplier, relation = budget.scales["search"], target.neighboring_relation
     hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), relation)
@@ -343,6 +344,7 @@ def _mean(
         n_features=n_columns,
         public=public,
         unit=records.unit,
+        of="private_mean",
     )
     _warn_of_counts(budget, n_samples, records.unit)
     first = budget.scales.get("centre", budget.scales["mean"])
@@ -504,6 +506,7 @@ def _covariance(
         n_features=n_columns,
         public=public,
         unit=records.unit,
+        of="private_covariance",
     )
     _warn_of_counts(budget, n_samples, records.unit)
     noise_ratio = budget.scales["moment"] * math.sqrt(2 * n_columns) / n_samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -267,9 +267,8 @@ def private_score(
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
-        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
-        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
-        :class:`PrivacyLedger` it is the ledger's delta.
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -323,7 +322,7 @@ def private_score(
     10 %, from which a bound on them is found). A row is in one cell: counts have the L1 (and L2)
     bound 1 (``"zero_out"``), and 2 in L1 and sqrt(2) in L2 (``"replace_one"``). Sums, with
     shares of noise that add up to 1, have the bound 1 in both. Event: Laplace mechanisms, one
-    for each. They need no delta: ``delta=0`` is possible. The unit is one row.
+    for each, which need no delta: the guarantee is pure. The unit is one row.
 
     Assumed public: the model with its classes, the numbers of rows and features, all parameters,
     and that the data pass the checks, one of which is that the model knows all labels. That the
@@ -386,6 +385,8 @@ def _score(
     present: np.ndarray | None = None,
 ) -> Released:
     """Release metrics, with the records where `present` is False as null records."""
+    if isinstance(target.delta, str) and target.delta == "auto":
+        target = replace(target, delta=0.0)  # Laplace noise gains next to nothing from one
     target = target.checked(pure=True)
     asked = _Asked.of(metric)
     check_real("level", level, low=0, high=1)

@@ -13,7 +13,7 @@ from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._statistics.cells import TOGETHER, CountedRanks
 
-__all__ = ["SEARCH", "noisy_quantiles", "rank_noise", "weighted_quantiles"]
+__all__ = ["SEARCH", "noisy_quantiles", "rank_noise", "turns_up", "weighted_quantiles"]
 
 # Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
 SEARCH = 20
@@ -245,3 +245,22 @@ class _Cells:
         found = below * (1 - share) + (n - above) * share
         np.put_along_axis(ranks, self._order, found, axis=1)
         return ranks
+
+
+def turns_up(
+    found: np.ndarray, n_levels: int, *, bounds: tuple[np.ndarray, np.ndarray] | None = None
+) -> np.ndarray:
+    """How often a search went up on its way to each of the values (k, c) that it has released.
+
+    That is all that :func:`noisy_quantiles` tells of its counts, for whoever tests it.
+    """
+    values = np.asarray(found, dtype=np.float64).T
+    grid = _Doubles(n_levels)
+    if bounds is not None:
+        grid = _Line(*(np.reshape(bound, (-1, 1)) for bound in bounds), n_levels)
+    place, ups = np.zeros(values.shape, dtype=np.int64), np.zeros(values.shape, dtype=np.int64)
+    for stage in range(n_levels):
+        middle = place + 2 ** (n_levels - 1 - stage)
+        up = values >= grid.edge(middle)
+        place, ups = np.where(up, middle, place), ups + up
+    return ups.T

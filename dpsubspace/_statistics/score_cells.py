@@ -49,10 +49,10 @@ _TOP = {True: 12.0, False: 1e6}
 _NEAR = 0.5
 
 # Cells of errors by size: half octaves below 1, and what is smaller.
-ERRORS = 25
+ERRORS = 41
 
-# Sums are of whole multiples of one over this, which are exact in float64.
-_STEPS = 2.0**24
+# Sums of so many steps are exact in float64, and no step is smaller than one over the second.
+_EXACT, _FINEST = 2.0**52, 2.0**40
 
 # Weights of neighbours, by their distance, for the slope of the share of a class.
 _NEARBY = {0: 1.0, 1: 1.0, 2: 0.1}
@@ -93,13 +93,15 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
     -----
     Proof of the bounds: number j of a record is in [0, 1] whether it is null or not, so that it
     moves by at most 1 in *both* relations, and the L1 norm of all by at most the sum of shares.
-    Each row's part is rounded down to a multiple of 2^-24, of which sums are exact, so that no
-    row moves how another is rounded, and rows of one record add up to at most 1.
+    Each row's part is rounded down to a multiple of a power of 2, so small as exact sums over n
+    records allow, so that no row moves how another is rounded, and rows of one record add up to at
+    most 1.
     """
+    steps = min(2.0 ** np.floor(np.log2(_EXACT / records.n)), _FINEST)
     inside = np.where(np.isnan(values), 1.0, np.clip(values, 0.0, 1.0))
     weights = records.weights_numpy
     weighted = inside if weights is None else inside * weights[:, None]
-    total = np.floor(weighted * _STEPS).sum(axis=0) / _STEPS
+    total = np.floor(weighted * steps).sum(axis=0) / steps
     largest = float(shares.sum()) * (1 + 1e-12)
     return BoundedL1Sum(total * shares, largest, largest)
 
@@ -229,13 +231,13 @@ def error_cells(errors: np.ndarray) -> np.ndarray:
 def largest_error(counts: np.ndarray, scale: float) -> float:
     """Bound on nearly all errors, from released counts with noise of a scale.
 
-    Half an octave beyond the largest size of which, with all larger ones, noise does not explain
+    An octave beyond the largest size of which, with all larger ones, noise does not explain
     the number: three standard deviations of it. Where it explains all of them there is no bound.
     """
     above = np.cumsum(counts)
     clear = above > 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
     first = int(np.argmax(clear)) if clear.any() else 0
-    return min(1.0, 2.0 ** ((1 - first) / 2))
+    return min(1.0, 2.0 ** (1 - first / 2))
 
 
 # What cells tell ------------------------------------------------------------------------------
@@ -249,7 +251,8 @@ def area(counts: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """
     negative, positive = counts[..., 0], counts[..., 1]
     below = np.cumsum(negative, axis=-1) - negative
-    pairs = positive * (below + negative * (0.5 + spread * within_cells(counts)))
+    more = spread * within_cells(counts) if spread.any() else 0.0
+    pairs = positive * (below + negative * (0.5 + more))
     sizes = positive.sum(axis=-1) * negative.sum(axis=-1)
     return pairs.sum(axis=-1) / np.where(sizes == 0, np.nan, sizes)
 

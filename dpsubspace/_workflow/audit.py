@@ -8,19 +8,27 @@ above the claim.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from numbers import Real
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtrc
-from sklearn.base import clone
 
-from dpsubspace._checks import check_integer, check_real
-from dpsubspace.exceptions import PrivacyError
+from dpsubspace._accounting.cost import gaussian_epsilon, sq_mu_of
+from dpsubspace._accounting.events import counted
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._checks import check_choice, check_integer, check_real
+from dpsubspace._workflow.attacks import in_many_runs, in_one_run, mu_from_errors
+from dpsubspace._workflow.canaries import Subject, subject_of
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning
 
-__all__ = ["AuditResult", "audit_epsilon", "one_run_audit"]
+__all__ = ["AuditResult", "audit_epsilon", "audit_estimator"]
+
+# Canaries where nothing is said.
+_DEFAULT = {"one_run": 500, "many_runs": 200}
 
 
 def audit_epsilon(
@@ -55,7 +63,7 @@ def audit_epsilon(
 
     See Also
     --------
-    one_run_audit : Run a fit with canaries and bound its epsilon.
+    audit_estimator : Fit with canaries and bound epsilon.
 
     Notes
     -----
@@ -125,10 +133,17 @@ class AuditResult:
         Probability that the bound holds.
     n_canaries, n_guesses, n_correct : int
         Canaries, guesses about them, and guesses that were right.
+    name : str, default=""
+        What was audited.
+    method : {"one_run", "many_runs"}, default="one_run"
+        Whether all canaries were in one fit, or each in one of its own.
+    statistic : {"guesses", "gaussian"}, default="guesses"
+        How the bound follows from the guesses.
 
     See Also
     --------
-    one_run_audit : Makes such a result.
+    audit_estimator : Makes such a result.
+    AuditDisplay : Draws results beside their claims.
 
     Examples
     --------
@@ -146,6 +161,19 @@ class AuditResult:
     n_canaries: int
     n_guesses: int
     n_correct: int
+    name: str = ""
+    method: str = "one_run"
+    statistic: str = "guesses"
+
+    @property
+    def epsilon_reachable(self) -> float:
+        """The bound that guesses would give which are all right: more cannot be shown."""
+        if self.statistic == "gaussian":
+            half = self.n_canaries // 2
+            mu = mu_from_errors(0, half, 0, half, confidence=self.confidence)
+            return gaussian_epsilon(mu**2, self.delta)
+        counts = self.n_canaries, self.n_guesses, self.n_guesses
+        return audit_epsilon(*counts, delta=self.delta, confidence=self.confidence)
 
     @property
     def refuted(self) -> bool:
@@ -154,47 +182,74 @@ class AuditResult:
 
     def __str__(self) -> str:
         verdict = "REFUTES" if self.refuted else "does not refute"
+        name = f"{self.name}: " if self.name else ""
         return (
-            f"epsilon is at least {self.epsilon_lower_bound:.3g} (confidence"
+            f"{name}epsilon is at least {self.epsilon_lower_bound:.3g} (confidence"
             f" {self.confidence:.0%}; {self.n_correct} of {self.n_guesses} guesses right, "
             f"{self.n_canaries} canaries): {verdict} the claim of {self.epsilon_claimed:.3g}"
         )
 
 
-def one_run_audit(
+def audit_estimator(
     estimator: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
-    n_canaries: int = 500,
+    method: str = "auto",
+    statistic: str = "guesses",
+    n_canaries: int | None = None,
     n_guesses: int | None = None,
+    n_training: int = 100,
     confidence: float = 0.95,
+    groups: Any = None,
+    fit_params: dict[str, Any] | None = None,
     random_state: int | None = None,
 ) -> AuditResult:
-    """Audit a private linear classifier by one fit with canaries among its rows.
+    """Attack an estimator or a function of this package, and bound its epsilon from below.
 
-    Each canary is a row along a feature of its own, as long as the row map allows. A coin
-    decides whether it takes part or is a null record; the fitted weight of its feature
-    then tells which, up to the noise.
+    Records are planted among the rows: canaries. A coin decides of each whether it takes part,
+    and from what was released an attacker guesses how the coin fell. A guarantee says how often
+    guesses can be right, so that guesses which are right more often refute it.
 
     Parameters
     ----------
-    estimator : DPSGDClassifier or DPSGDFClassifier
-        What to audit; it is cloned. Its relation must be ``"zero_out"``.
+    estimator : estimator or function
+        What to audit: any private estimator of this package, which is cloned, or
+        :func:`private_mean`, :func:`private_quantile`, :func:`private_covariance` or
+        :func:`select_public`. Its own `random_state` is not used.
     X : array-like of shape (n_samples, n_features)
-        Rows to train on beside the canaries.
-    y : array-like of shape (n_samples,)
-        Labels.
-    n_canaries : int, default=500
-        Number of canaries. Each adds a row and a feature.
+        Rows beside the canaries, public or synthetic ones. Where a canary is told better among
+        other rows, as of quantiles and components, only their numbers are used.
+    y : array-like of shape (n_samples,), optional
+        Their targets.
+    method : {"auto", "one_run", "many_runs"}, default="auto"
+        "one_run" is one fit with all canaries at once, each along a feature of its own: fast, for
+        estimators that are linear in features, and for means and covariances. "many_runs" is a
+        game of two worlds, for all others too: many fits with one canary, which some have and
+        others have not. "auto" is "one_run" where that can be.
+    statistic : {"guesses", "gaussian"}, default="guesses"
+        How the bound follows from guesses. "guesses" counts those about the canaries that show
+        the most, and holds for whatever was released. "gaussian" takes the rates of both errors and
+        is far closer to the truth, but holds only for what the claim says to be Gaussian
+        noise without sampling; it needs "many_runs".
+    n_canaries : int, optional
+        Number of canaries. Default: 500 in one run, and 200 in many.
     n_guesses : int, optional
-        How many of the canaries with the most telling weights are guessed about: half
-        to have taken part and half not (an odd number is rounded down). Default: half
-        of `n_canaries`.
+        How many of the canaries that show the most are guessed about: half to have taken part and
+        half not (an odd number is rounded down). It is fixed before anything is seen. Default:
+        half of `n_canaries`; all of them where `statistic` is "gaussian".
+    n_training : int, default=100
+        Fits with a canary that the attacker knows to be there, or not: they teach what to look at,
+        and nothing is guessed about them. Of "many_runs" only.
     confidence : float, default=0.95
         Probability that the bound holds.
+    groups : array-like of shape (n_samples,), optional
+        Who each row belongs to. A canary is then a person with three rows.
+    fit_params : dict, optional
+        What ``fit`` is given beside rows, targets and groups, such as ``{"X_public": (rows,)}``;
+        all parameters of a function.
     random_state : int, optional
-        Seed of the coins. The noise is the estimator's own affair.
+        Seed of the coins and of the noise of all fits. None draws secure noise.
 
     Returns
     -------
@@ -204,105 +259,142 @@ def one_run_audit(
     Raises
     ------
     PrivacyError
-        If the estimator is another one, its relation is not ``"zero_out"``, or its fit is
-        not private.
+        If `estimator` cannot be audited, or claims nothing; the message says what can be.
+    ValueError
+        If a parameter is out of its range or the data cannot be used.
 
     See Also
     --------
     audit_epsilon : The statistics behind it.
+    AuditDisplay : Draws results beside their claims.
 
     Notes
     -----
     An audit is a test of an implementation and not a private computation: its result
     depends on the rows without noise. Run it on public or synthetic rows, and do not
-    publish an audited model's canary weights.
+    publish what it fits. It looks at final results only; a bound that is far below the claim
+    says that this attack found no more, and not that there is nothing to be found.
+
+    Under ``"zero_out"`` a canary whose coin falls otherwise is a null record. Under
+    ``"replace_one"`` it is replaced by another record.
+
+    In many runs each canary has a fit of its own. Together they are one mechanism in which each
+    canary has part in one run, so that the bound for many canaries in one run holds for them
+    (Steinke, Nasr, Jagielski, 2023, Theorem 5.2), with whatever the attacker has learned from
+    other runs. The "gaussian" bound is that of Nasr et al. (2023): Clopper-Pearson intervals of
+    both errors, at half of ``1 - confidence`` each, and the mu of Gaussian differential privacy
+    that they refute.
 
     References
     ----------
     Steinke, Nasr, Jagielski. "Privacy auditing with one (1) training run". NeurIPS 2023.
 
+    Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini, Terzis. "Tight auditing of
+    differentially private machine learning". USENIX Security 2023.
+
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from dpsubspace import DPSGDClassifier, one_run_audit
+    >>> from dpsubspace import DPSGDClassifier, audit_estimator, private_quantile
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = DPSGDClassifier(epsilon=8.0, delta=1e-5, random_state=0)
-    >>> one_run_audit(model, X, y, random_state=0).refuted
+    >>> model = DPSGDClassifier(epsilon=8.0, delta=1e-5)
+    >>> audit_estimator(model, X, y, random_state=0).refuted
+    False
+    >>> median = {"level": 0.5, "bounds": (0, 50), "epsilon": 2.0}
+    >>> audit_estimator(private_quantile, X[:, 0], fit_params=median, random_state=0).refuted
     False
     """
+    check_choice("method", method, ("auto", "one_run", "many_runs"))
+    check_choice("statistic", statistic, ("guesses", "gaussian"))
+    confidence = check_real("confidence", confidence, low=0.5, high=1, include_low=True)
+    n_training = check_integer("n_training", n_training, low=10)
+    subject = subject_of(estimator, fit_params)
+    method = _method(subject, method, statistic, groups, fit_params)
+    n_canaries = _DEFAULT[method] if n_canaries is None else n_canaries
     n_canaries = check_integer("n_canaries", n_canaries, low=2)
+    if statistic == "gaussian":
+        if n_guesses not in (None, n_canaries):
+            raise ValueError(
+                "statistic='gaussian' guesses about all canaries: leave out `n_guesses`, got"
+                f" {n_guesses}."
+            )
+        n_guesses = n_canaries
     n_guesses = n_canaries // 2 if n_guesses is None else n_guesses
-    half = check_integer("n_guesses", n_guesses, low=2) // 2
-    if 2 * half > n_canaries:
+    n_guesses = check_integer("n_guesses", n_guesses, low=2) // 2 * 2
+    if n_guesses > n_canaries:
         raise ValueError(f"`n_guesses` must be at most {n_canaries} (n_canaries), got {n_guesses}.")
-    check_real("confidence", confidence, low=0.5, high=1, include_low=True)
-    model: Any = clone(estimator)
-    if not hasattr(model, "_fit") or not hasattr(model, "row_norm"):
-        raise PrivacyError(
-            f"{type(model).__name__} cannot be audited: pass a DPSGDClassifier or a"
-            " DPSGDFClassifier itself, outside of any Pipeline."
-        )
-    if model.epsilon == math.inf:
-        raise PrivacyError("a fit with epsilon=inf claims nothing that an audit could refute.")
-    if model.neighboring_relation != "zero_out":
-        raise PrivacyError(
-            "a one-run audit includes records or leaves them out, which is the relation"
-            f" 'zero_out', got neighboring_relation={model.neighboring_relation!r}."
-        )
-    coins = np.random.default_rng(random_state).random(n_canaries) < 0.5
-    rows, labels, carried = _with_canaries(
-        np.asarray(X, dtype=float), np.asarray(y), model, n_canaries
-    )
-    present = np.concatenate([np.ones(len(rows) - n_canaries, dtype=bool), coins])
-    model._fit(rows, labels, present=present)
-
-    order = np.argsort(_telling(model, carried))
-    n_correct = int(coins[order[n_canaries - half :]].sum() + (~coins[order[:half]]).sum())
-    guarantee = model.privacy_
-    bound = audit_epsilon(
-        n_canaries, 2 * half, n_correct, delta=guarantee.delta, confidence=confidence
-    )
-    return AuditResult(
-        epsilon_lower_bound=bound,
+    if random_state is not None:
+        check_integer("random_state", random_state, low=0)
+    source = np.random.default_rng(random_state)
+    coins = source.random(n_canaries) < 0.5
+    with warnings.catch_warnings():
+        # These are about accuracy, of which an audit asks nothing.
+        warnings.simplefilter("ignore", PrivacyWarning)
+        if method == "one_run":
+            shown, guarantee = in_one_run(subject, X, y, coins, _seeds(source, random_state))
+        else:
+            seeds = _seeds(source, random_state)
+            shown, guarantee = in_many_runs(subject, X, y, groups, coins, n_training, seeds)
+    result = AuditResult(
+        epsilon_lower_bound=0.0,
         epsilon_claimed=guarantee.epsilon,
         delta=guarantee.delta,
         confidence=confidence,
         n_canaries=n_canaries,
-        n_guesses=2 * half,
-        n_correct=n_correct,
+        n_guesses=n_guesses,
+        n_correct=0,
+        name=subject.name,
+        method=method,
+        statistic=statistic,
     )
+    if statistic == "gaussian":
+        return _by_both_errors(result, shown, coins, guarantee)
+    half, order = n_guesses // 2, np.argsort(shown, kind="stable")
+    n_correct = int(coins[order[n_canaries - half :]].sum() + (~coins[order[:half]]).sum())
+    bound = audit_epsilon(
+        n_canaries, n_guesses, n_correct, delta=guarantee.delta, confidence=confidence
+    )
+    return replace(result, epsilon_lower_bound=bound, n_correct=n_correct)
 
 
-def _telling(model: Any, carried: np.ndarray) -> np.ndarray:
-    """One number a canary from released values only, larger if it took part.
-
-    `carried` is the index of the class that each canary carries.
-    """
-    n_canaries = len(carried)
-    weights = model.coef_[:, -n_canaries:]
-    if hasattr(model, "mean_"):
-        # Every row is shifted by the noise of the mean, which drags each weight along in
-        # proportion to it; the mean is released, so an attacker can take that out again.
-        means = model.mean_[model.n_features_in_ - n_canaries : model.n_features_in_]
-        design = np.column_stack([np.ones(n_canaries), means])
-        weights = weights - (design @ np.linalg.lstsq(design, weights.T, rcond=None)[0]).T
-    if len(weights) == 1:
-        return weights[0] * (2 * carried - 1)
-    return weights[carried, np.arange(n_canaries)]
+def _method(
+    subject: Subject, method: str, statistic: str, groups: Any, fit_params: dict[str, Any] | None
+) -> str:
+    """How canaries are planted; PrivacyError where they cannot be so."""
+    reason = ""
+    if subject.design.own is None:
+        reason = f"{subject.name} does not treat features alike and apart"
+    elif groups is not None:
+        reason = "a canary is a person where there are `groups`"
+    elif statistic == "gaussian":
+        reason = "statistic='gaussian' needs independent guesses"
+    if method == "one_run" and reason:
+        raise PrivacyError(f"method='one_run' cannot be: {reason}. Use method='many_runs'.")
+    return ("many_runs" if reason else "one_run") if method == "auto" else method
 
 
-def _with_canaries(
-    X: np.ndarray, y: np.ndarray, model: Any, n_canaries: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows and labels with canaries below them, and the class index of each canary.
+def _seeds(source: np.random.Generator, random_state: int | None) -> Iterator[int | None]:
+    """Seeds of the noise of one fit after another."""
+    while True:
+        seed = int(source.integers(2**31))
+        yield None if random_state is None else seed
 
-    Canaries lie along a new feature each. They take turns in their classes, so that no
-    class becomes easier to predict and every canary keeps its pull to the end.
-    """
-    # Where the row map normalises, a long canary leaves almost nothing to the bias entry.
-    length = float(model.row_norm) if isinstance(model.row_norm, Real) else 5e5
-    canaries = np.hstack([np.zeros((n_canaries, X.shape[1])), length * np.eye(n_canaries)])
-    rows = np.vstack([np.hstack([X, np.zeros((len(X), n_canaries))]), canaries])
-    classes = np.unique(y if model.classes is None else model.classes)
-    carried = np.arange(n_canaries) % len(classes)
-    return rows, np.concatenate([y, classes[carried]]), carried
+
+def _by_both_errors(
+    result: AuditResult, shown: np.ndarray, coins: np.ndarray, guarantee: PrivacyGuarantee
+) -> AuditResult:
+    """Bound of Nasr et al. (2023) from guesses about all canaries; `shown` is above 0 for "in"."""
+    if sq_mu_of(counted(guarantee.event), guarantee.neighboring_relation) is None:
+        raise PrivacyError(
+            "statistic='gaussian' is for Gaussian noise without sampling, and the claim is about"
+            " something else: use statistic='guesses'."
+        )
+    guessed = shown > 0
+    wrong_in, wrong_out = int((guessed & ~coins).sum()), int((~guessed & coins).sum())
+    n_in, n_out = int(coins.sum()), int((~coins).sum())
+    mu = mu_from_errors(wrong_in, n_out, wrong_out, n_in, confidence=result.confidence)
+    return replace(
+        result,
+        epsilon_lower_bound=gaussian_epsilon(mu**2, result.delta),
+        n_correct=len(coins) - wrong_in - wrong_out,
+    )

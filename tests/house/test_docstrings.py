@@ -18,6 +18,8 @@ SKIP = {"RT02", "GL01", "GL02"}
 EXTRAS = {
     "_estimators.torch_features": "torch",
     "_estimators.torch_models": "torch",
+    "_workflow.budget_display": "matplotlib",
+    "_workflow.audit_display": "matplotlib",
     "_workflow.display": "matplotlib",
     "_workflow.evaluation": "matplotlib",
     "_workflow.ranking": "matplotlib",

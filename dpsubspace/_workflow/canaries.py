@@ -1,0 +1,511 @@
+"""Canaries: records to plant in what is audited, and what released numbers tell about them.
+
+Design note. An audit asks whether a record took part, by what a fit has released. How well that
+can be told depends on the record, on the rows beside it, and on what is looked at. A
+:class:`Design` says all three, and :data:`DESIGNS` has one for each estimator and function: to make
+a new one auditable is to add a line there. Estimators know nothing of audits.
+
+A guarantee holds for every table. So a design may put other rows in the place of those that it is
+given: a canary that tips the balance between two heaps of equal size is told far better than
+one in the middle of a crowd.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from dpsubspace._accounting.budget import Target
+from dpsubspace._accounting.events import counted, gaussian
+from dpsubspace._estimators import choice, functions
+from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
+from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
+from dpsubspace._estimators.gsd import GSDScorer
+from dpsubspace._estimators.pca import DPPCA
+from dpsubspace._estimators.personal import PersonalizedLinearRegression
+from dpsubspace._estimators.regression import DPLinearRegression, PublicSubspaceLinearRegression
+from dpsubspace._estimators.scaler import BoundedScaler
+from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
+from dpsubspace._statistics.counts import count_above_noise
+from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
+from dpsubspace.exceptions import PrivacyError
+
+__all__ = ["DESIGNS", "Design", "Planted", "Subject", "subject_of"]
+
+# Values that heaps of rows have where nothing else is said: far apart, and in range of everything.
+_FAR = 2.0**39
+
+# Length of a canary that is divided by its own norm, whatever the rows' units: it leaves almost
+# nothing to the bias entry.
+_LONG = 5e5
+
+
+# What is audited ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An estimator or a function of this package with its parameters, to be fitted many times.
+
+    Parameters
+    ----------
+    what : estimator or function
+        What is audited.
+    parameters : dict
+        Parameters by name.
+    fit_params : dict
+        What ``fit`` is given beside rows and targets; nothing for a function.
+    design : Design
+        Its canaries.
+    """
+
+    what: Any
+    parameters: Mapping[str, Any]
+    fit_params: Mapping[str, Any]
+    design: Design
+
+    @property
+    def name(self) -> str:
+        """Name of the class or function."""
+        return self.what.__name__ if inspect.isfunction(self.what) else type(self.what).__name__
+
+    @property
+    def relation(self) -> str:
+        """Neighbouring relation of its guarantee."""
+        return self.parameters["neighboring_relation"]
+
+    def widened(self, n_features: int) -> Subject:
+        """The same with as many features more, of which public rows have none."""
+        given, public = dict(self.fit_params), self.fit_params.get("X_public")
+        if public is not None:
+            sets = public if isinstance(public, tuple) else (public,)
+            wide = tuple(np.pad(_dense(rows), ((0, 0), (0, n_features))) for rows in sets)
+            given["X_public"] = wide if isinstance(public, tuple) else wide[0]
+        return replace(self, fit_params=given)
+
+    def fitted(self, planted: Planted, present: np.ndarray | None, seed: Any) -> Any:
+        """Fit, or what a function gives, with the rows where `present` is False as null records."""
+        who = {"present": present, "groups": planted.groups}
+        if inspect.isfunction(self.what):
+            given = {**self.parameters}
+            privacy = (given.pop(name, 0.0) for name in ("epsilon", "delta"))
+            target = Target(*privacy, given.pop("neighboring_relation"))
+            if self.design.targets is not None and planted.y is not None:
+                given["y"] = planted.y
+            return _PRIVATE[self.what](planted.X, target, seed, **given, **who)
+        model: Any = clone(self.what).set_params(random_state=seed)
+        targets = () if self.design.targets is None else (planted.y,)
+        return model._fit(planted.X, *targets, **who, **self.fit_params)
+
+
+def subject_of(estimator: Any, fit_params: Mapping[str, Any] | None) -> Subject:
+    """What is to be audited; PrivacyError where that cannot be."""
+    given = dict(fit_params or {})
+    given.pop("groups", None)
+    if inspect.isfunction(estimator) and estimator in DESIGNS:
+        allowed = inspect.signature(estimator).parameters
+        if unknown := [name for name in given if name not in allowed]:
+            raise ValueError(f"`fit_params` has {unknown[0]!r}, which no parameter is called.")
+        parameters = {name: p.default for name, p in allowed.items()} | given
+        left_out = ("X", "random_state", "groups")
+        parameters = {name: value for name, value in parameters.items() if name not in left_out}
+        missing = [name for name, value in parameters.items() if value is inspect.Parameter.empty]
+        if missing:
+            raise ValueError(f"`fit_params` lacks {missing[0]!r}, which the function needs.")
+        subject = Subject(estimator, parameters, {}, DESIGNS[estimator])
+    else:
+        if isinstance(estimator, type):
+            raise PrivacyError(
+                f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
+            )
+        known = (DESIGNS[kind] for kind in type(estimator).__mro__ if kind in DESIGNS)
+        design = next(known, None)
+        if design is None:
+            raise PrivacyError(_refusal(estimator))
+        subject = Subject(estimator, estimator.get_params(deep=False), given, design)
+    if subject.parameters["epsilon"] == math.inf:
+        raise PrivacyError("a fit with epsilon=inf claims nothing that an audit could refute.")
+    return subject
+
+
+def _refusal(estimator: Any) -> str:
+    """Why `estimator` cannot be audited, and what can."""
+    name = getattr(estimator, "__name__", type(estimator).__name__)
+    if hasattr(estimator, "steps"):
+        return (
+            f"{name} cannot be audited as a whole: pass one private step of it, and as `X` rows as"
+            " the steps before it give them. What several steps cost together follows from their"
+            " events, which a PrivacyLedger adds up."
+        )
+    if hasattr(estimator, "estimator"):
+        return f"{name} cannot be audited: pass the private estimator inside of it."
+    known = ", ".join(sorted(kind.__name__ for kind in DESIGNS))
+    return f"{name} cannot be audited, since nothing is known of its canaries. These can: {known}."
+
+
+# What is planted ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Rows with canaries below them.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_features)
+        Rows, those of the canaries last.
+    y : ndarray of shape (n_rows,) or None
+        Targets.
+    groups : ndarray of shape (n_rows,) or None
+        Who each row belongs to.
+    index : ndarray of shape (n_rows,)
+        Number of the canary that a row belongs to, -1 for the other rows.
+    carried : ndarray of shape (n_canaries,) or None
+        Class of a canary as a number, or the sign of its target.
+    other : Planted or None
+        The same rows with another record in the place of each canary.
+    """
+
+    X: np.ndarray
+    y: Any
+    groups: Any
+    index: np.ndarray
+    carried: Any = None
+    other: Planted | None = None
+
+    @property
+    def row(self) -> np.ndarray:
+        """Row of the first canary."""
+        return self.X[np.flatnonzero(self.index == 0)[:1]]
+
+    def world(self, coins: np.ndarray) -> tuple[Planted, np.ndarray | None]:
+        """Rows, and which of them take part, where `coins` say which canaries do."""
+        heads = np.append(coins, True)[self.index]
+        if self.other is None:
+            return self, heads
+        X = np.where(heads[:, None], self.X, self.other.X)
+        y = None if self.y is None else np.where(heads, self.y, self.other.y)
+        return replace(self, X=X, y=y), None
+
+
+@dataclass(frozen=True)
+class Design:
+    """Canaries of an estimator or a function.
+
+    Parameters
+    ----------
+    seen : callable
+        From what was fitted, the planted rows and the subject, released numbers that tell whether
+        the only canary took part. Which of them tell it, and how, is learned.
+    targets : {"classes", "numbers", None}, default=None
+        What the targets are, if there are any.
+    rows : callable, optional
+        From the rows and the subject: rows to put in their place, the row of a canary, and what it
+        is replaced by under ``"replace_one"``. None keeps the rows, and a canary lies where they
+        vary least.
+    own : callable, optional
+        From what was fitted and the planted rows, one number for each of many canaries that
+        have a feature of their own, larger if it took part. None where that tells nothing.
+    instead : float, default=-1.0
+        What a canary is multiplied by to be replaced, unless `rows` says so.
+    """
+
+    seen: Callable[[Any, Planted, Subject], np.ndarray]
+    targets: str | None = None
+    rows: Callable[[np.ndarray, Subject], tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
+    own: Callable[[Any, Planted], np.ndarray] | None = None
+    instead: float = -1.0
+
+    def planted(self, X: Any, y: Any, groups: Any, subject: Subject) -> Planted:
+        """One canary below the rows, as three rows of one person where there are `groups`."""
+        X, row, instead = (self._near if self.rows is None else self.rows)(_dense(X), subject)
+        n_own = 1 if groups is None else 3
+        targets = None
+        if self.targets is not None and y is not None:
+            targets = np.append(y, np.repeat(self._ends(y, subject)[-1], n_own))
+        if groups is not None:
+            groups = np.append(groups, np.repeat(_new_name(groups), n_own))
+        index = np.append(np.full(len(X), -1), np.zeros(n_own, dtype=int))
+        one, other = (
+            Planted(np.vstack([X, np.tile(end, (n_own, 1))]), targets, groups, index)
+            for end in (row, instead)
+        )
+        return replace(one, other=None if subject.relation == "zero_out" else other)
+
+    def many(self, X: Any, y: Any, subject: Subject, n_canaries: int) -> Planted:
+        """Many canaries below the rows, each along a feature of its own.
+
+        They take turns in their classes or in the ends of the range of targets, so that none
+        becomes easier to predict and every canary keeps its pull to the end.
+        """
+        X = _dense(X)
+        length = _LONG if "row_norm" in subject.parameters else _longest(X)
+        for name in ("row_norm", "data_norm"):
+            if isinstance(subject.parameters.get(name), Real):
+                length = float(subject.parameters[name])
+        canaries = np.hstack([np.zeros((n_canaries, X.shape[1])), length * np.eye(n_canaries)])
+        rows = np.vstack([np.pad(X, ((0, 0), (0, n_canaries))), canaries])
+        index = np.append(np.full(len(X), -1), np.arange(n_canaries))
+        planted = Planted(rows, None, None, index)
+        if self.targets is not None:
+            ends = self._ends(y, subject)
+            carried = np.arange(n_canaries) % len(ends)
+            planted = replace(planted, y=np.append(y, ends[carried]), carried=carried)
+        if subject.relation == "zero_out":
+            return planted
+        instead = np.where(index[:, None] >= 0, self.instead * rows, rows)
+        return replace(planted, other=replace(planted, X=instead))
+
+    def _near(self, X: np.ndarray, _: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows themselves, and a canary as long as the longest where they vary least."""
+        across = X.shape[1] > len(X)
+        row = np.linalg.svd(X, full_matrices=across)[2][-1] * _longest(X)
+        return X, row, self.instead * row
+
+    def _ends(self, y: Any, subject: Subject) -> np.ndarray:
+        """Classes, or the ends of the range of targets."""
+        if self.targets == "classes":
+            classes = subject.parameters.get("classes")
+            return np.unique(y if classes is None else classes)
+        bounds = subject.parameters.get("target_bounds")
+        low, high = (y, y) if bounds is None else bounds
+        return np.array([np.min(low), np.max(high)])
+
+
+def _dense(X: Any) -> np.ndarray:
+    """Rows as a table of floats; a column of numbers is one feature."""
+    X = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
+    return X.reshape(len(X), -1).astype(float)
+
+
+def _new_name(groups: Any) -> Any:
+    """A name that no person has."""
+    names = np.asarray(groups)
+    return names.max() + 1 if names.dtype.kind in "iuf" else "the canary"
+
+
+def _longest(X: np.ndarray) -> float:
+    """Norm of the longest row, 1 where all are 0."""
+    return float(np.linalg.norm(X, axis=1).max()) or 1.0
+
+
+# Rows that a canary tips the balance of ----------------------------------------------------------
+
+_Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _two_lines(X: np.ndarray, subject: Subject) -> _Rows:
+    """Half of the rows lie along one direction and half along another, which the canary extends.
+
+    What is released of the spread of all rows together cancels in what is said of the two.
+    """
+    norm = subject.parameters.get("data_norm")
+    row, other = (
+        _longest(X) * np.eye(2, X.shape[1]) if norm is None else norm * np.eye(2, X.shape[1])
+    )
+    place = np.arange(len(X))
+    signs = np.where(place // 2 % 2, -1.0, 1.0)[:, None]
+    return signs * np.where(place[:, None] % 2, row, other) / 2, row, other
+
+
+def _at_an_end(X: np.ndarray, subject: Subject) -> _Rows:
+    """The rows themselves; a canary has an entry at the end of the public range, and no other."""
+    bounds = subject.parameters.get("bounds")
+    row = np.zeros(X.shape[1])
+    row[0] = _longest(X) if bounds is None else np.ravel(bounds[1])[0]
+    return X, row, -row
+
+
+def _heaps(n: int, counts: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """Rows of heaps, of which so many rows lie in all up to the first, the second, and so on."""
+    place = np.searchsorted(counts, np.arange(n), side="right")[:, None]
+    return low + (np.asarray(high) - low) * place / len(counts)
+
+
+def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
+    """As many rows below each quantile as there should be: the canary is one more."""
+    given, n, d = subject.parameters, len(X) + 1, X.shape[1]
+    levels = np.unique(given["level"])
+    target = Target(given["epsilon"], given["delta"], given["neighboring_relation"])
+    multiplier = target.calibrated(gaussian, n)
+    stages = SEARCH if given["bounds"] is None else functions.BETWEEN_BOUNDS
+    # Of ranks that noise hides the search takes the nearest that it does not.
+    noise = rank_noise(multiplier * math.sqrt(stages), d, len(levels), subject.relation)
+    margin = min(n / 2, 2 * noise)
+    ends = (-_FAR, _FAR) if given["bounds"] is None else given["bounds"]
+    low, high = (np.broadcast_to(np.asarray(end, dtype=float), d) for end in ends)
+    counts = np.unique(np.floor(np.clip(levels * n, margin, n - margin) - 0.25))
+    return _heaps(len(X), counts, low, high), low.copy(), high.copy()
+
+
+def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
+    """A heap far away that is as large as the noise hides: the canary is one more of it."""
+    (n, d), level = X.shape, subject.parameters["level"]
+    (leaf, *_) = counted(subject.what.privacy_event(n + 1, d))
+    halved = 1.0 if subject.relation == "zero_out" else math.sqrt(0.5)
+    if leaf.count == 1:  # all cells of a column are counted, and those that are full enough kept
+        near = 1.0
+        size = count_above_noise(leaf.value * math.sqrt(d) * halved, per_octave=1)
+    else:  # a search, which goes on between two heaps
+        near, spread = -_FAR, rank_noise(leaf.value, d, 2, subject.relation)
+        size = max((0.01 if level == "auto" else level) * n, 2 * spread)
+    far = np.arange(n)[:, None] < min(round(size), n // 2)
+    return np.where(far, _FAR, near) * np.ones(d), np.full(d, _FAR), np.full(d, near)
+
+
+def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
+    """Rows that say nothing of any public set; the canary is a row of the first."""
+    sets = subject.parameters["candidates"].values()
+    sets = [each[0] if isinstance(each, tuple) else each for each in sets]
+    first, last = (np.linalg.svd(_dense(each))[2][0] for each in (sets[0], sets[-1]))
+    return np.zeros_like(X), first, last
+
+
+# What is seen ---------------------------------------------------------------------------------
+
+
+def _numbers(fitted: Any, *names: str) -> list[np.ndarray]:
+    """Released attributes as numbers."""
+    found = (getattr(fitted, name) for name in names if hasattr(fitted, name))
+    return [np.ravel(np.asarray(each, dtype=float)) for each in found]
+
+
+def _of_linear(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """What a linear model says of the canary, and its weights."""
+    says = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
+    weights = _numbers(fitted, "coef_", "intercept_", "mean_")
+    return np.concatenate([np.ravel(says(planted.row)), *weights])
+
+
+def _of_module(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """What a module says of the canary, of its opposite, and of a few other rows."""
+    says = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
+    return np.ravel(says(np.vstack([planted.row, -planted.row, 0 * planted.row, planted.X[:8]])))
+
+
+def _of_shared(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """What the model that persons share says of the canary, its weights and its directions."""
+    shared = fitted.public_part()
+    along = np.sum((shared.components_ @ planted.row.T) ** 2)  # how many there are may vary
+    weights = _numbers(shared, "coef_", "intercept_")
+    return np.concatenate([shared.predict(planted.row), [along], *weights])
+
+
+def _of_components(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """Variances along the canary and along the other half of the rows, and the mean."""
+    along = fitted.components_[:, :2]
+    of_both = fitted.explained_variance_ @ along**2
+    released = _numbers(fitted, "explained_variance_", "noise_variance_", "mean_", "data_norm_")
+    rest = [some[:2] for some in released]
+    return np.concatenate([of_both, np.log(of_both + 1e-300), *rest])
+
+
+def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """The same of directions of gradients."""
+    both = fitted.transform(np.eye(2, planted.X.shape[1])) @ fitted.energies_
+    return np.concatenate([both, np.log(both + 1e-300), [fitted.span_energy_]])
+
+
+def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
+    """How many columns reach as far as the heap, and how often searches went up, by end."""
+    ends = np.stack([fitted.data_min_, fitted.data_max_])
+    far = np.sum(ends >= _FAR / 2)
+    return np.append(turns_up(ends, SEARCH).sum(axis=1), far).astype(float)
+
+
+def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray:
+    """How often searches went up, by level."""
+    d = planted.X.shape[1]
+    found, bounds = np.reshape(fitted.value, (-1, d)), subject.parameters["bounds"]
+    if bounds is None:
+        return turns_up(found, SEARCH).sum(axis=1).astype(float)
+    ends = tuple(np.broadcast_to(np.asarray(end, dtype=float), d) for end in bounds)
+    ups = turns_up(found, functions.BETWEEN_BOUNDS, bounds=ends)
+    return ups.sum(axis=1).astype(float)
+
+
+def _of_mean(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """The mean, and what it is along the canary."""
+    value = np.ravel(fitted.value)
+    return np.append(value, planted.row[0] @ value)
+
+
+def _of_covariance(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """The variances, and that along the canary."""
+    row = planted.row[0]
+    return np.append(np.diag(fitted.value), row @ fitted.value @ row)
+
+
+def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:
+    """Whether the first set was chosen."""
+    return np.array([fitted.value == next(iter(subject.parameters["candidates"]))], dtype=float)
+
+
+# What is seen of canaries with features of their own ----------------------------------------------
+
+
+def _own_weights(fitted: Any, planted: Planted) -> np.ndarray:
+    """Weight of each canary's feature, in the direction that the canary pulls it."""
+    n_canaries, carried = len(planted.carried), planted.carried
+    weights = np.atleast_2d(fitted.coef_)[:, -n_canaries:]
+    if hasattr(fitted, "mean_"):
+        # Every row is shifted by the noise of the mean, which drags each weight along in
+        # proportion to it; the mean is released, so an attacker can take that out again.
+        means = fitted.mean_[fitted.n_features_in_ - n_canaries : fitted.n_features_in_]
+        design = np.column_stack([np.ones(n_canaries), means])
+        weights = weights - (design @ np.linalg.lstsq(design, weights.T, rcond=None)[0]).T
+    if len(weights) == 1:
+        return weights[0] * (2 * carried - 1)
+    return weights[carried, np.arange(n_canaries)]
+
+
+def _own_entries(fitted: Any, planted: Planted) -> np.ndarray:
+    """Mean of each canary's feature."""
+    return np.ravel(fitted.value)[-(planted.index.max() + 1) :]
+
+
+def _own_variances(fitted: Any, planted: Planted) -> np.ndarray:
+    """Variance of each canary's feature."""
+    return np.diag(fitted.value)[-(planted.index.max() + 1) :]
+
+
+# What each function does once its parameters are a `Target`; `present` marks null records.
+_PRIVATE: dict[Any, Callable[..., Any]] = {
+    functions.private_mean: functions._mean,
+    functions.private_quantile: functions._quantile,
+    functions.private_covariance: functions._covariance,
+    choice.select_public: choice._select,
+}
+
+_CLASSES = Design(_of_linear, "classes", own=_own_weights)
+_NUMBERS = Design(_of_linear, "numbers", own=_own_weights)
+
+# The canaries of everything that can be audited: a new estimator or function is one line, and a
+# function one more above.
+DESIGNS: dict[Any, Design] = {
+    DPSGDClassifier: _CLASSES,
+    DPSGDFClassifier: _CLASSES,
+    GEPClassifier: _CLASSES,
+    DPSGDRegressor: _NUMBERS,
+    GEPRegressor: _NUMBERS,
+    DPLinearRegression: Design(_of_linear, "numbers", rows=_at_an_end),
+    PublicSubspaceLinearRegression: Design(_of_linear, "numbers", rows=_at_an_end),
+    PersonalizedLinearRegression: Design(_of_shared, "numbers", rows=_at_an_end),
+    DPModuleClassifier: Design(_of_module, "classes"),
+    DPModuleRegressor: Design(_of_module, "numbers"),
+    BoundedScaler: Design(_of_ranges, rows=_around_ranges),
+    DPPCA: Design(_of_components, rows=_two_lines),
+    GSDScorer: Design(_of_directions, rows=_two_lines),
+    functions.private_mean: Design(_of_mean, own=_own_entries),
+    functions.private_quantile: Design(_of_quantiles, rows=_around_quantiles),
+    functions.private_covariance: Design(_of_covariance, own=_own_variances, instead=0.0),
+    choice.select_public: Design(_of_choice, rows=_between_sets),
+}
