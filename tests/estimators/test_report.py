@@ -465,6 +465,12 @@ def test_a_large_delta_is_said_to_be():
     assert "would be kept even by publishing one whole record" in privacy_report(model).to_html()
 
 
+def test_an_epsilon_that_protects_nobody_is_said_to():
+    page = privacy_report(fitted(epsilon=30.0)).to_html()
+    assert "An epsilon of 30 says next to nothing by itself" in page
+    assert "says next to nothing by itself. Look" not in privacy_report(fitted()).to_html()
+
+
 def test_given_classes_are_not_warned_of():
     assert "Mind the" not in str(privacy_report(fitted(classes=[0, 1, 2])))
 
