@@ -403,6 +403,7 @@ def _score(
         n_features=rows.n_features,
         public=(*public, "that the model says of a row what depends on that row alone"),
         unit=records.unit,
+        of="private_score",
     )
     prepared = rows.prepared(asked)
     about_to_release(guarantee)
