@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -307,7 +308,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         trials = plan.trials(spending, noise, guarantee.delta)
         scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
         self._start_spending(guarantee)
-        score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
+        with warnings.catch_warnings():
+            # Also around all trials: threads that leave filters of their own bring back those of
+            # others, in any order.
+            warnings.simplefilter("ignore")
+            score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
         if model is None:
             raise RuntimeError(
                 "the best trial has no model, and the budget is spent. What went wrong is not told,"

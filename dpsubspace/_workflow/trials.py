@@ -33,6 +33,10 @@ __all__ = ["Candidate", "Rows", "Trial", "given_to", "scoring_of"]
 # What the search itself sets in every candidate.
 REFUSED = ("epsilon", "delta", "noise_multiplier", "neighboring_relation", "random_state")
 
+# What Pipelines and ColumnTransformers have for it in every candidate: nothing is printed of a
+# trial, and all of it runs in one thread, since other threads would not know that it is paid for,
+# and a ledger around the search would count the trials.
+_QUIET = {"verbose": False, "n_jobs": 1}
 
 # Candidates -------------------------------------------------------------------------------------
 
@@ -87,6 +91,8 @@ class Candidate:
             raise ValueError(
                 "`memory` would give later trials what an earlier one has released: leave it None."
             )
+        names = [(name, name.split("__")[-1]) for name in model.get_params()]
+        model.set_params(**{name: _QUIET[last] for name, last in names if last in _QUIET})
         return cls(params, model, sizes)
 
     def plan(self, part: Any) -> DpEvent:

@@ -318,6 +318,36 @@ def test_workers_find_the_same_and_say_nothing(capfd):
     assert not out.out and not out.err
 
 
+def test_threads_within_trials_do_not_let_a_ledger_count_them(capfd):
+    table = pd.DataFrame(X, columns=list("abcde"))
+    halves = [(name, BoundedScaler((-9, 9)), list(name)) for name in ("ab", "cd")]
+    columns = ColumnTransformer(halves, sparse_threshold=0, verbose=True)
+    pipeline = Pipeline([("columns", columns), ("model", FAST)], verbose=True)
+    candidates = {"columns__n_jobs": [2, None], "model__clip_norm": [0.5, 1.0]}
+    ledger = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    with ledger, __import__("joblib").parallel_config("threading", n_jobs=2):
+        search(pipeline, candidates, n_jobs=1).fit(table, Y)
+    assert [entry.estimator for entry in ledger.entries] == ["PrivateSearch"]
+    out = capfd.readouterr()
+    assert not out.out and not out.err
+
+
+def warning(model, rows, labels):
+    warnings.warn("a trial saw rows", UserWarning, stacklevel=1)
+    return model.predict(rows) == labels
+
+
+def test_threads_show_no_warnings_of_each_other_and_leave_no_filters():
+    before = [*warnings.filters]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for seed in range(3):
+            with __import__("joblib").parallel_config("threading"):
+                search(n_jobs=6, n_trials=30, scoring=warning, random_state=seed).fit(X, Y)
+        assert warnings.filters[0][0] == "always"
+    assert not warned and before == [*warnings.filters]
+
+
 def test_noise_of_every_trial_is_its_own(monkeypatch):
     same = {"alpha": [1e-6, 1e-6, 1e-6]}
     fitted = ran(monkeypatch, search(candidates=same, method="random", random_state=5))
