@@ -49,7 +49,6 @@ class Item:
     guarantee: PrivacyGuarantee
     count: int = 1
     date: str = ""
-    status: str = ""
     what: str = ""  # in a line, where its class is known
 
 
@@ -517,8 +516,8 @@ def _item(ledger: PrivacyLedger, entry: Any) -> Item:
         n_samples=None if entry is None else entry.n_samples,
         n_features=None if entry is None else entry.n_features,
     )
-    date, status = ("", "") if entry is None else (entry.date, entry.status)
-    return Item(label or guarantee.of or "(no label)", guarantee, 1, date, status)
+    date = "" if entry is None else entry.date
+    return Item(label or guarantee.of or "(no label)", guarantee, 1, date)
 
 
 # Sums ---------------------------------------------------------------------------------------------

@@ -307,7 +307,7 @@ def _released(account: Account) -> Iterator[Any]:
 def _items(account: Account) -> Table:
     """Everything that was paid for, in the columns that say something."""
     columns: list[tuple[str, list[str]]] = [
-        ("Part", [f"{x.name} ({x.status})" if x.status else x.name for x in account.items]),
+        ("Part", [x.name for x in account.items]),
         ("What it is", [item.what for item in account.items]),
         ("Date", [item.date for item in account.items]),
         ("Fits", ["" if item.count == 1 else str(item.count) for item in account.items]),
