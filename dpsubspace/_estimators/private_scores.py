@@ -628,8 +628,8 @@ class _Found:
                 return self.counts.value(metric, level)
             return PrivacyError(
                 f"the noisy number of rows of the smallest class that {metric!r} depends on is"
-                f" {max(few, 0.0):.0f}, which the noise hides: it would say nothing. More rows or a larger"
-                " epsilon help; 'accuracy' needs no rows of each class. What was released"
+                f" {max(few, 0.0):.0f}, which the noise hides: it would say nothing. More rows or"
+                " a larger epsilon help; 'accuracy' needs no rows of each class. What was released"
                 " stays charged."
             )
         assert self.sums is not None
