@@ -589,7 +589,7 @@ class _Said:
         largest = 1.0
         if "range" in releases and releases.budget.private:
             counts = self._released(releases, "range", error_cells(self.numbers["error"]), ERRORS)
-            largest = largest_error(counts, _scale(releases, "range", 2.0))
+            largest = largest_error(counts, _scale(releases, "range", 2.0), records.n)
         columns = [self._column(name, largest) for name in names]
         sums = releases.laplace("sums", bounded_sums(np.stack(columns, axis=1), shares, records))
         scale = _scale(releases, "sums", 1.0)
