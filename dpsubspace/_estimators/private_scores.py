@@ -338,9 +338,10 @@ def private_score(
     makes metrics of errors with heavy tails a little too good.
 
     Intervals count the noise and that the rows are a sample, by drawing samples from what was
-    released. They are about rows that the model has not seen. If it was fitted on these rows, the
-    guarantee holds as it does otherwise, charged beside that of the fit; but score and
-    interval are then about these rows, on which the model is too good.
+    released. They are about rows that the model has not seen. If it was fitted on these rows by a
+    private estimator, the guarantee holds as it does otherwise, charged beside that of the fit;
+    but score and interval are then about these rows, on which the model is too good. A model
+    that was fitted on them without privacy is not public: its score has no guarantee.
 
     With `groups` a metric is that of a row drawn from a person drawn at random; intervals take
     persons to be single rows, and are wider than they need be.
@@ -403,6 +404,7 @@ def _score(
         n_features=rows.n_features,
         public=(*public, "that the model says of a row what depends on that row alone"),
         unit=records.unit,
+        of="private_score",
     )
     prepared = rows.prepared(asked)
     about_to_release(guarantee)
