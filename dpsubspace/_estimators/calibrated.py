@@ -33,13 +33,16 @@ _INTERCEPTS = np.arange(-48, 49) / 8
 # Log-odds are counted in cells of this width, up to this size.
 _WIDTH, _LARGEST = 1 / 16, 16.0
 
-# A log-odds of scores that are further behind the best than this counts as this.
-_FAR = 1.0
+# What is far from the mark is cut, to `_CUT` at least, which few rows need because of noise. It
+# counts for too little then, so that many rows cut less, by these two: each is a number of records
+# that make a candidate e times less likely. At the end it is log loss. Beside an intercept, which
+# says little beside a wide cut, it grows by its root alone.
+_CUT, _FINE, _FINER, _WHOLE = 3.0, 50.0, 12.0, 300.0
+_CUT_OF_PAIRS, _FINE_OF_PAIRS = 1.0, 100.0
 
 # Distances from "no change" over which the prior falls by a factor of e: for slopes above 1, whose
-# harm has no bound, for those below, and for intercepts. These four and the next two were chosen on
-# models of Adult, MNIST and digits, which benchmarks/repro_calibration.py does not use for its
-# verdict.
+# harm has no bound, for those below, and for intercepts. All constants here were chosen on models
+# of the data sets that benchmarks/repro_calibration.py says were seen.
 _ABOVE, _BELOW, _SHIFT = 0.12, 0.25, 0.25
 
 # What a record usually tells of a slope, for what is taken off the result because of noise.
@@ -80,10 +83,11 @@ class _Plan:
     def chosen(self, frozen: Frozen, rows: HeldOut, releases: Releases) -> _Map:
         """Release a map."""
         find = _temperature_sums if self.method == "temperature" else _sigmoid_sums
-        logs = frozen.log_probabilities(rows.X)
-        slopes, intercepts, totals, slack = find(logs, rows.y, rows.records)
         scale, doubled = releases.budget.scales["map"], 1 + (not self._zero_out)
         strength = scale / (2 * doubled)  # of what one candidate is better by than another
+        cut = self._cut(rows.records.n * strength)
+        logs = frozen.log_probabilities(rows.X)
+        slopes, intercepts, totals, slack = find(logs, rows.y, rows.records, cut)
         public = np.zeros(len(slopes))
         if self.target.private:
             public -= _penalties(slopes, intercepts) / strength
@@ -92,10 +96,19 @@ class _Plan:
         kept = 1.0
         if self.target.private:
             # Noise and prior alone would give about so much, which is taken off.
-            off = 1 / (1 / _SPREAD + _USUAL * rows.records.n * strength)
+            off = 1 / (1 / _SPREAD + _USUAL / cut * rows.records.n * strength)
             length = math.hypot(slopes[best], intercepts[best])
             kept = max(0.0, 1 - off / length) if length else 0.0
         return _Map(math.exp(kept * slopes[best]), kept * intercepts[best])
+
+    def _cut(self, evidence: float) -> float:
+        """Where to cut, by how much all records together can tell."""
+        if self.method == "sigmoid":
+            wide = max(_CUT_OF_PAIRS, math.sqrt(evidence / _FINE_OF_PAIRS))
+        else:
+            enough = evidence / _FINE
+            wide = max(_CUT, min(enough, math.sqrt(_FINER * enough)))
+        return min(wide, _WHOLE)
 
     @property
     def _zero_out(self) -> bool:
@@ -161,12 +174,13 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     intercepts (65 times 97), by the exponential mechanism on how near to right each makes the
     probabilities. A row says of a candidate how far the logarithm of the probability of its label
     is from what it should be on average if the probabilities were right, with logarithms cut to
-    what is at most 1 below the largest: a number in [-1, 1], whose mean is 0 where they are
-    right. For "sigmoid" it is the pair ``(p - y) (s, 1) / sqrt(1 + s^2)``, with s the
-    log-odds, of a norm below 1. The score of a candidate is minus the length of the sum over
-    rows. A row moves each length by at most 1 (``"zero_out"``) or 2 (``"replace_one"``), so that
-    two scores move apart by at most 2 or 4. Event: a bounded range of epsilon, without delta.
-    Such sums find the best slope to within ``2 / (epsilon n)`` times a constant, where the
+    what is at most c below the largest, over c: a number in [-1, 1], whose mean is 0 where they
+    are right. For "sigmoid" it is the pair ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s the
+    log-odds, of a norm up to 1. The cut c is public: 3, and more from ``epsilon * n = 300`` on
+    (for "sigmoid" 1, and more from 200 on). The score of a candidate is minus the length of the sum
+    over rows. A row moves each length by at most 1 (``"zero_out"``) or 2 (``"replace_one"``), so
+    that two scores move apart by at most 2 or 4. Event: a bounded range of epsilon, without delta.
+    Such sums find the best slope to within a constant times ``c / (epsilon n)``, where the
     exponential mechanism on clipped losses comes within ``1 / sqrt(epsilon n)`` only.
 
     Scores have a public part that prefers small changes, and what noise alone would bring about is
@@ -334,12 +348,12 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
 
 
 def _temperature_sums(
-    logs: np.ndarray, codes: np.ndarray, records: Records
+    logs: np.ndarray, codes: np.ndarray, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts of 0, and the sum of each slope with its slack.
 
-    A row brings ``E T - T_y``, where T are logarithms of probabilities less the largest, cut to
-    [-1, 0], and the mean is over labels that are drawn by the probabilities themselves. Cutting
+    A row brings ``(E T - T_y) / c``, where T are logarithms of probabilities less the largest, cut
+    to [-c, 0], and the mean is over labels that are drawn by the probabilities themselves. Cutting
     does not bias the root: where they are right, the mean is 0 at any cut.
     """
     slopes = np.arange(_LEAST * _STEPS, _MOST * _STEPS + 1) / _STEPS * math.log(2)
@@ -350,18 +364,20 @@ def _temperature_sums(
         for slope in np.exp(slopes):
             scores = slope * behind
             weights = np.exp(scores)
-            cut = np.maximum(scores, -_FAR)
-            yield (weights * cut).sum(axis=1) / weights.sum(axis=1) - cut[rows, codes]
+            near = np.maximum(scores, -cut)
+            mean = (weights * near).sum(axis=1) / weights.sum(axis=1)
+            yield (mean - near[rows, codes]) / cut
 
     totals, slack = sums_of_records(columns(), records)
     return slopes, np.zeros(len(slopes)), totals[:, None], slack
 
 
 def _sigmoid_sums(
-    logs: np.ndarray, codes: np.ndarray, records: Records
+    logs: np.ndarray, codes: np.ndarray, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts, and the sum of each pair with its slack.
 
+    A row brings ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds and p their probability.
     Counts of labels in narrow cells of log-odds say all that is needed, and are exact; a sum over
     the cells is then off by rounding of as many terms.
     """
@@ -374,7 +390,7 @@ def _sigmoid_sums(
     logs_of_slopes, totals = np.arange(8 * _LEAST, 8 * _MOST + 1) / 8 * math.log(2), []
     for slope in np.exp(logs_of_slopes):
         scores = slope * centres[:, None] + _INTERCEPTS
-        excess = (first * expit(scores) - second * expit(-scores)) / np.sqrt(1 + scores**2)
+        excess = (first * expit(scores) - second * expit(-scores)) / np.sqrt(cut**2 + scores**2)
         totals.append(np.stack([(excess * scores).sum(axis=0), excess.sum(axis=0)], axis=1))
     slopes, intercepts = np.meshgrid(logs_of_slopes, _INTERCEPTS, indexing="ij")
     slack = 8 * n_cells * float(np.finfo(np.float64).eps) * records.n

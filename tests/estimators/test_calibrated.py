@@ -117,7 +117,7 @@ def test_probabilities_that_are_right_stay_nearly_as_they_are(method):
     before = log_loss(labels, MODEL.predict_proba(test))
     worse = []
     for n, epsilon in ((200, 0.3), (500, 0.3), (500, 1.0)):
-        for seed in range(30):
+        for seed in range(20):
             X, y = binary(n, 1.0, seed=seed)
             options = {"method": method, "epsilon": epsilon, "random_state": seed}
             fitted = DPCalibratedClassifier(MODEL, **options).fit(X, y)
