@@ -14,8 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_choice
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
-from dpsubspace._estimators.frozen import Frozen, HeldOut, check_frozen, held_out_labels
+from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
+from dpsubspace._estimators.frozen import (
+    Frozen,
+    HeldOut,
+    check_frozen,
+    held_out_labels,
+    pure_target,
+)
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -136,9 +142,9 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default=0.0
-        Small additive allowance of the guarantee beside `epsilon`, which nothing here needs: 0
-        promises more, and costs no accuracy that could be seen. Else as in other estimators.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -223,7 +229,7 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
         *,
         method: str = "temperature",
         epsilon: float = 1.0,
-        delta: float | str = 0.0,
+        delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -310,7 +316,7 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     def _plan(self) -> _Plan:
         """Parameters of the fit; ValueError where one is out of its range."""
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
-        return _Plan(checked_target(self, pure=True), method)
+        return _Plan(pure_target(self), method)
 
     def _fit(self, X: Any, y: Any, *, groups: Any = None, present: np.ndarray | None = None):
         """Fit with the records where `present` is False as null records."""
