@@ -39,12 +39,12 @@ _INTERCEPTS = np.arange(-48, 49) / 8
 # Log-odds are counted in cells of this width, up to this size.
 _WIDTH, _LARGEST = 1 / 16, 16.0
 
-# What is far from the mark is cut, to `_CUT` at least, which few rows need because of noise. It
-# counts for too little then, so that many rows cut less, by these two: each is a number of records
-# that make a candidate e times less likely. At the end it is log loss. Beside an intercept, which
-# says little beside a wide cut, it grows by its root alone.
-_CUT, _FINE, _FINER, _WHOLE = 3.0, 50.0, 12.0, 300.0
-_CUT_OF_PAIRS, _FINE_OF_PAIRS = 1.0, 100.0
+# What is far from the mark is cut, which few rows need because of noise: to `_CUT` at least, for a
+# slope alone and beside an intercept. It counts for too little then, so that many rows cut less, by
+# a root: of how much all records tell, over `_FINE`. At the end it is log loss that is least.
+_CUT = {"temperature": 3.0, "sigmoid": 1.0}
+_FINE = {"temperature": 16.0, "sigmoid": 100.0}
+_WHOLE = 300.0
 
 # Distances from "no change" over which the prior falls by a factor of e: for slopes above 1, whose
 # harm has no bound, for those below, and for intercepts. All constants here were chosen on models
@@ -109,11 +109,7 @@ class _Plan:
 
     def _cut(self, evidence: float) -> float:
         """Where to cut, by how much all records together can tell."""
-        if self.method == "sigmoid":
-            wide = max(_CUT_OF_PAIRS, math.sqrt(evidence / _FINE_OF_PAIRS))
-        else:
-            enough = evidence / _FINE
-            wide = max(_CUT, min(enough, math.sqrt(_FINER * enough)))
+        wide = max(_CUT[self.method], math.sqrt(evidence / _FINE[self.method]))
         return min(wide, _WHOLE)
 
     @property

@@ -178,12 +178,15 @@ def test_labels_of_text_and_pipelines():
     np.testing.assert_array_equal(same.predict_proba(X), fitted.predict_proba(X))
 
 
+@pytest.mark.filterwarnings("ignore:the ledger counts each fit:dpsubspace.PrivacyWarning")
 def test_clones_keep_a_frozen_estimator():
     X, y = binary(2000, 0.5)
     model = DPCalibratedClassifier(FrozenEstimator(MODEL), epsilon=5.0, random_state=0)
     copy = clone(model).fit(X, y)
     assert copy.slope_ == model.fit(X, y).slope_
-    assert np.isfinite(cross_val_score(model, X, y, cv=2)).all()
+    with PrivacyLedger(epsilon=20.0, delta=1e-5, allow_seeded=True) as ledger:
+        assert np.isfinite(cross_val_score(model, X, y, cv=2)).all()
+    assert len(ledger) == 2
     with pytest.raises(NotFittedError):
         clone(model).predict(X)
 
