@@ -166,7 +166,6 @@ class PrivacyReport:
                     "name": item.name,
                     "count": item.count,
                     "date": item.date or None,
-                    "status": item.status or None,
                     "guarantee": as_fields(item.guarantee),
                 }
                 for item in account.items

@@ -227,8 +227,8 @@ class Trial:
                 return float(np.nan_to_num(np.clip(values, 0.0, 1.0)).mean()), model
             assert self.score is not None
             total = score_total(values, rows.records)
-            released = Releases(self.score, self.noise).gaussian("score", total)
-            return float(released[0]) / rows.records.n, model
+            releases = Releases(self.score, self.noise)
+            return float(releases.gaussian("score", total)[0]) / rows.records.n, model
 
     def _fitted(self, rows: Rows) -> Any:
         model: Any = clone(self.candidate.estimator)

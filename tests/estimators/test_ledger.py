@@ -796,8 +796,12 @@ def test_a_private_search_is_charged():
     book.charge(gaussian(5.0), **ZERO_OUT)
     assert alone < book.epsilon() <= 10.0 and "best of about 10 runs" in str(book)
     other = ledger(10.0, neighboring_relation="replace_one")
-    with pytest.raises(PrivacyError, match="private search"):
-        other.charge(search, neighboring_relation="replace_one")
+    other.charge(search, neighboring_relation="replace_one")
+    halved = RepeatAndSelectDpEvent(gaussian(50.0, 20), 10.0, 0.0)
+    assert other.epsilon() == pytest.approx(epsilon_of(halved, **AT), rel=1e-12)
+    batches = RepeatAndSelectDpEvent(sampled_gaussian(5.0, 0.1, 20), 10.0, 0.0)
+    with pytest.raises(PrivacyError, match="search"):
+        other.charge(batches, neighboring_relation="replace_one")
 
 
 def test_what_is_refused_says_why_and_what_would_fit():

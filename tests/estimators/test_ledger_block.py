@@ -53,6 +53,8 @@ from dpsubspace._accounting.permission import already_paid
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
     pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning"),
+    # LogisticRegression of old scikit-learn asks for what new SciPy does without.
+    pytest.mark.filterwarnings("ignore:scipy.optimize:DeprecationWarning"),
 ]
 
 

@@ -61,7 +61,7 @@ def search(estimator=FAST, candidates=SOME, **options):
 def renyi(order, mu, mean):
     """Renyi divergence of a search over Gaussian mechanisms, by the theorem as it is printed."""
     g = logarithmic_rate(mean)
-    orders = np.geomspace(1.0001, 1e5, 200_000)
+    orders = np.geomspace(1.0001, 1e5, 20_000)
     least = np.min((1 - 1 / orders) * orders * mu**2 / 2 + math.log(1 / g) / orders)
     return order * mu**2 / 2 + least + math.log(mean) / (order - 1)
 
@@ -69,9 +69,8 @@ def renyi(order, mu, mean):
 @pytest.mark.parametrize("mean", [1.5, 10, 300])
 @pytest.mark.parametrize("mu", [0.1, 1.0])
 def test_epsilon_of_a_search_is_that_of_the_theorem(mean, mu):
-    orders = np.geomspace(1.01, 1e4, 20_000)
-    at = np.array([renyi(order, mu, mean) for order in orders[::20]])
-    orders = orders[::20]
+    orders = np.geomspace(1.01, 1e4, 1000)
+    at = np.array([renyi(order, mu, mean) for order in orders])
     bound = at + np.log1p(-1 / orders) - (math.log(DELTA) + np.log(orders)) / (orders - 1)
     found = epsilon_of(private_search(gaussian(1 / mu), mean), DELTA, "zero_out")
     assert bound.min() * (1 - 1e-3) <= found <= bound.min() * 1.05  # which has fewer orders
@@ -159,11 +158,12 @@ def test_batches_have_one_curve_above_all_trials():
 
 
 def test_few_candidates_on_batches_are_composed_with_their_scores():
-    model = search(candidates={"batch_size": [50, 100]})
-    cost = epsilon_of(model.privacy_event(400), DELTA, "zero_out")
-    assert 4.0 * (1 - 1e-3) <= cost <= 4.0
-    assert [leaf.count for leaf in counted(model.privacy_event(400))] == [3, 3, 2]
-    public = search(candidates={"batch_size": [50, 100]}, validation_fraction=None)
+    batches = {"candidates": {"batch_size": [50, 100]}, "delta": 1e-4}
+    model = search(**batches)
+    event = model.privacy_event(400)
+    assert 4.0 * (1 - 1e-3) <= epsilon_of(event, 1e-4, "zero_out") <= 4.0
+    assert [leaf.count for leaf in counted(event)] == [3, 3, 2]
+    public = search(validation_fraction=None, **batches)
     assert [leaf.count for leaf in counted(public.privacy_event(400))] == [3, 3]
 
 
@@ -320,7 +320,7 @@ def test_workers_find_the_same_and_say_nothing(capfd):
 
 def test_noise_of_every_trial_is_its_own(monkeypatch):
     same = {"alpha": [1e-6, 1e-6, 1e-6]}
-    fitted = ran(monkeypatch, search(candidates=same, method="random", random_state=4))
+    fitted = ran(monkeypatch, search(candidates=same, method="random", random_state=5))
     weights = [tuple(model.coef_.ravel()) for model in fitted]
     assert len(set(weights)) == len(weights) > 1
     secure = ran(monkeypatch, search(candidates=same, random_state=None))
@@ -346,8 +346,10 @@ def test_a_ledger_is_charged_once_for_all_trials():
     ledger = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
     ledger.fit(search(candidates=FEW, epsilon=1.0), X, Y)
     assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(1.0)
-    ledger.fit(search(epsilon=1.0), X, Y)
-    assert len(ledger.entries) == 2 and 1.0 < ledger.epsilon() < 3.5
+    assert ledger.entries[0][1] == search(candidates=FEW, epsilon=1.0).privacy_event(400)
+    searches = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    searches.fit(search(epsilon=1.0), X, Y)
+    assert len(searches.entries) == 1 and searches.epsilon() == pytest.approx(1.0, rel=1e-4)
     with pytest.raises(PrivacyBudgetError):
         ledger.fit(search(epsilon=20.0), X, Y)
 
@@ -358,7 +360,7 @@ def test_a_ledger_is_charged_once_for_all_trials():
 def test_the_better_candidate_is_found_and_its_score_is_noisy():
     rows, labels = blobs(n=3000)
     bad = {"alpha": [1e3, 2e3, 3e3, 1e-6], "n_iter": [20]}
-    model = search(candidates=bad, n_trials=20, epsilon=3.0).fit(rows, labels)
+    model = search(candidates=bad, n_trials=20, epsilon=3.0, random_state=2).fit(rows, labels)
     assert model.best_params_["alpha"] == 1e-6
     held_out = np.sort(np.random.default_rng(0).permutation(3000)[:600])
     exact = model.score(rows[held_out], labels[held_out])
@@ -516,11 +518,12 @@ ERRORS = [
     *(({"candidates": {name: [1.0, 2.0]}}, f"must not set '{name}'") for name in trials.REFUSED),
     (
         {
-            "estimator": TABLE.set_params(scale=BoundedScaler()),
+            "estimator": SCALED,
             "candidates": {"model__epsilon": [1]},
         },
         "must not set 'model__epsilon'",
     ),
+    ({"estimator": LEARNS, "candidates": {}}, "may learn from the private rows"),
     ({"candidates": {"loss": ["hinge", "nonsense"]}}, "`loss` must be one of"),
     ({"candidates": {"nobody": [1, 2]}}, "Invalid parameter 'nobody'"),
     ({"candidates": []}, "`candidates` must be a dict"),
