@@ -170,7 +170,9 @@ def test_a_ledger_charges_it():
 def test_labels_of_text_and_pipelines():
     X, y = load_digits(return_X_y=True)
     X, y = X[:, :30], np.where(y > 4, "high", "low")
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=10.0)).fit(X[:500], y[:500])
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=10.0, solver="newton-cg")).fit(
+        X[:500], y[:500]
+    )
     fitted = DPCalibratedClassifier(model, random_state=0).fit(X[500:], y[500:])
     assert fitted.classes_.tolist() == ["high", "low"] and fitted.n_features_in_ == 30
     assert fitted.score(X[500:], y[500:]) == model.score(X[500:], y[500:])
@@ -214,7 +216,12 @@ REFUSED = {
     "method": (MODEL, {"method": "isotonic"}, (X2, Y2), "`method`"),
     "epsilon": (MODEL, {"epsilon": -1.0}, (X2, Y2), "`epsilon`"),
     "labels": (MODEL, {}, (X2, Y2 + 5), "labels that are not in `classes_`"),
-    "width": (LogisticRegression().fit(X2, Y2), {}, (np.ones((9, 3)), np.ones(9)), "expecting 1"),
+    "width": (
+        LogisticRegression(solver="newton-cg").fit(X2, Y2),
+        {},
+        (np.ones((9, 3)), np.ones(9)),
+        "expecting 1",
+    ),
     "lengths": (MODEL, {}, (X2, Y2[1:]), "300 rows and `y` 299"),
     "no y": (MODEL, {}, (X2, None), "requires y"),
     "one row": (MODEL, {}, (X2[0], Y2[:1]), "Expected 2D"),

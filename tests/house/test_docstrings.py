@@ -49,7 +49,6 @@ def test_public_docstring(name, skip):
 
 # Parameters of one name that are not one thing, and why.
 DIFFERENT = {
-    "estimator": "one that is fitted and stays as it is, or one to be fitted",
     "data_norm": "public rows tell it of some estimators",
     "loss": "classifiers and regressors have other losses",
     "n_components": "directions of features, of gradients, or components",
