@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.events import composed, is_free
-from dpsubspace._accounting.permission import inside_ledger
+from dpsubspace._accounting.permission import already_paid
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
@@ -218,7 +218,7 @@ class Trial:
         What is warned of, raised or printed by a trial might tell how many there were, so nothing
         is; a trial without a model has the score of one that is always wrong.
         """
-        with warnings.catch_warnings(), inside_ledger(self.delta, _paid):
+        with warnings.catch_warnings(), already_paid(self.delta):
             warnings.simplefilter("ignore")
             model, values = self._fitted(rows), np.zeros(len(rows.y))
             if model is not None:
@@ -251,7 +251,3 @@ class Trial:
             return values if values.shape == (len(rows.y),) else np.zeros(len(rows.y))
         except Exception:
             return np.zeros(len(rows.y))
-
-
-def _paid(guarantee: Any) -> None:
-    """Everything that a trial releases is part of what the search was charged for."""
