@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.permission import already_paid
+from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
@@ -71,6 +72,11 @@ class Candidate:
         values = {name: clone(value, safe=False) for name, value in params.items()}
         model: Any = clone(estimator)
         model.set_params(**values)
+        if has_callbacks(model):
+            raise ValueError(
+                "a candidate has callbacks, which would be called in every trial and so tell how"
+                " many there were: take them off with set_callbacks()."
+            )
         for name, part in private_parts(model):
             if isinstance(part, PersonalizedLinearRegression):
                 raise ValueError(

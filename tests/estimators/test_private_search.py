@@ -580,3 +580,14 @@ def test_other_refusals():
         search(steps, {"model__alpha": [1e-3, 1e-4]}).fit(X, Y)
     with pytest.raises(ValueError, match="contains NaN"):
         search().fit(np.where(X > 2, np.nan, X), Y)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_callbacks_that_would_count_trials_are_refused(inside):
+    callback = pytest.importorskip("sklearn.callback")
+    watched = DPSGDClassifier(n_iter=3).set_callbacks(callback.ProgressBar())
+    model = Pipeline([("model", watched)]) if inside else watched
+    with pytest.raises(ValueError, match="take them off with set_callbacks"):
+        search(model, {}).fit(X, Y)
+    with pytest.raises(ValueError, match="take them off with set_callbacks"):
+        search(Pipeline([("model", FAST)]), {"model": [watched]}).fit(X, Y)
