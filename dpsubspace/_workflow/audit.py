@@ -20,10 +20,11 @@ from scipy.special import bdtrc
 from dpsubspace._accounting.cost import gaussian_epsilon, sq_mu_of
 from dpsubspace._accounting.events import counted
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.permission import ledger_delta
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._workflow.attacks import in_many_runs, in_one_run, mu_from_errors
 from dpsubspace._workflow.canaries import Subject, subject_of
-from dpsubspace.exceptions import PrivacyError, PrivacyWarning
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning
 
 __all__ = ["AuditResult", "audit_epsilon", "audit_estimator"]
 
@@ -259,7 +260,8 @@ def audit_estimator(
     Raises
     ------
     PrivacyError
-        If `estimator` cannot be audited, or claims nothing; the message says what can be.
+        If `estimator` cannot be audited, or claims nothing; the message says what can be. Inside of
+        a :class:`PrivacyLedger`.
     ValueError
         If a parameter is out of its range or the data cannot be used.
 
@@ -308,8 +310,13 @@ def audit_estimator(
     check_choice("statistic", statistic, ("guesses", "gaussian"))
     confidence = check_real("confidence", confidence, low=0.5, high=1, include_low=True)
     n_training = check_integer("n_training", n_training, low=10)
-    subject = subject_of(estimator, fit_params)
-    method = _method(subject, method, statistic, groups, fit_params)
+    if ledger_delta() is not None:
+        raise PrivacyError(
+            "an audit tells more of its rows than a ledger could charge: run it outside of the"
+            " ledger, on public or synthetic rows."
+        )
+    subject = subject_of(estimator, y, fit_params)
+    method = _method(subject, method, statistic, groups)
     n_canaries = _DEFAULT[method] if n_canaries is None else n_canaries
     n_canaries = check_integer("n_canaries", n_canaries, low=2)
     if statistic == "gaussian":
@@ -329,11 +336,12 @@ def audit_estimator(
     coins = source.random(n_canaries) < 0.5
     with warnings.catch_warnings():
         # These are about accuracy, of which an audit asks nothing.
-        warnings.simplefilter("ignore", PrivacyWarning)
+        for category in (PrivacyWarning, PublicDataWarning):
+            warnings.simplefilter("ignore", category)
+        seeds = _seeds(source, random_state)
         if method == "one_run":
-            shown, guarantee = in_one_run(subject, X, y, coins, _seeds(source, random_state))
+            shown, guarantee = in_one_run(subject, X, y, coins, seeds)
         else:
-            seeds = _seeds(source, random_state)
             shown, guarantee = in_many_runs(subject, X, y, groups, coins, n_training, seeds)
     result = AuditResult(
         epsilon_lower_bound=0.0,
@@ -357,9 +365,7 @@ def audit_estimator(
     return replace(result, epsilon_lower_bound=bound, n_correct=n_correct)
 
 
-def _method(
-    subject: Subject, method: str, statistic: str, groups: Any, fit_params: dict[str, Any] | None
-) -> str:
+def _method(subject: Subject, method: str, statistic: str, groups: Any) -> str:
     """How canaries are planted; PrivacyError where they cannot be so."""
     reason = ""
     if subject.design.own is None:
