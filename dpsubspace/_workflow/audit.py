@@ -342,7 +342,9 @@ def audit_estimator(
         if method == "one_run":
             shown, guarantee = in_one_run(subject, X, y, coins, seeds)
         else:
-            shown, guarantee = in_many_runs(subject, X, y, groups, coins, n_training, seeds)
+            many = (subject, X, y, groups, coins, n_training, seeds)
+            check = _check_gaussian if statistic == "gaussian" else lambda guarantee: None
+            shown, guarantee = in_many_runs(*many, check)
     result = AuditResult(
         epsilon_lower_bound=0.0,
         epsilon_claimed=guarantee.epsilon,
@@ -356,7 +358,7 @@ def audit_estimator(
         statistic=statistic,
     )
     if statistic == "gaussian":
-        return _by_both_errors(result, shown, coins, guarantee)
+        return _by_both_errors(result, shown, coins)
     half, order = n_guesses // 2, np.argsort(shown, kind="stable")
     n_correct = int(coins[order[n_canaries - half :]].sum() + (~coins[order[:half]]).sum())
     bound = audit_epsilon(
@@ -386,15 +388,17 @@ def _seeds(source: np.random.Generator, random_state: int | None) -> Iterator[in
         yield None if random_state is None else seed
 
 
-def _by_both_errors(
-    result: AuditResult, shown: np.ndarray, coins: np.ndarray, guarantee: PrivacyGuarantee
-) -> AuditResult:
-    """Bound of Nasr et al. (2023) from guesses about all canaries; `shown` is above 0 for "in"."""
+def _check_gaussian(guarantee: PrivacyGuarantee) -> None:
+    """PrivacyError unless the claim is about Gaussian noise alone."""
     if sq_mu_of(counted(guarantee.event), guarantee.neighboring_relation) is None:
         raise PrivacyError(
             "statistic='gaussian' is for Gaussian noise without sampling, and the claim is about"
             " something else: use statistic='guesses'."
         )
+
+
+def _by_both_errors(result: AuditResult, shown: np.ndarray, coins: np.ndarray) -> AuditResult:
+    """Bound of Nasr et al. (2023) from guesses about all canaries; `shown` is above 0 for "in"."""
     guessed = shown > 0
     wrong_in, wrong_out = int((guessed & ~coins).sum()), int((~guessed & coins).sum())
     n_in, n_out = int(coins.sum()), int((~coins).sum())

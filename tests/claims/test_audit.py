@@ -95,8 +95,8 @@ STRONG = 1.2  # what is shown of a claim of 1 where the noise is a tenth of what
 
 
 def small(Model, n_outputs, **options):
-    """A torch model of few steps, whose fits take a while."""
-    return lambda: Model(module=small_module(5, n_outputs), n_iter=2, **options)
+    """A torch model of one step, whose fits take a while."""
+    return lambda: Model(module=small_module(5, n_outputs), n_iter=1, **options)
 
 
 def sets():
@@ -135,7 +135,7 @@ AUDITS = {
         "public bound": Audit(claimed(DPSGDClassifier, row_norm=1.0), LABELS),
         "hinge": Audit(claimed(DPSGDClassifier, loss="hinge"), LABELS),
         "batches": Audit(claimed(DPSGDClassifier, batch_size=400), LABELS),
-        "many runs": Audit(claimed(DPSGDClassifier), LABELS, options=FEW | MANY),
+        "many runs": Audit(claimed(DPSGDClassifier, n_iter=10), LABELS, options=FEW | MANY),
     },
     "DPSGDFClassifier": {
         "plain": Audit(claimed(DPSGDFClassifier), LABELS),
