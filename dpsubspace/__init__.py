@@ -1,7 +1,9 @@
 """Differentially private learning for scikit-learn."""
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
+from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
 from dpsubspace._estimators.directions import GradientDirections
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
@@ -11,6 +13,7 @@ from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_sub
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._estimators.personal_fit import SharedLinearModel
+from dpsubspace._estimators.private_scores import PrivateScore, private_score
 from dpsubspace._estimators.regression import (
     DPLinearRegression,
     PublicSubspaceLinearRegression,
@@ -19,11 +22,18 @@ from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
+from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.audit_display import AuditDisplay
+from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
+from dpsubspace._workflow.evaluation import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.ledger_file import LedgerEntry
+from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
 from dpsubspace._workflow.ranking import GSDRankingDisplay
+from dpsubspace._workflow.report import PrivacyReport, privacy_report
+from dpsubspace._workflow.search import PrivateSearch
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,
@@ -38,6 +48,10 @@ __all__ = [
     "AuditDisplay",
     "AuditResult",
     "BoundedScaler",
+    "BudgetDisplay",
+    "DPCalibratedClassifier",
+    "DPConformalClassifier",
+    "DPConformalRegressor",
     "DPLinearRegression",
     "DPModuleClassifier",
     "DPModuleRegressor",
@@ -49,17 +63,24 @@ __all__ = [
     "GSDRankingDisplay",
     "GSDScorer",
     "GradientDirections",
+    "LedgerEntry",
     "PersonalizedLinearRegression",
     "PrivacyBudgetError",
     "PrivacyError",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivacyReport",
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
+    "PrivateCalibrationDisplay",
+    "PrivateRocCurveDisplay",
+    "PrivateScore",
+    "PrivateSearch",
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
     "Released",
+    "ScoreCells",
     "SharedLinearModel",
     "SubspaceDistance",
     "TorchFeatures",
@@ -68,10 +89,15 @@ __all__ = [
     "gradient_subspace_distance",
     "optimal_transport_distance",
     "principal_angles",
+    "privacy_cost",
+    "privacy_event",
+    "privacy_report",
     "private_covariance",
     "private_mean",
     "private_quantile",
+    "private_score",
     "select_public",
+    "share_budget",
     "subspace_distance",
     "task2vec_distance",
 ]

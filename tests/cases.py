@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from helpers import public_rows, with_plan
 from scipy import sparse
+from sklearn.base import RegressorMixin
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dpsubspace
 from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators import choice, functions
+from dpsubspace._estimators import choice, functions, private_scores
 
 # Options that are no parameters, but of the plan of a fit.
 _OF_PLANS = ("descent", "chunk", "centre", "bounds")
@@ -39,6 +41,7 @@ class Case:
     module: bool = False  # whether a torch module is trained
     sparse: bool = True
     gaussian: bool = True  # whether all that is released is Gaussian
+    choice: bool = False  # whether it is one of some candidates, which a record rarely changes
     shown: Callable = lambda fitted: fitted  # what of it others may see
 
     def __str__(self):
@@ -117,6 +120,74 @@ def choose(X, target, random_state, *, present=None, groups=None, **options):
         options["y"] = np.arange(X.shape[0]) % 3
     options = {"candidates": candidates, "n_components": 2, "groups": groups, **options}
     return choice._select(X, target, random_state, present=present, **options)
+
+
+def on_held_out(Estimator):
+    """Fit of an estimator that takes a fitted one, which was made of public rows."""
+
+    def fit(X, target, random_state, *, present=None, groups=None, n_classes=4, **options):
+        rows, signs = public_rows(X.shape[1])[0], X[:, [0]]
+        codes = np.ravel(signs.toarray() if sparse.issparse(X) else signs) > 0
+        if issubclass(Estimator, RegressorMixin):
+            model, y = LinearRegression().fit(rows, np.sin(rows[:, 0])), np.where(codes, 2.0, 0.1)
+        else:
+            model = LogisticRegression(C=1e-3).fit(rows, np.arange(len(rows)) % n_classes)
+            y = codes.astype(int)
+        budget = {"epsilon": target.epsilon, "delta": target.delta}
+        budget["neighboring_relation"] = target.neighboring_relation
+        fitted = Estimator(model, **options, **budget, random_state=random_state)
+        return fitted._fit(X, y, groups=groups, present=present)
+
+    return fit
+
+
+class PublicModel:
+    """A model of which the scores are taken, row by row and without rounding between rows."""
+
+    classes_ = np.array([0, 1])
+
+    def __init__(self, n_classes=2):
+        self.classes_ = np.arange(n_classes)
+
+    def _scores(self, X):
+        return np.clip(X[:, 0] / 4 - X[:, 1] / 4, -8, 8)
+
+    def predict_proba(self, X):
+        odds = np.stack([c * self._scores(X) for c in self.classes_], axis=1)
+        odds = np.exp(odds - odds.max(axis=1, keepdims=True))
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+
+class PublicRegressor:
+    """A model of which the errors are taken."""
+
+    def predict(self, X):
+        return np.clip(X[:, 0], -50, 50)
+
+
+def scored(X, target, random_state, *, n_classes=2, **options):
+    """Score of a public model on rows that have their label, or target, in two columns."""
+    X = np.asarray(X, dtype=np.float64)
+    if "target_bounds" in options:
+        model, y = PublicRegressor(), np.clip(X[:, 0] + X[:, 1], -1e9, 1e9)
+    else:
+        model = PublicModel(n_classes)
+        y = np.clip(X[:, 0] / 2 - X[:, 2] / 2 + n_classes / 2, 0, n_classes - 1).astype(int)
+    return private_scores._score(X, target, random_state, model=model, y=y, **options)
+
+
+SCORED = {
+    "plain": {"metric": "roc_auc"},
+    "accuracy": {"metric": "accuracy"},
+    "labels": {"metric": "confusion_matrix"},
+    "many labels": {"metric": ["accuracy", "confusion_matrix", "log_loss"], "n_classes": 3},
+    "losses": {"metric": ["log_loss", "brier_score_loss"], "loss_bound": 2.0},
+    "all": {"metric": ["accuracy", "calibration_curve", "roc_curve", "f1", "neg_log_loss"]},
+    "numbers": {"metric": ["r2", "mean_absolute_error"], "target_bounds": (-3, 9)},
+}
 
 
 def privacy_of(fitted):
@@ -404,13 +475,47 @@ CASES += [
         },
         {"epsilon": 0.1, "delta": 0.0},
         gaussian=False,
+        choice=True,
     ),
+]
+CASES += [
+    Case(
+        "DPCalibratedClassifier",
+        on_held_out(dpsubspace.DPCalibratedClassifier),
+        {"plain": {}, "sigmoid": {"method": "sigmoid", "n_classes": 2}},
+        {"epsilon": 20.0},
+        gaussian=False,
+        choice=True,
+    ),
+    Case(
+        "DPConformalClassifier",
+        on_held_out(dpsubspace.DPConformalClassifier),
+        {"plain": {}},
+        {"epsilon": 5.0, "confidence_level": 0.5},
+        gaussian=False,
+        choice=True,
+    ),
+    Case(
+        "DPConformalRegressor",
+        on_held_out(dpsubspace.DPConformalRegressor),
+        {"plain": {}, "public range": {"target_bounds": (-1, 3)}},
+        {"epsilon": 5.0, "confidence_level": 0.5},
+        gaussian=False,
+        choice=True,
+    ),
+]
+CASES += [
+    Case("private_score", scored, SCORED, {"epsilon": 20.0}, n=60, sparse=False, gaussian=False)
 ]
 GAUSSIAN = [case for case in CASES if case.gaussian]
 FITS = [(case, setting) for case in CASES for setting in case.settings]
 
-# What learns nothing from private rows, and why it needs no row above.
-WITHOUT_RELEASES = {"TorchFeatures": "a public map of rows"}
+# What needs no row above, and why.
+WITHOUT_RELEASES = {
+    "TorchFeatures": "a public map of rows",
+    "PrivateSearch": "fits in it have rows, and test_private_search.py replays trials: its event is"
+    " the larger of two costs, and no sum",
+}
 
 # The record by which two data sets differ, and what it is replaced by, from rows of any data.
 RECORDS = {

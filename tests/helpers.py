@@ -343,3 +343,8 @@ def assert_within_bounds(here, there, relation):
         assert (one.norm_bound, one.replace_bound) == (other.norm_bound, other.replace_bound)
         assert move(one, other) <= bound * (1 + 1e-12)
         assert multiplier > 0
+
+
+def charged(ledger):
+    """Labels and events of what a ledger was charged."""
+    return tuple((entry.label, entry.event) for entry in ledger.entries)

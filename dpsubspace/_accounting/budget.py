@@ -112,6 +112,7 @@ class Target:
         public: tuple[str, ...],
         unit: str,
         joint: bool = False,
+        of: str = "",
     ) -> PrivacyGuarantee:
         """Statement about `event` on `n_samples` records."""
         delta, relation = self.delta_at(n_samples), self.neighboring_relation
@@ -127,6 +128,9 @@ class Target:
             neighboring_relation=relation,
             unit=unit,
             joint=joint,
+            of=of,
+            n_samples=int(n_samples),
+            n_features=int(n_features),
             secure=secure or free,  # no noise is as good as any where none is needed
             public=(
                 f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",

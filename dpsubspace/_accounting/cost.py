@@ -147,16 +147,9 @@ def hidden_by_noise(parts: tuple[Leaf, ...], delta: float, neighboring_relation:
 
 def _search_epsilon(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
     """Epsilon of private searches, and of Gaussians beside them, by the Renyi accountant."""
-    from dp_accounting.rdp import RdpAccountant
+    from dpsubspace._accounting.leaves import moved, renyi_accountant
 
-    from dpsubspace._accounting.leaves import event_of
-
-    if neighboring_relation != "zero_out":
-        raise PrivacyError(
-            "a private search can be counted for neighboring_relation='zero_out' only, not for"
-            f" {neighboring_relation!r}."
-        )
-    return float(RdpAccountant().compose(event_of(parts)).get_epsilon(delta))
+    return float(renyi_accountant(moved(parts, neighboring_relation)).get_epsilon(delta))
 
 
 def gaussian_epsilon(sq_mu: float, delta: float) -> float:

@@ -156,13 +156,9 @@ def _search_sq_mu(leaf: Leaf, slack: float, relation: str) -> float:
 
     By Renyi divergences, which other accountants do not have (``renyi_curve``).
     """
-    from dpsubspace._accounting.leaves import renyi_curve
+    from dpsubspace._accounting.leaves import moved, renyi_curve
 
-    if relation != "zero_out":
-        raise PrivacyError(
-            "a private search can be counted for neighboring_relation='zero_out' only, not for"
-            f" {relation!r}."
-        )
+    (leaf,) = moved([leaf], relation)
     if not slack:
         return math.inf
     last = 1.0

@@ -27,6 +27,7 @@ __all__ = [
     "is_free",
     "laplace",
     "non_private",
+    "private_search",
     "rounded",
     "sampled_gaussian",
 ]
@@ -89,6 +90,13 @@ def laplace(epsilon: float, neighboring_relation: str, count: int = 1) -> DpEven
 
     event = LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))
     return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+
+def private_search(event: DpEvent, mean: float) -> DpEvent:
+    """Event of the best of a hidden number of runs of `event`, of a logarithmic distribution."""
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+
+    return RepeatAndSelectDpEvent(event, float(mean), 0.0)
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:

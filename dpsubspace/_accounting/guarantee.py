@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from dpsubspace._accounting.events import (
     describe,
     rounded,
 )
+from dpsubspace._accounting.statement import as_fields, dumped, fields_from
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
@@ -69,14 +71,22 @@ class PrivacyGuarantee:
     joint : bool, default=False
         Whether the fitted model has parts that belong to single persons. The guarantee is then
         about what all others are given, and about the part that may be published.
+    of : str, default=""
+        Name of the class or function that made the release, where it is known.
+    n_samples : int or None, default=None
+        Number of records (rows, or persons where these are the unit).
+    n_features : int or None, default=None
+        Number of columns.
 
     See Also
     --------
     PrivacyLedger : Adds up the guarantees of many fits on the same records.
+    privacy_report : The same for a data protection officer, with what it means and leaves out.
 
     Notes
     -----
-    ``print(model.privacy_)`` is the statement in words; notebooks show it as a table.
+    ``print(model.privacy_)`` is the statement in words; notebooks show it as a table, and
+    ``model.privacy_.to_json(path)`` writes it to be read without this package.
 
     Examples
     --------
@@ -103,6 +113,68 @@ class PrivacyGuarantee:
     secure: bool
     public: tuple[str, ...] = ()
     joint: bool = False
+    of: str = ""
+    n_samples: int | None = None
+    n_features: int | None = None
+
+    def to_json(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        model_file: str | os.PathLike[str] | None = None,
+    ) -> str:
+        """Write the statement as JSON, which can be read without this package.
+
+        A saved model must not be opened to learn what it costs: to load a pickle is to run
+        whatever it says. Put this file beside it, and whoever checks it reads the file.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            File to write; an existing one is replaced. Without it nothing is written.
+        model_file : path-like, optional
+            File of the saved model, of any format. Its name and its SHA-256 digest are
+            written too, so that it can be seen that the statement belongs to that file.
+
+        Returns
+        -------
+        str
+            What was written. ``docs/privacy_schema.json`` describes it, in JSON Schema.
+
+        Examples
+        --------
+        >>> import json
+        >>> from sklearn.datasets import load_digits
+        >>> from dpsubspace import DPSGDClassifier
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = DPSGDClassifier(epsilon=1.0).fit(X, y)
+        >>> json.loads(model.privacy_.to_json())["epsilon"]
+        1.0
+        """
+        return dumped(as_fields(self, model_file), path)
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> PrivacyGuarantee:
+        """Read a statement that `to_json` wrote.
+
+        Every field is checked, and what the event costs is computed again.
+
+        Parameters
+        ----------
+        source : str or path-like
+            What `to_json` returned, or the path of the file.
+
+        Returns
+        -------
+        PrivacyGuarantee
+            The statement. That it is true of some model is for its author to answer for.
+
+        Raises
+        ------
+        PrivacyError
+            If it is anything else, or claims less epsilon than its event costs.
+        """
+        return cls(**fields_from(source))
 
     def _rows(self) -> list[tuple[str, str]]:
         relation = self.neighboring_relation

@@ -9,6 +9,7 @@ Imports ``dp_accounting``, so it is itself imported inside functions only.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,8 +40,11 @@ __all__ = [
     "event_of",
     "leaves",
     "merged",
+    "moved",
     "plain",
+    "renyi_accountant",
     "renyi_curve",
+    "renyi_divergences",
 ]
 
 # Draws that are composed exactly; blocks of as many are composed by dp_accounting. The
@@ -323,6 +327,56 @@ class Accountant(PLDAccountant):
         return pld.PrivacyLossDistribution(pmf)
 
 
+def moved(parts: Iterable[Leaf], neighboring_relation: str) -> tuple[Leaf, ...]:
+    """Parts as Renyi accountants are to count them, which know of add-or-remove only.
+
+    Notes
+    -----
+    A Gaussian mechanism on all records is one of mu, under either relation: a replacement moves
+    its sum by twice the norm of a record, so that it is a mechanism of half the multiplier. What
+    is proved of Renyi divergences, the theorem on private searches among it, is about any pair of
+    neighbours and holds as it stands. On a Poisson batch a replaced record is another pair of
+    mixtures, of which these accountants have no divergence.
+    """
+    parts = tuple(parts)
+    if neighboring_relation == "zero_out":
+        return parts
+    inside = [leaf for part in parts for leaf in (part.inside or (part,))]
+    if any(leaf.kind != "gaussian" or leaf.sampled for leaf in inside):
+        raise PrivacyError(
+            "a private search under neighboring_relation='replace_one' can be counted for Gaussian"
+            " mechanisms on all records only: use batch_size=None, or 'zero_out'."
+        )
+    return tuple(
+        replace(part, inside=moved(part.inside, neighboring_relation))
+        if part.inside
+        else replace(part, value=part.value / 2)
+        for part in parts
+    )
+
+
+def renyi_divergences(parts: Iterable[Leaf]) -> tuple[np.ndarray, np.ndarray]:
+    """Orders of the Renyi accountant, and divergences of `parts` under add-or-remove."""
+    accountant = renyi_accountant(parts)
+    orders, found = (np.asarray(each, float) for each in (accountant._orders, accountant._rdp))
+    return orders, np.maximum(found, 0.0)
+
+
+def renyi_accountant(parts: Iterable[Leaf]) -> RdpAccountant:
+    """Renyi accountant that holds `parts`, under add-or-remove.
+
+    It leaves out orders at which its series do not converge, and says so in a log. That is no
+    news: without them bounds are larger, and still bounds.
+    """
+    log, quiet = logging.getLogger("absl"), logging.Filter("nothing at all")
+    log.addFilter(quiet)
+    try:
+        relation = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
+        return RdpAccountant(neighboring_relation=relation).compose(event_of(parts))
+    finally:
+        log.removeFilter(quiet)
+
+
 def renyi_curve(parts: Sequence[Leaf], orders: np.ndarray) -> np.ndarray:
     """Hockey-stick divergences of orders ``e^a``, from the Renyi divergences of the leaves.
 
@@ -350,10 +404,8 @@ def renyi_curve(parts: Sequence[Leaf], orders: np.ndarray) -> np.ndarray:
     mean 1 and variance at most ``v = e^r(2) - 1`` it is at most
     ``(sqrt(v + (t - 1)^2) - (t - 1)) / 2`` (Scarf, 1958).
     """
-    accountant = RdpAccountant(neighboring_relation=dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(event_of(parts))
-    x, r = np.asarray(accountant._orders, float), np.asarray(accountant._rdp, float)
-    x, r = x[np.isfinite(r)], np.maximum(r[np.isfinite(r)], 0.0)
+    x, r = renyi_divergences(parts)
+    x, r = x[np.isfinite(r)], r[np.isfinite(r)]
     if not len(x):
         return np.ones_like(orders)
     logs = (x - 1) * (r - orders[:, None]) + (x - 1) * np.log1p(-1 / x) - np.log(x)

@@ -1,4 +1,13 @@
-"""Who has to be asked before anything is released: the ledger that a fit runs in, if any."""
+"""Who has to be asked before anything is released: whoever pays for it, which is a ledger.
+
+Design note. A fit finds the ledger that it runs in, and neither estimators nor callers hand one
+on, since scikit-learn clones estimators and sends them to threads and processes of its own. So
+there are three ways to find one, and the nearest counts: the code around the fit (``with ledger``,
+``ledger.fit``), which a context variable tells; the *address* that a clone or a pickle was given
+where it was made, which leads there from another process; and the one ledger that is open in
+this process, for threads, which context variables do not reach. Where several ledgers are open and
+neither of the first two ways tells which, nothing is released.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +15,163 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["about_to_release", "inside_ledger", "ledger_delta"]
+__all__ = [
+    "Address",
+    "Payer",
+    "about_to_release",
+    "address_for",
+    "already_paid",
+    "close_to_all",
+    "inside_ledger",
+    "inside_payer",
+    "ledger_delta",
+    "open_here",
+    "open_to_all",
+    "payer_around",
+    "payer_of",
+]
 
 
 @dataclass(frozen=True)
-class _Ledger:
-    """What runs inside a ledger has to know of it: its delta, and whom to ask for leave."""
+class Payer:
+    """Who is asked for leave: a ledger, as what runs inside of it has to know it.
+
+    Parameters
+    ----------
+    delta : float
+        What ``delta="auto"`` stands for.
+    spend : callable
+        Takes the guarantee of what is about to be released, and raises where that must not be.
+    address : Address, optional
+        Leads to the same ledger from another process, where there is a way.
+    """
 
     delta: float
     spend: Callable[[PrivacyGuarantee], None]
+    address: Address | None = None
 
 
-_LEDGER: ContextVar[_Ledger | None] = ContextVar("ledger", default=None)
+class Address(Protocol):
+    """Way to a ledger that can be pickled: estimators that are sent elsewhere carry one."""
+
+    def payer(self) -> Payer | None:
+        """Whom it leads to, or PrivacyError.
+
+        None where the ledger was closed in the process that had opened it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _Nowhere:
+    """Address of what was pickled where several ledgers were open."""
+
+    def payer(self) -> Payer | None:
+        raise PrivacyError(_SEVERAL)
+
+
+_SEVERAL = (
+    "several ledgers are open in this process, and nothing tells which of them pays for this. Open"
+    " one at a time, or fit with ledger.fit(...). Nothing was released or charged."
+)
+
+_AROUND: ContextVar[Payer | None] = ContextVar("payer", default=None)
+_OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
+
+
+@contextmanager
+def inside_payer(payer: Payer) -> Iterator[None]:
+    """Within it `payer` is asked before anything is released, and what it refuses is not.
+
+    Other threads and processes are outside.
+    """
+    before = _AROUND.get()
+    _AROUND.set(payer)
+    try:
+        yield
+    finally:  # no reset by a token, which is of one context: a notebook may leave in another
+        _AROUND.set(before)
+
+
+def open_to_all(session: str, payer: Payer) -> None:
+    """Let `payer` pay for what runs in any thread of this process, and is of no other."""
+    _OPEN[session] = payer
+
+
+def close_to_all(session: str) -> None:
+    """End that."""
+    _OPEN.pop(session, None)
+
+
+def open_here(session: str) -> Payer | None:
+    """Who was opened under this name in this process, or in the one that it was forked from."""
+    return _OPEN.get(session)
+
+
+def payer_around() -> Payer | None:
+    """Who pays by the code around the call; None where that does not say."""
+    return _AROUND.get()
 
 
 @contextmanager
 def inside_ledger(delta: float, spend: Callable[[PrivacyGuarantee], None]) -> Iterator[None]:
-    """Within it "auto" is `delta`, and `spend` is asked before anything is released.
-
-    What `spend` refuses, by raising, is not released. Other threads and processes are outside.
-    """
-    token = _LEDGER.set(_Ledger(delta, spend))
-    try:
+    """Within it "auto" is `delta`, and `spend` is asked before anything is released."""
+    with inside_payer(Payer(delta, spend)):
         yield
-    finally:
-        _LEDGER.reset(token)
 
 
-def ledger_delta() -> float | None:
-    """Delta of the ledger that this runs in; None outside of one."""
-    ledger = _LEDGER.get()
-    return None if ledger is None else ledger.delta
+@contextmanager
+def already_paid(delta: float) -> Iterator[None]:
+    """Within it releases are part of what was charged before, as the trials of a search are.
+
+    To be entered by whatever thread or process runs them.
+    """
+    with inside_payer(Payer(delta, lambda guarantee: None)):
+        yield
 
 
-def about_to_release(guarantee: PrivacyGuarantee) -> None:
-    """Ask the ledger that this runs in, if it runs in one; the last thing before a release."""
-    ledger = _LEDGER.get()
-    if ledger is not None:
-        ledger.spend(guarantee)
+def payer_of(address: Address | None = None) -> Payer | None:
+    """Who pays for a release here, by what carries `address`; None outside of any ledger."""
+    around = _AROUND.get()
+    if around is not None:
+        return around
+    found = None if address is None else address.payer()
+    if found is not None or not _OPEN:
+        return found
+    payers = list(_OPEN.values())
+    if len(payers) > 1:
+        raise PrivacyError(_SEVERAL)
+    return payers[0]
+
+
+def address_for(address: Address | None = None) -> Address | None:
+    """Address that a copy carries of what is here and carries `address`; None for none."""
+    around = _AROUND.get()
+    if around is not None:
+        return around.address
+    if address is None and len(_OPEN) > 1:
+        return _Nowhere()
+    if address is None:
+        return next((payer.address for payer in _OPEN.values()), None)
+    return address
+
+
+def ledger_delta(address: Address | None = None) -> float | None:
+    """Delta of the ledger that pays for what carries `address`; None outside of one."""
+    payer = payer_of(address)
+    return None if payer is None else payer.delta
+
+
+def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None) -> None:
+    """Ask who pays for leave, if anybody does; the last thing before a release."""
+    payer = payer_of(address)
+    if payer is not None:
+        payer.spend(guarantee)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,16 @@ from sklearn.base import BaseEstimator
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
-from dpsubspace._accounting.permission import about_to_release
+from dpsubspace._accounting.permission import (
+    Address,
+    about_to_release,
+    address_for,
+    ledger_delta,
+    payer_of,
+)
 from dpsubspace._checks import check_real, shown
 from dpsubspace._compat import nameless
+from dpsubspace._estimators.surroundings import warn_of_surroundings
 from dpsubspace._release.mechanisms import check_lattice
 
 if TYPE_CHECKING:
@@ -85,12 +93,34 @@ class PrivateEstimator(BaseEstimator):
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
-        about_to_release(guarantee)
+        guarantee = replace(guarantee, of=type(self).__name__)
+        if guarantee.epsilon > 0:
+            # First, since a warning may be an error, upon which nothing must be charged.
+            paid = payer_of(self._address) is not None
+            warn_of_surroundings(self, guarantee, paid=paid)
+        about_to_release(guarantee, self._address)
         kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
         for name in [*vars(self)]:
             if name.endswith("_") and name not in kept:
                 del self.__dict__[name]
         self.privacy_ = guarantee
+
+    # Clones and pickles ---------------------------------------------------------------------
+
+    # Of the ledger that was open where this was cloned or pickled; public, and no parameter.
+    _address: Address | None = None
+
+    def __sklearn_clone__(self) -> Any:
+        copied: Any = super().__sklearn_clone__()  # type: ignore[misc]
+        if (address := address_for(self._address)) is not None:
+            copied._address = address
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
+        if (address := address_for(self._address)) is not None:
+            state["_address"] = address
+        return state
 
     # Notebooks ------------------------------------------------------------------------------
 
@@ -119,6 +149,7 @@ def guarantee_of(
     public: tuple[str, ...],
     unit: str,
     joint: bool = False,
+    of: str = "",
 ) -> PrivacyGuarantee:
     """Statement about what a fit is about to release, or ValueError where it cannot be.
 
@@ -134,6 +165,7 @@ def guarantee_of(
         public=public,
         unit=unit,
         joint=joint,
+        of=of,
     )
     if budget.private and budget.parts:
         warn_about_delta(guarantee.delta, n_samples)
@@ -154,5 +186,9 @@ def checked_target(estimator: Any, *, pure: bool = False) -> Target:
         )
     if multiplier is not None:
         check_real("noise_multiplier", multiplier, low=1e-6, high=1e9)
-    target = Target(epsilon, estimator.delta, estimator.neighboring_relation, multiplier)
+    delta = estimator.delta
+    if isinstance(delta, str) and delta == "auto":
+        # A clone in another process has no other way to know of the ledger that it was made in.
+        delta = ledger_delta(getattr(estimator, "_address", None)) or delta
+    target = Target(epsilon, delta, estimator.neighboring_relation, multiplier)
     return target.checked(pure=pure, multipliers=expert)

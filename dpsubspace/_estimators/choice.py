@@ -305,6 +305,7 @@ def _select(
         n_features=n_features,
         public=(f"{n_public} rows{of_labels} of {len(sets)} public set{'s' * (len(sets) > 1)}",),
         unit=records.unit,
+        of="select_public",
     )
     if not target.private:
         warn(

@@ -175,6 +175,7 @@ def _quantile(
         n_features=n_columns,
         public=() if grid is None else ("bounds of the features",),
         unit=records.unit,
+        of="private_quantile",
     )
     multiplier, relation = budget.scales["search"], target.neighboring_relation
     hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), relation)
@@ -343,6 +344,7 @@ def _mean(
         n_features=n_columns,
         public=public,
         unit=records.unit,
+        of="private_mean",
     )
     _warn_of_counts(budget, n_samples, records.unit)
     first = budget.scales.get("centre", budget.scales["mean"])
@@ -504,6 +506,7 @@ def _covariance(
         n_features=n_columns,
         public=public,
         unit=records.unit,
+        of="private_covariance",
     )
     _warn_of_counts(budget, n_samples, records.unit)
     noise_ratio = budget.scales["moment"] * math.sqrt(2 * n_columns) / n_samples

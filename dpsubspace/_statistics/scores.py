@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._release.mechanisms import BoundedScores, score_sum
+from dpsubspace._release.mechanisms import BoundedScores, BoundedSum, score_sum
+from dpsubspace._rows.records import Records
 
-__all__ = ["ScoreTotal"]
+__all__ = ["ScoreTotal", "score_total"]
 
 # Scores are whole multiples of one over this: sums of 2^29 of them are exact in float64.
 _STEPS = 2.0**24
@@ -69,3 +70,30 @@ class ScoreTotal:
         total = score_sum(np.append(self._total, np.rint(np.multiply(public, steps))) / steps)
         norm, apart = (b + self._slack for b in (total.norm_bound, total.replace_bound))
         return replace(total, norm_bound=norm, replace_bound=apart)
+
+
+def score_total(values: np.ndarray, records: Records) -> BoundedSum:
+    """Sum over records of one number in [0, 1] each, of which their rows have parts.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows,)
+        What each row says; what is outside of [0, 1] counts as the nearer end, and what is not a
+        number as 0.
+    records : Records
+        Whose the rows are.
+
+    Notes
+    -----
+    Proof of the bounds: what a record brings is an average of such numbers, and 0 for a null
+    record, rounded to a multiple of 2^-24, of which sums are exact in whatever order they are
+    taken. So a record that becomes null takes away a number in [0, 1], and one that is replaced
+    moves the sum by a number in [-1, 1]: by at most 1 either way.
+    """
+    values = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0))
+    weights = records.weights_numpy
+    values = values if weights is None else values * weights
+    if records.index is not None:
+        values = np.minimum(np.bincount(records.index, values, minlength=records.n), 1.0)
+    total = np.rint(values * _STEPS).sum() / _STEPS
+    return BoundedSum(np.array([total]), 1.0, 1.0)

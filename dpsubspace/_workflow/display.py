@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import optimize
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import check_scoring
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.cost import epsilon_of
-from dpsubspace._accounting.events import composed, non_private
+from dpsubspace._accounting.events import composed, is_free, non_private
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._workflow.pipelines import plan_of, private_parts, records_of
+from dpsubspace._workflow.planner import share_of_parts
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -149,9 +148,9 @@ class PrivacyUtilityDisplay:
         y_test : array-like of shape (n_test_samples,)
             Their targets.
         epsilons : iterable of float, default=(0.3, 1, 3, 10, inf)
-            Budgets of a whole fit. Where several steps are private, their epsilons are
-            scaled by one factor until all of them together cost as much, at the largest delta
-            of theirs. At inf, without noise, there is one fit.
+            Budgets of a whole fit. Where several steps are private, they share it as
+            :func:`share_budget` does, in the ratio that their own epsilons say, and at the
+            largest delta of theirs. At inf, without noise, there is one fit.
         n_repeats : int, default=5
             Fits of each budget, with independent noise.
         scoring : str, callable or None, default=None
@@ -411,31 +410,16 @@ def _score_name(estimator: Any, scoring: Any) -> str:
 def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_samples: int) -> Any:
     """Clone of `estimator` of which the whole fit costs `epsilon`.
 
-    Private steps keep the ratio of their own epsilons, all times one factor.
+    Private steps share it in the ratio that their own epsilons say.
     """
     model: Any = clone(estimator)
     parts = _parts(model)
-    if len(parts) == 1 or epsilon == math.inf:
+    if epsilon == math.inf:
         for part in parts:
             part.set_params(epsilon=epsilon)
         return model
-    shares = [float(part.epsilon) for part in parts]
-    if math.inf in shares:
-        raise ValueError(
-            "a private step of `estimator` has epsilon=inf, of which there is no fraction: give all"
-            " steps finite ones. Their ratio is kept."
-        )
     delta = max(Target(1.0, part.delta).delta_at(n_samples) for part in parts)
-
-    def excess(log_factor: float) -> float:
-        """Logarithm of what the whole costs over what it may."""
-        for part, share in zip(parts, shares, strict=True):
-            part.set_params(epsilon=share * math.exp(log_factor))
-        event, relation = composed(plan(part) for part in parts), parts[-1].neighboring_relation
-        return math.log(max(epsilon_of(event, delta, relation), 1e-9) / epsilon)
-
-    high = math.log(2 * epsilon / min(shares))
-    low = math.log(epsilon / (2 * sum(shares)))
-    found: Any = optimize.brentq(excess, low, high, xtol=1e-4)
-    excess(found - 2e-4)  # sets the steps' epsilons, to a little less
+    share_of_parts(
+        [part for part in parts if not is_free(plan(part))], plan, epsilon=epsilon, delta=delta
+    )
     return model

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import os
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable, Iterable
-from numbers import Integral, Real
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.curves import LEAST_SLACK, price_of, slack_parts
 from dpsubspace._accounting.events import (
-    RELATION_IN_WORDS,
     composed,
-    counted,
     describe,
     is_free,
     non_private,
     rounded,
 )
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, warn_about_delta
-from dpsubspace._accounting.permission import inside_ledger
-from dpsubspace._workflow import ledger_file
-from dpsubspace._workflow.ledger_file import Entry
+from dpsubspace._accounting.permission import (
+    Payer,
+    close_to_all,
+    inside_ledger,
+    inside_payer,
+    open_to_all,
+    payer_around,
+)
+from dpsubspace._workflow.address import LedgerAddress, payer_for
+from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
+from dpsubspace._workflow.journal import Journal, new_id
+from dpsubspace._workflow.ledger_file import LedgerEntry, fresh
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
-from dpsubspace._workflow.plan import Charge, Plan, auto_slack
-from dpsubspace._workflow.watch import Watch, copied
+from dpsubspace._workflow.watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -34,19 +43,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PrivacyLedger"]
 
-# Part of what is left of the slack that one charge takes.
-_SLACK_SHARE = 1 / 100
-
-# Rounding of squares of mu that are the same.
-_EQUAL = 1e-12
-
 
 class PrivacyLedger:
     """Budget for one set of private records, owned by whoever answers for them.
 
     Every fit on those records is charged here; one that would overspend is refused before it
-    sees the records. Estimators hold no ledger, so ``clone`` and cross-validation cannot multiply
-    it unseen.
+    releases anything. ``with ledger:`` charges every fit inside of it, however it comes about:
+    through Pipelines, grid searches and cross-validation, in threads and in other processes.
+    ``ledger.fit`` charges one fit, and refuses what it cannot count before it sees the records.
 
     Parameters
     ----------
@@ -70,25 +74,33 @@ class PrivacyLedger:
     pure_epsilon : float, default=0.0
         Part of `epsilon` that is set apart for releases without a delta, such as those of
         ``DPPCA(mechanism="bingham", delta=0)``, after the first fit that has one.
+    path : path-like, optional
+        File that keeps the ledger. Every charge is written to it and synced to the disk before
+        anything is released, so that nothing is forgotten when a process is killed. Several
+        processes may use one file. A file that exists is read and continued, and must be of the
+        same budget. None keeps the ledger in memory.
     max_failures : int, default=10
         How many fits may fail before their first release and not be charged. What such a
         failure tells of the records (that a label occurs, say) is not counted.
 
     Attributes
     ----------
-    entries : tuple of (str, DpEvent)
-        What has been charged, in order.
+    entries : tuple of LedgerEntry
+        What has been charged, in order; ``len(ledger)`` counts them.
     failures : int
         Fits that failed before they released anything and were given back.
 
     Raises
     ------
     ValueError
-        If a parameter is out of its range.
+        If a parameter is out of its range, or another than that of the file at `path`.
+    PrivacyError
+        If the file at `path` cannot be trusted. It is left as it is.
 
     See Also
     --------
     PrivacyGuarantee : What one fitted model promises.
+    LedgerEntry : One charge.
 
     Notes
     -----
@@ -106,8 +118,16 @@ class PrivacyLedger:
     all of it, and leaves room for releases without a delta only. ``epsilon()`` says what has
     been spent; the promise that no choice can break is the budget.
 
-    A ledger cannot be copied, pickled or charged from a forked process: two copies would spend
-    one budget twice. ``save`` and ``load`` keep the spend between sessions.
+    A ledger cannot be copied or pickled: two copies would spend one budget twice. Inside of a
+    ``with`` block clones and pickles of estimators carry the address of its file (a temporary
+    one where there is no `path`), and workers of joblib charge there. Threads that did not open
+    a ledger themselves charge the one that is open in their process; where several are, they
+    are refused. What other libraries fit is not seen, and scores on private rows are not
+    counted: :func:`private_score` gives scores that are.
+
+    The file has one JSON record a line, each with the hash of the one before. What was changed
+    in it is found when it is read; that its last lines were cut off is not, so keep copies.
+    It is locked while it is written to, which some network drives do not support.
 
     Examples
     --------
@@ -123,6 +143,13 @@ class PrivacyLedger:
     PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 per row, zero_out
       first model: 100 x (Gaussian noise, multiplier 37.3)
       second model: 100 x (Gaussian noise, multiplier 37.3)
+
+    Whatever is fitted inside of a ``with`` block is charged:
+
+    >>> with PrivacyLedger(epsilon=2.0, delta=1e-5) as ledger:
+    ...     model = DPSGDClassifier(epsilon=1.0).fit(X, y)
+    >>> len(ledger)
+    1
     """
 
     def __init__(
@@ -135,45 +162,96 @@ class PrivacyLedger:
         allow_seeded: bool = False,
         slack: float | str = "auto",
         pure_epsilon: float = 0.0,
+        path: str | os.PathLike[str] | None = None,
         max_failures: int = 10,
     ):
-        _check_number("epsilon", epsilon, math.inf)
-        _check_number("delta", delta, 1)
-        if neighboring_relation not in RELATION_IN_WORDS:
-            raise ValueError(
-                f"`neighboring_relation` must be one of {sorted(RELATION_IN_WORDS)},"
-                f" got {neighboring_relation!r}."
-            )
-        if not isinstance(unit, str):
-            raise ValueError(f"`unit` must be a str, got {unit!r}.")
-        if not isinstance(allow_seeded, bool):
-            raise ValueError(f"`allow_seeded` must be True or False, got {allow_seeded!r}.")
-        if slack != "auto":
-            _check_number("slack", slack, float(delta), include_zero=True)
-        _check_number("pure_epsilon", pure_epsilon, float(epsilon), include_zero=True)
-        whole = isinstance(max_failures, Integral) and not isinstance(max_failures, bool)
-        if not (whole and max_failures >= 0):
-            raise ValueError(f"`max_failures` must be an int of at least 0, got {max_failures!r}.")
-        self.budget = float(epsilon)
-        self.delta = float(delta)
-        self.neighboring_relation = neighboring_relation
-        self.unit = unit
-        self.allow_seeded = allow_seeded
-        self.slack = auto_slack(self.delta) if slack == "auto" else float(slack)
-        self.pure_epsilon = float(pure_epsilon)
-        self.max_failures = int(max_failures)
-        self.failures = 0
-        self._entries: list[Entry] = []
-        self._plan: Plan | None = None
-        self._lock = threading.RLock()
-        self._process = os.getpid()
+        terms = Terms.checked(
+            epsilon=epsilon,
+            delta=delta,
+            neighboring_relation=neighboring_relation,
+            unit=unit,
+            allow_seeded=allow_seeded,
+            slack=slack,
+            pure_epsilon=pure_epsilon,
+            max_failures=max_failures,
+        )
+        self._start(Book(terms) if path is None else _kept(Path(path), terms))
+
+    def _start(self, book: Book) -> None:
+        self._book, self._terms = book, book.terms
+        self._turn, self._depth, self._blocks = threading.Lock(), 0, threading.local()
+        self._payer: Payer | None = None  # where a block is open
+        self._folder: str | None = None  # of the file that is kept for it
+
+    # What it is about -----------------------------------------------------------------------
+
+    @property
+    def budget(self) -> float:
+        """Epsilon of the budget."""
+        return self._terms.epsilon
+
+    @property
+    def delta(self) -> float:
+        """Delta of the budget."""
+        return self._terms.delta
+
+    @property
+    def neighboring_relation(self) -> str:
+        """Relation of every guarantee charged here."""
+        return self._terms.neighboring_relation
+
+    @property
+    def unit(self) -> str:
+        """What a record is."""
+        return self._terms.unit
+
+    @property
+    def allow_seeded(self) -> bool:
+        """Whether fits with a `random_state` are taken."""
+        return self._terms.allow_seeded
+
+    @property
+    def slack(self) -> float:
+        """Part of delta that is set apart."""
+        return self._terms.slack
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Part of epsilon that is set apart."""
+        return self._terms.pure_epsilon
+
+    @property
+    def max_failures(self) -> int:
+        """How many fits may fail and not be charged."""
+        return self._terms.max_failures
+
+    @property
+    def path(self) -> Path | None:
+        """File that keeps the ledger; None for one in memory."""
+        journal = self._book.journal
+        return None if journal is None or self._folder is not None else journal.path
+
+    @property
+    def failures(self) -> int:
+        """Fits that failed before they released anything and were given back."""
+        with self._book.held():
+            return self._book.failures
 
     # What is spent and what is left ---------------------------------------------------------
 
     @property
-    def entries(self) -> tuple[tuple[str, DpEvent], ...]:
-        """What has been charged, in order: (label, event)."""
-        return tuple((label, copied(event)) for label, event, _ in self._entries)
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """What has been charged, in order."""
+        with self._book.held():
+            return tuple(map(fresh, self._book.entries))
+
+    def __len__(self) -> int:
+        """How many charges there are."""
+        with self._book.held():
+            return len(self._book.entries)
+
+    def __bool__(self) -> bool:
+        return True  # an empty ledger is one
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return the epsilon of all charges together.
@@ -193,14 +271,15 @@ class PrivacyLedger:
             had been released already. Never below what any entry costs by itself.
         """
         delta = self._delta(delta)
-        spent = self._spent()
-        if not self._entries:
+        with self._book.held():
+            entries, spent = list(self._book.entries), self._book.spent()
+        if not entries:
             return 0.0
         # One entry that needs a delta, beside others without, is counted by its own accountant.
         others = [
-            spent.epsilon - charge.epsilon + self._alone(event, delta)
-            for _, event, charge in self._entries
-            if charge.needs_delta
+            spent.epsilon - entry.charge.epsilon + self._book.alone(entry.event, delta)
+            for entry in entries
+            if entry.charge.needs_delta
         ]
         if not others:
             return spent.epsilon
@@ -224,9 +303,10 @@ class PrivacyLedger:
             Epsilon of the composition of all entries.
         """
         delta = self._delta(delta)
-        events = [event for _, event, _ in self._entries]
-        each = max((self._alone(event, delta) for event in events), default=0.0)
-        return min(max(each, self._alone(composed(events), delta)), self.epsilon(delta))
+        with self._book.held():
+            events = [entry.event for entry in self._book.entries]
+        each = max((self._book.alone(event, delta) for event in events), default=0.0)
+        return min(max(each, self._book.alone(composed(events), delta)), self.epsilon(delta))
 
     def remaining(self) -> float:
         """Return the largest epsilon that one more full-batch fit can have.
@@ -237,13 +317,8 @@ class PrivacyLedger:
             At the ledger's delta; 0 when nothing is left. More than the budget less
             ``epsilon()``, since guarantees do not simply add up.
         """
-        spent = self._spent()
-        if self._plan is None:
-            return max(0.0, self.budget - spent.epsilon - self.pure_epsilon)
-        left = self._plan.sq_mu - spent.sq_mu
-        if not left > 1e-12 * self._plan.sq_mu or not self._plan.takes(Charge(), spent):
-            return 0.0
-        return gaussian_epsilon(left * (1 - 1e-12), self.delta)
+        with self._book.held():
+            return self._book.remaining()
 
     # Charging -------------------------------------------------------------------------------
 
@@ -288,11 +363,12 @@ class PrivacyLedger:
 
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
-        self._check_process()
+        self._book.check_process()
         what = getattr(event, "privacy", event)  # what a private function returned
         if isinstance(what, PrivacyGuarantee):
             relation, unit = what.neighboring_relation, what.unit
-            self._record(what.event, (relation, unit), what.secure, label, already_released)
+            about = _about(what)
+            self._record(what.event, (relation, unit), what.secure, label, already_released, about)
             return
         if not isinstance(what, dpa.DpEvent):
             raise PrivacyError(
@@ -307,11 +383,11 @@ class PrivacyLedger:
             )
         relation, unit = neighboring_relation or self.neighboring_relation, unit or self.unit
         if already_released:
-            self._record(what, (relation, unit), True, label, already_released)
+            self._record(what, (relation, unit), True, label, already_released, About())
             return
-        self._check_match(relation, unit, secure=True)
+        self._book.check_match(relation, unit, secure=True)
         try:
-            self._add(label, what)
+            self._book.add(label, what, About())
         except PrivacyBudgetError as error:
             hint = "If this has been released already, record it with already_released=True."
             raise PrivacyBudgetError(f"{error} {hint}") from None
@@ -325,7 +401,7 @@ class PrivacyLedger:
         Parameters
         ----------
         function : callable
-            :func:`private_mean`, :func:`private_quantile` or :func:`private_covariance`.
+            One of this package, such as :func:`private_mean` or :func:`private_score`.
         *args : object
             Passed to `function`.
         label : str, default=""
@@ -368,21 +444,22 @@ class PrivacyLedger:
                 f"{name} is no private function of this package: what it tells of the records"
                 " could not be counted. Call private_mean, private_quantile or private_covariance."
             )
-        if self.failures >= self.max_failures:
+        if self.failures >= self._terms.max_failures:
             raise PrivacyError(
                 f"{self.failures} fits and calls have failed before they released anything, and a"
                 " failure tells something of the records. Find out what is wrong with them on"
                 " other rows, or open the ledger with a larger `max_failures`."
             )
+        self._check_other()
         charged: list[DpEvent] = []
 
         def spend(guarantee: PrivacyGuarantee) -> None:
-            self._check_process()
+            self._book.check_process()
             if not is_free(guarantee.event):
-                self._check_match(
+                self._book.check_match(
                     guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
                 )
-                self._add(label or name, guarantee.event)
+                self._book.add(label or name, guarantee.event, _about(guarantee))
             charged.append(guarantee.event)
 
         try:
@@ -390,7 +467,7 @@ class PrivacyLedger:
                 released = function(*args, **kwargs)
         except BaseException as error:
             if not charged and not isinstance(error, PrivacyError):
-                self._given_back(error)
+                self._book.given_back(error)
             raise
         if not (isinstance(released, Released) and released.privacy.event in charged):
             raise PrivacyError(f"{name} released nothing that was charged: its result is withheld.")
@@ -435,7 +512,8 @@ class PrivacyLedger:
         """
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
-        self._check_process()
+        self._book.check_process()
+        self._check_other()
         label = label or type(estimator).__name__
         parts = private_parts(estimator)
         sizes = {name: records_of(X, fit_params, name) for name, _ in parts}
@@ -446,10 +524,15 @@ class PrivacyLedger:
         for name, part, plan in plans:
             if not is_free(plan):  # what releases nothing has no relation and no noise
                 unit, secure = sizes[name][1], part.random_state is None
-                self._check_match(part.neighboring_relation, unit, secure=secure)
+                self._book.check_match(part.neighboring_relation, unit, secure=secure)
         warn_about_delta(self.delta, min(n for n, _ in sizes.values()))
         planned = [(name, plan) for name, _, plan in plans]
-        watch = Watch(self, label, planned, unseen=fits_unseen(estimator))
+        about = About(
+            type(estimator).__name__,
+            min(n for n, _ in sizes.values()),
+            X.shape[1] if len(getattr(X, "shape", ())) == 2 else None,
+        )
+        watch = Watch(self._book, label, planned, about, unseen=fits_unseen(estimator))
         with watch.failures(), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
@@ -457,38 +540,83 @@ class PrivacyLedger:
         watch.finish([part.privacy_ for part in fitted if hasattr(part, "privacy_")])
         return estimator
 
-    # Keeping it -----------------------------------------------------------------------------
+    # Everything inside of a block -------------------------------------------------------------
+
+    def __enter__(self) -> PrivacyLedger:
+        """Charge every fit of this package from here to the end of the block."""
+        self._book.check_process()
+        self._check_other()
+        with self._turn:
+            payer = self._payer or self._open()
+            self._payer, self._depth = payer, self._depth + 1
+        block = inside_payer(payer)
+        block.__enter__()
+        self._blocks.stack = [*getattr(self._blocks, "stack", ()), block]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        *self._blocks.stack, block = self._blocks.stack
+        block.__exit__(None, None, None)
+        with self._turn:
+            self._depth -= 1
+            if not self._depth:
+                self._close()
+
+    def _open(self) -> Payer:
+        """Open the ledger to whatever runs in this process, and to what it sends to others."""
+        book, session = self._book, new_id()
+        with book.held():
+            if book.journal is None:
+                self._folder = tempfile.mkdtemp(prefix="dpsubspace-")
+                book.keep(Journal(Path(self._folder) / "ledger"))
+            book.write({"type": "open", "session": session})
+        assert book.journal is not None
+        payer = payer_for(book, session, LedgerAddress(str(book.journal.path), session))
+        open_to_all(session, payer)
+        return payer
+
+    def _close(self) -> None:
+        assert self._payer is not None and isinstance(self._payer.address, LedgerAddress)
+        session, folder = self._payer.address.session, self._folder
+        close_to_all(session)
+        self._payer = self._folder = None
+        with self._book.held():
+            self._book.write({"type": "close", "session": session})
+            if folder is not None:
+                self._book.journal = None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # Keeping and showing it -------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ledger to a file, as JSON.
+        """Write a copy of the ledger to a file.
+
+        The ledger does not go on there; ``PrivacyLedger(..., path=...)`` does.
 
         Parameters
         ----------
         path : path-like
             File to write; an existing one is replaced.
+
+        Raises
+        ------
+        ValueError
+            If it is the file that keeps the ledger.
         """
-        with self._lock:
-            plan = self._plan
-            fields = {
-                "epsilon": self.budget,
-                "delta": self.delta,
-                "neighboring_relation": self.neighboring_relation,
-                "unit": self.unit,
-                "allow_seeded": self.allow_seeded,
-                "slack": self.slack,
-                "pure_epsilon": self.pure_epsilon,
-                "max_failures": self.max_failures,
-                "failures": self.failures,
-                "plan": plan and {"epsilon": plan.epsilon, "closed": plan.closed},
-            }
-            ledger_file.write(path, fields, self._entries)
+        target = Journal(path)
+        with self._book.held():
+            own = self._book.journal
+            if own is not None and own.path.resolve() == target.path.resolve():
+                raise ValueError(f"`path` is the file that keeps this ledger, {str(own.path)!r}.")
+            target.create(self._book.records())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PrivacyLedger:
-        """Read a ledger that `save` wrote.
+        """Read a ledger from its file, and go on in that file.
 
         Everything in the file is checked, and what its entries cost is computed again. That
-        finds damage and careless changes; it cannot find an entry that was taken out.
+        finds damage and changes; it cannot find that the last entries were cut off.
 
         Parameters
         ----------
@@ -498,133 +626,144 @@ class PrivacyLedger:
         Returns
         -------
         PrivacyLedger
-            With the spend at the time it was saved. It is on the caller to go on with one
-            ledger only.
+            With everything that was charged. What it is charged from here on is written to the
+            same file.
 
         Raises
         ------
         PrivacyError
-            If the file is anything but a ledger, or its numbers contradict each other.
+            If the file is anything but a ledger, or its numbers contradict each other. It is
+            left as it is.
         """
-        fields, entries = ledger_file.read(path)
-        plan, failures = fields.pop("plan"), fields.pop("failures")
-        try:
-            ledger = cls(**fields)
-            ledger.failures = failures
-            ledger._entries = entries
-            if plan:
-                ledger._plan = Plan(ledger.budget, ledger.delta, ledger.slack, **plan)
-            ledger._check_entries()
-        except (ValueError, PrivacyError) as error:
-            raise ledger_file.broken(path, str(error)) from error
+        ledger = cls.__new__(cls)
+        ledger._start(Book.opened(Journal(path)))
         return ledger
+
+    def to_json(self) -> str:
+        """Return the ledger as JSON, for a report or a program to read.
+
+        Returns
+        -------
+        str
+            Budget, totals and entries. It is no file to go on with: see `save`.
+        """
+        whole = {
+            **asdict(self._terms),
+            "spent": _finite(self.epsilon()),
+            "spent_if_planned": _finite(self.epsilon_if_planned()),
+            "remaining": self.remaining(),
+            "failures": self.failures,
+            "entries": [
+                {**row, "own_epsilon": _finite(row["own_epsilon"])} for row in self._rows()
+            ],
+        }
+        return json.dumps(whole, indent=1, allow_nan=False)
+
+    def to_frame(self) -> Any:
+        """Return the entries as a pandas DataFrame, a row each; pandas must be installed.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Date, label, estimator, sizes, event in words and own epsilon of each entry.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._rows(), columns=list(_COLUMNS))
+
+    def to_diffprivlib(self, accountant: Any = None) -> Any:
+        """Return an accountant of diffprivlib that has spent what this ledger has.
+
+        The total is spent there at once: diffprivlib composes by bounds that are far larger for
+        many releases. diffprivlib must be installed (``pip install dpsubspace[diffprivlib]``).
+
+        Parameters
+        ----------
+        accountant : diffprivlib.BudgetAccountant, optional
+            One to charge; a new one without limits by default.
+
+        Returns
+        -------
+        diffprivlib.BudgetAccountant
+            `accountant`, charged with the epsilon and the delta of this ledger, once.
+
+        Raises
+        ------
+        PrivacyError
+            If something here is not private, or diffprivlib cannot be imported.
+        """
+        try:
+            from diffprivlib.accountant import (  # pyright: ignore[reportMissingImports]
+                BudgetAccountant,
+            )
+        except ImportError as error:
+            raise PrivacyError(
+                f"diffprivlib cannot be imported ({error}). Its last release needs"
+                " scikit-learn 1.7 or older: pip install dpsubspace[diffprivlib]."
+            ) from error
+        accountant = BudgetAccountant() if accountant is None else accountant
+        spent = self.epsilon()
+        if spent == math.inf:
+            raise PrivacyError("what is in this ledger is not private: there is no epsilon.")
+        if spent > 0:
+            pure = not any(entry.charge.needs_delta for entry in self.entries)
+            accountant.spend(spent, 0.0 if pure else self.delta)
+        return accountant
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [_row(entry) for entry in self.entries]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {**row, "own_epsilon": rounded(row["own_epsilon"], math.ceil)} for row in self._rows()
+        ]
+        caption, *_ = str(self).splitlines()
+        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+        cells = [
+            "".join(
+                f"<td>{html.escape('' if value is None else str(value))}</td>"
+                for value in row.values()
+            )
+            for row in rows
+        ]
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        return (
+            f"<table><caption><b>{html.escape(caption)}</b></caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
 
     # Inside -----------------------------------------------------------------------------------
 
-    def _spent(self, but: Entry | None = None) -> Charge:
-        """All charges together, without that of the entry `but`."""
-        return Charge.total(entry[2] for entry in self._entries if entry is not but)
-
-    def _alone(self, event: DpEvent, delta: float) -> float:
-        """Epsilon of `event` by its own accountant."""
-        return epsilon_of(event, delta, self.neighboring_relation)
-
     def _delta(self, delta: float | None) -> float:
         if delta is not None:
-            _check_number("delta", delta, 1)
+            check_number("delta", delta, 1)
         return self.delta if delta is None else float(delta)
 
-    def _open_plan(self, epsilon: float) -> Plan:
-        """Plan that sets so much epsilon apart, and what is meant for later releases."""
-        return Plan(self.budget, self.delta, self.slack, epsilon + self.pure_epsilon)
-
-    def _slack_for(self, event: DpEvent, spent: Charge) -> float:
-        """Slack that each part of `event` may use; 0 where there is none left."""
-        parts, left = slack_parts(event), self.slack - spent.slack
-        share = max(LEAST_SLACK, left * _SLACK_SHARE)
-        return share if parts and parts * share <= left else 0.0
-
-    def _offers(self, event: DpEvent, spent: Charge) -> list[tuple[Plan | None, Charge]]:
-        """Plans and charges under which `event` could be recorded, the best first."""
-        price = price_of(event, self._slack_for(event, spent), self.neighboring_relation)
-        if self._plan is not None:
-            offers = [(self._plan, charge) for charge in Charge.choices(price)]
-            return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.delta))
-        if not price.needs_delta:
-            by_epsilon, *by_mu = Charge.choices(price)
-            offers = [(None, by_epsilon), *((self._open_plan(spent.epsilon), c) for c in by_mu)]
-            return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.delta))
-        choices = sorted(
-            ((self._open_plan(spent.epsilon + c.epsilon), c) for c in Charge.choices(price)),
-            key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
-        )
-        return list(choices)
-
-    def _best(self, event: DpEvent, spent: Charge) -> tuple[Plan | None, Charge, bool]:
-        """How to record `event` beside what is `spent`, and whether that fits."""
-        try:
-            alone, offers = self._alone(event, self.delta), self._offers(event, spent)
-        except (ValueError, OverflowError, MemoryError, RecursionError) as error:
-            raise PrivacyError(f"{type(event).__name__} cannot be counted: {error}") from error
-        for plan, charge in offers:
-            if self._takes(plan, charge, spent):
-                return plan, charge, True
-        plan, charge = offers[0]
-        if self._plan is None:
-            # A first fit whose own cost is within the budget may have all that needs a delta.
-            whole = self._open_plan(spent.epsilon)
-            if whole.covers(whole.epsilon + alone):
-                left = max(whole.epsilon, self.budget - alone)
-                whole = Plan(self.budget, self.delta, self.slack, left, closed=True)
-                return whole, min((c for _, c in offers), key=lambda c: c.epsilon), True
-        return plan, charge, False
-
-    def _add(
-        self,
-        label: str,
-        event: DpEvent,
-        parts: Iterable[tuple[str, DpEvent]] = (),
-        *,
-        force: bool = False,
-    ) -> tuple[Entry, bool]:
-        """Record `event`, or raise and record nothing; with `force` record it in any case.
-
-        Returns the entry and whether it fits.
-        """
-        with self._lock:
-            spent = self._spent()
-            plan, charge, fits = self._best(event, spent)
-            if not (fits or force):
-                raise self._over(label, event, spent, parts)
-            entry = (label, copied(event), charge)
-            self._entries.append(entry)
-            self._plan = plan
-            return entry, fits
-
-    def _takes(self, plan: Plan | None, charge: Charge, spent: Charge) -> bool:
-        if plan is None:  # nothing that needs a delta: any plan may follow
-            return spent.epsilon + charge.epsilon <= self.budget * (1 + 1e-12)
-        return plan.takes(charge, spent)
-
     def _record(
-        self, event: DpEvent, kind: tuple[str, str], secure: bool, label: str, known: bool
+        self,
+        event: DpEvent,
+        kind: tuple[str, str],
+        secure: bool,
+        label: str,
+        known: bool,
+        about: About,
     ) -> None:
         """Record what has been released, of a relation and unit; then raise what is wrong.
 
         `known` says that the caller knows of a seed or of what is over.
         """
-        problem = None
-        if not is_free(event):
-            try:
-                self._check_match(*kind, secure=True)
-                self._best(event, self._spent())
-                if not (secure or self.allow_seeded):
-                    event, problem = non_private(), None if known else _SEEDED
-            except PrivacyError as error:
-                event, problem = non_private(), str(error)
-        with self._lock:
-            before, plan = self._spent(), self._plan
-            _, fits = self._add(label, event, force=True)
+        book, problem = self._book, None
+        with book.held():
+            before, plan = book.spent(), book.plan
+            if not is_free(event):
+                try:
+                    book.check_match(*kind, secure=True)
+                    book.best(event, before)
+                    if not (secure or self._terms.allow_seeded):
+                        event, problem = non_private(), None if known else SEEDED
+                except PrivacyError as error:
+                    event, problem = non_private(), str(error)
+            _, fits = book.add(label, event, about, force=True)
         if problem is not None:
             raise PrivacyError(
                 f"{problem} It has been released all the same, so {label or 'it'} is recorded as"
@@ -633,200 +772,20 @@ class PrivacyLedger:
         if not (fits or known):
             raise PrivacyBudgetError(
                 f"{label or 'this'} has been released already and is recorded."
-                f" {self._sentence(event, plan, before)} Nothing more can be charged."
+                f" {book.sentence(event, plan, before)} Nothing more can be charged."
                 " already_released=True records it without this error; run() and fit() reserve"
                 " what they need before anything is released."
             )
 
-    def _restate(self, entry: Entry, event: DpEvent) -> Entry:
-        """Charge `event` in place of an entry of which nothing has been released.
-
-        Returns the new entry, or raises and changes nothing if that is over.
-        """
-        with self._lock:
-            if event == entry[1]:
-                return entry
-            place = self._place(entry)
-            old = self._plan
-            del self._entries[place]
-            self._reopen()
-            spent = self._spent()
-            plan, charge, fits = self._best(event, spent)
-            if not fits:
-                error = self._over(entry[0], event, spent, ())
-                self._entries.insert(place, entry)
-                self._plan = old
-                raise error
-            if spent.needs_delta:  # the epsilon that a plan was made with stays in it
-                kept = max(charge.epsilon, entry[2].epsilon)
-                charge = Charge(charge.sq_mu, charge.slack, kept)
-            new = (entry[0], copied(event), charge)
-            self._entries.insert(place, new)
-            self._plan = plan
-            return new
-
-    def _settle(self, entry: Entry, event: DpEvent) -> Entry:
-        """Charge an entry for `event`, what ran of it, where that is less; return what it is then.
-
-        Notes
-        -----
-        Who may end a fit, or change what is left of it, after a look at a part of it has
-        made a choice: the plan stays, and so does the charge, which holds for all that was
-        planned. It is lowered where parts are charged one by one, by squares of mu that add up.
-        """
-        with self._lock:
-            old, new = (self._sq_mu(e) for e in (entry[1], event))
-            charge = entry[2]
-            if old is None or new is None or new > old * (1 + _EQUAL):
-                return entry
-            if charge.slack or charge.epsilon:
-                return entry
-            settled = (entry[0], copied(event), Charge(sq_mu=min(new, charge.sq_mu)))
-            self._entries[self._place(entry)] = settled
-            return settled
-
-    def _place(self, entry: Entry) -> int:
-        return next(i for i, kept in enumerate(self._entries) if kept is entry)
-
-    def _sq_mu(self, event: DpEvent) -> float | None:
-        """Square of mu of full-batch Gaussian mechanisms; None for anything else."""
-        return sq_mu_of(counted(event), self.neighboring_relation)
-
-    def _covers(self, planned: DpEvent, event: DpEvent) -> bool:
-        """Whether `event` may run in place of `planned` at no cost, whatever was seen before.
-
-        Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
-        the one dominates the other.
-        """
-        most, cost = self._sq_mu(planned), self._sq_mu(event)
-        return most is not None and cost is not None and cost <= most * (1 + _EQUAL)
-
-    def _drop(self, entry: Entry) -> None:
-        """Give back an entry of which nothing was released."""
-        with self._lock:
-            if entry[2].epsilon and self._spent(but=entry).needs_delta:
-                return  # a plan was made with its epsilon in the meantime
-            self._entries = [kept for kept in self._entries if kept is not entry]
-            self._reopen()
-
-    def _reopen(self) -> None:
-        """Forget the plan where nothing is charged that needs a delta."""
-        if not self._spent().needs_delta:
-            self._plan = None
-
-    def _given_back(self, error: BaseException) -> bool:
-        """Count a failure before any release; False where there were too many already."""
-        with self._lock:
-            if self.failures >= self.max_failures:
-                error.add_note(
-                    f"The ledger has given back {self.failures} failed fits, as many as"
-                    " `max_failures` allows. This one stays charged as if it had run."
-                )
-                return False
-            self.failures += 1
-            error.add_note(
-                "Nothing was released, and the ledger was not charged"
-                f" ({self.failures} of {self.max_failures} such failures)."
-            )
-            return True
-
-    # Messages and checks ----------------------------------------------------------------------
-
-    def _over(
-        self, label: str, event: DpEvent, spent: Charge, parts: Iterable[tuple[str, DpEvent]]
-    ) -> PrivacyBudgetError:
-        message = [
-            f"{label or 'this'} does not fit into the budget.",
-            self._sentence(event, self._plan, spent),
-        ]
-        parts = [(name, part) for name, part in parts if not is_free(part)]
-        if len(parts) > 1:
-            prices = [f"{name} {self._alone(e, self.delta):.4g}" for name, e in parts]
-            message.append(f"By themselves its steps cost {', '.join(prices)}.")
-        left = self.remaining()
-        message.append(
-            f"What is left is enough for a full-batch fit of epsilon={rounded(left, math.floor)}"
-            f" at delta={self.delta:.3g}: see remaining()."
-            if left > 0
-            else "Nothing is left for what needs a delta."
-        )
-        message.append("Nothing was recorded.")
-        return PrivacyBudgetError(" ".join(message))
-
-    def _sentence(self, event: DpEvent, plan: Plan | None, spent: Charge) -> str:
-        """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
-        text = f"It costs epsilon={self._alone(event, self.delta):.4g} by itself,"
-        price = price_of(event, self._slack_for(event, spent), self.neighboring_relation)
-        if price.sq_mu == math.inf:
-            return "It is not private."
-        if plan is not None and plan.closed:
-            return (
-                f"{text} and the first fit took all of the budget of {self.budget:.4g} that is not"
-                " for releases without a delta: its cost does not add up like that of full-batch"
-                " fits."
-            )
-        if plan is None:
-            plan = self._open_plan(spent.epsilon)
-        totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
-        found, most = _apart(plan.cost(totals[-1]), self.budget)
-        text += (
-            f" and would bring the total to epsilon={found} at delta={self.delta:.3g}, over the"
-            f" budget of {most}."
-        )
-        if slack_parts(event) and not price.slack:
-            text += (
-                " (What batches save is not counted: the part of delta that is set apart for"
-                f" that, slack={self.slack:.3g}, is used up.)"
-            )
-        return text
-
-    def _check_match(self, relation: str, unit: str, *, secure: bool) -> None:
-        """Raise PrivacyError unless such a fit can be added to this ledger."""
-        ours, theirs = (self.neighboring_relation, self.unit), (relation, unit)
-        if theirs != ours:
+    def _check_other(self) -> None:
+        """PrivacyError where this runs inside of another ledger."""
+        around = payer_around()
+        if around is not None and around is not self._payer:
             raise PrivacyError(
-                f"the ledger counts {' per '.join(ours)} and the fit is for"
-                f" {' per '.join(theirs)}: they do not add up. Set `neighboring_relation` to that"
-                " of the ledger, pass `groups` to the fit if its unit is the person and not"
-                " otherwise, or open another ledger for that relation and unit."
+                "another ledger is open here, and one fit has one set of records: it would be"
+                " charged to one of them only. Leave the block of the other ledger first. Nothing"
+                " was released or charged."
             )
-        if not secure and not self.allow_seeded:
-            raise PrivacyError(_SEEDED)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise PrivacyError(
-                "a forked process has a copy of the ledger, and what it charges would be lost."
-                " Fit in the process that made the ledger."
-            )
-
-    def _check_entries(self) -> None:
-        """Raise PrivacyError where the numbers of a loaded ledger contradict each other."""
-        for label, event, charge in self._entries:
-            parts = slack_parts(event)
-            price = price_of(event, charge.slack / max(parts, 1), self.neighboring_relation)
-            # Accountants of another version may differ a little in what is not Gaussian.
-            least = 1 - (1e-3 if charge.slack else 1e-9)
-            if not any(
-                charge.sq_mu >= c.sq_mu * least
-                and charge.slack >= c.slack * (1 - 1e-9)
-                and charge.epsilon >= c.epsilon * (1 - 1e-12)
-                for c in Charge.choices(price)
-            ):
-                raise PrivacyError(f"{label!r} is charged less than what it costs")
-        first = next((i for i, e in enumerate(self._entries) if e[2].needs_delta), None)
-        if (first is None) != (self._plan is None):
-            raise PrivacyError("it has a plan without a charge that needs one, or none with one")
-        if self._plan is None or first is None:
-            return
-        _, event, charge = self._entries[first]
-        # Less than what was charged before would leave nothing at all; more may not be.
-        before = sum(entry[2].epsilon for entry in self._entries[:first])
-        high = before + charge.epsilon + self.pure_epsilon
-        if self._plan.closed:
-            high = max(high, self.budget - self._alone(event, self.delta) * (1 - 1e-3))
-        if not self.pure_epsilon <= self._plan.epsilon <= high * (1 + 1e-9):
-            raise PrivacyError("the plan sets apart another epsilon than its charges did")
 
     def __repr__(self) -> str:
         return str(self)
@@ -841,45 +800,69 @@ class PrivacyLedger:
         if planned < spent * (1 - 1e-4):
             lines.append(f"  ({rounded(planned, math.ceil)} had all of it been planned in advance)")
         lines += [
-            f"  {label or '(no label)'}: {describe(event)}" for label, event, _ in self._entries
+            f"  {entry.label or '(no label)'}: {describe(entry.event)}" for entry in self.entries
         ]
-        if self.failures:
+        failures = self.failures
+        if failures:
             lines.append(
-                f"  failed fits that were not charged: {self.failures} of at most"
-                f" {self.max_failures}"
+                f"  failed fits that were not charged: {failures} of at most"
+                f" {self._terms.max_failures}"
             )
         return "\n".join(lines)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(
             "a PrivacyLedger cannot be copied, pickled or sent to another process: two copies"
-            " would spend one budget twice. Pass the ledger itself; save() and load() keep it"
-            " between sessions."
+            " would spend one budget twice. Pass the ledger itself, open it by its `path` in the"
+            " other process, or fit inside of `with ledger:`, which workers of joblib find."
         )
-
-
-_SEEDED = (
-    "a fit with a `random_state` cannot be counted: another fit with the same seed cancels its"
-    " noise. Leave random_state=None, or open the ledger with allow_seeded=True for a"
-    " demonstration."
-)
 
 
 def _refuse(guarantee: PrivacyGuarantee) -> None:
     raise PrivacyError("an estimator released something while it was asked what it costs.")
 
 
-def _apart(value: float, limit: float) -> tuple[str, str]:
-    """Both with as many digits as it takes to tell them apart."""
-    digits = 4
-    while f"{value:.{digits}g}" == f"{limit:.{digits}g}" and digits < 17:
-        digits += 1
-    return f"{value:.{digits}g}", f"{limit:.{digits}g}"
+# What a table shows of an entry, and the name of that in the entry.
+_COLUMNS = {
+    "date": "date",
+    "label": "label",
+    "estimator": "estimator",
+    "n_samples": "n_samples",
+    "n_features": "n_features",
+    "neighboring_relation": "neighboring_relation",
+    "unit": "unit",
+    "released": "event",
+    "own_epsilon": "epsilon",
+    "id": "id",
+}
 
 
-def _check_number(name: str, value: Any, most: float, *, include_zero: bool = False) -> None:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    least = 0.0 if include_zero else math.nextafter(0.0, 1.0)
-    if not (number and least <= float(value) < most):  # False for NaN
-        opening = "[" if include_zero else "("
-        raise ValueError(f"`{name}` must be a number in {opening}0, {most}), got {value!r}.")
+def _row(entry: LedgerEntry) -> dict[str, Any]:
+    row = {column: getattr(entry, name) for column, name in _COLUMNS.items()}
+    return {**row, "released": describe(entry.event)}
+
+
+def _kept(path: Path, terms: Terms) -> Book:
+    """Accounts that a file keeps: those in it, or new ones."""
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"`path` is in a folder that does not exist: {str(path)!r}.")
+    journal = Journal(path)
+    with journal.held():
+        if not path.exists():
+            journal.create(Book(terms).records())
+    book = Book.opened(journal)
+    for name, asked in asdict(terms).items():
+        if (found := getattr(book.terms, name)) != asked:
+            raise ValueError(
+                f"`{name}` of the ledger in {str(path)!r} is {found!r}, got {asked!r}. Open it with"
+                " PrivacyLedger.load, or give another `path` for other records."
+            )
+    return book
+
+
+def _about(guarantee: PrivacyGuarantee) -> About:
+    return About(guarantee.of, guarantee.n_samples, guarantee.n_features)
+
+
+def _finite(value: float) -> float | str:
+    return "inf" if value == math.inf else value

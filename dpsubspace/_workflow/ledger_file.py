@@ -1,29 +1,92 @@
-"""The file of a ledger: JSON that is checked field by field before anything of it is believed."""
+"""What a ledger writes into its journal, checked field by field before anything is believed."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dpsubspace._workflow.plan import Charge
+from dpsubspace._workflow.plan import Charge, Plan
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["Entry", "broken", "read", "write"]
+__all__ = [
+    "LedgerEntry",
+    "checked_record",
+    "entry_from",
+    "entry_record",
+    "fresh",
+    "header",
+    "plan_fields",
+]
 
-_FORMAT, _VERSION = "dpsubspace.PrivacyLedger", 1
-Entry = tuple[str, "DpEvent", Charge]
+_FORMAT, _VERSION = "dpsubspace.PrivacyLedger", 2
 
-# Fields of a file with their types: bool is no int here, and numbers are finite and not negative.
-_FIELDS = {
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerEntry:
+    """One charge of a ledger.
+
+    A ledger holds one for every fit and every function that was charged to it, in order.
+
+    Parameters
+    ----------
+    id : str
+        Names one attempt of one fit: a fit that runs again has another.
+    date : str
+        When it was charged: ISO 8601, in UTC.
+    label : str
+        Name that it was given, or that of the estimator.
+    event : dp_accounting.DpEvent
+        What was charged.
+    epsilon : float
+        Cost of this by itself at the ledger's delta; inf for what is not private.
+    estimator : str
+        Name of the class or function that released it, "" where that is not known.
+    n_samples, n_features : int or None
+        Number of records, and of columns, where they are known.
+    neighboring_relation : {"zero_out", "replace_one"}
+        Relation that the ledger counts.
+    unit : str
+        What a record is.
+    charge : Charge
+        What it takes of the ledger's plan: squares of mu, slack and epsilon.
+
+    See Also
+    --------
+    PrivacyLedger : Holds them.
+
+    Examples
+    --------
+    >>> from dpsubspace import PrivacyLedger, private_quantile
+    >>> ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    >>> with ledger:
+    ...     median = private_quantile([18 + i % 70 for i in range(5000)], epsilon=0.3)
+    >>> entry = ledger.entries[0]
+    >>> print(entry.estimator, entry.n_samples, f"{entry.epsilon:.2f}")
+    private_quantile 5000 0.30
+    """
+
+    id: str
+    date: str
+    label: str
+    event: DpEvent
+    epsilon: float
+    estimator: str
+    n_samples: int | None
+    n_features: int | None
+    neighboring_relation: str
+    unit: str
+    charge: Charge
+
+
+# Fields of records with their types: bool is no int here, and numbers are finite and not negative.
+_HEADER = {
     "format": str,
     "version": int,
+    "created": str,
     "epsilon": float,
     "delta": float,
     "neighboring_relation": str,
@@ -33,98 +96,121 @@ _FIELDS = {
     "pure_epsilon": float,
     "max_failures": int,
     "failures": int,
-    "plan": dict,
-    "entries": list,
 }
 _PLAN = {"epsilon": float, "closed": bool}
-_ENTRY = {"label": str, "event": dict, "charge": dict}
+_ENTRY = {
+    "entry": str,
+    "date": str,
+    "label": str,
+    "event": dict,
+    "own_epsilon": float,
+    "estimator": str,
+    "n_samples": int,
+    "n_features": int,
+    "neighboring_relation": str,
+    "unit": str,
+    "charge": dict,
+    "plan": dict,
+}
 _CHARGE = {"sq_mu": float, "slack": float, "epsilon": float}
+_RECORDS: dict[str, dict[str, type]] = {
+    "ledger": _HEADER,
+    "charge": _ENTRY,
+    "change": _ENTRY,  # what an entry is charged for, nothing of which was released, or less
+    "drop": {"entry": str, "plan": dict},  # a fit that failed before it released anything
+    "failure": {},  # the same, of which nothing was charged
+    "open": {"session": str},  # a `with` block
+    "close": {"session": str},
+}
+_NULLABLE = {"n_samples", "n_features", "plan"}
+_ALWAYS = {"id": str, "type": str}
 
 
-def write(path: str | os.PathLike[str], fields: dict[str, Any], entries: Sequence[Entry]) -> None:
-    """Write beside `path` and move into place: a full disk must not cost the old record."""
+def header(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of the first record."""
+    return {"type": "ledger", "format": _FORMAT, "version": _VERSION, **fields}
+
+
+def plan_fields(plan: Plan | None) -> dict[str, Any] | None:
+    return plan and {"epsilon": plan.epsilon, "closed": plan.closed}
+
+
+def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, Any]:
+    """Fields of a record that charges `entry`, under what is the plan from there on."""
     from dpsubspace._accounting.leaves import plain
 
-    rows = [
-        {
-            "label": label,
-            "event": plain(event),
-            "charge": {name: _finite(getattr(charge, name)) for name in _CHARGE},
-        }
-        for label, event, charge in entries
-    ]
-    whole = {"format": _FORMAT, "version": _VERSION, **fields, "entries": rows}
-    target = Path(path)
-    beside = target.with_name(target.name + ".new")
-    beside.write_bytes((json.dumps(whole, indent=1, allow_nan=False) + "\n").encode())
-    os.replace(beside, target)
+    names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
+    return {
+        "type": kind,
+        "entry": entry.id,
+        **{name: getattr(entry, name) for name in names},
+        "unit": entry.unit,
+        "event": plain(entry.event),
+        "own_epsilon": _finite(entry.epsilon),
+        "charge": {name: _finite(value) for name, value in asdict(entry.charge).items()},
+        "plan": plan_fields(plan),
+    }
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Entry]]:
-    """What :func:`write` wrote; PrivacyError for any other file."""
+def checked_record(record: dict[str, Any]) -> dict[str, Any]:
+    """`record` without what the journal added; PrivacyError where a field is not as it must be."""
+    own = {key: value for key, value in record.items() if key not in ("n", "previous", "hash")}
+    kind = own.get("type")
+    if not isinstance(kind, str) or kind not in _RECORDS:
+        raise PrivacyError(f"there is no record of type {kind!r}")
+    if kind == "ledger" and (own.get("format"), own.get("version")) != (_FORMAT, _VERSION):
+        raise PrivacyError(f"no PrivacyLedger of version {_VERSION} wrote it")
+    fields = _checked(own, {**_ALWAYS, **_RECORDS[kind]}, f"a record {kind!r}")
+    if fields.get("plan"):
+        fields["plan"] = _checked(fields["plan"], _PLAN, "the plan")
+    if "charge" in fields:
+        fields["charge"] = Charge(**_checked(fields["charge"], _CHARGE, "a charge"))
+    return fields
+
+
+def entry_from(fields: dict[str, Any]) -> LedgerEntry:
+    """Entry of a record that was checked."""
     from dpsubspace._accounting.leaves import event_from
 
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        whole = json.loads(text, parse_constant=_refused, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
-        raise broken(path, f"it is no JSON ({error})") from error
-    if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
-        raise broken(path, "save() did not write it")
-    if whole.get("version") != _VERSION:
-        raise broken(path, f"its version is {whole.get('version')!r}, not {_VERSION}")
-    if whole.get("plan") is None:
-        whole["plan"] = {}
-    try:
-        fields = _checked(whole, _FIELDS, "the ledger")
-        if fields["plan"]:
-            fields["plan"] = _checked(fields["plan"], _PLAN, "the plan")
-        entries = []
-        for row in fields.pop("entries"):
-            row = _checked(row, _ENTRY, "an entry")
-            charge = Charge(**_checked(row["charge"], _CHARGE, "a charge"))
-            entries.append((row["label"], event_from(row["event"]), charge))
-    except (PrivacyError, RecursionError, OverflowError) as error:
-        raise broken(path, str(error)) from error
-    return {k: v for k, v in fields.items() if k not in ("format", "version")}, entries
+    names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
+    return LedgerEntry(
+        id=fields["entry"],
+        event=event_from(fields["event"]),
+        epsilon=fields["own_epsilon"],
+        unit=fields["unit"],
+        charge=fields["charge"],
+        **{name: fields[name] for name in names},
+    )
+
+
+def fresh(entry: LedgerEntry) -> LedgerEntry:
+    """Equal entry with an event of its own: a composition holds a list, which could change."""
+    from dpsubspace._accounting.leaves import event_from, plain
+
+    return replace(entry, event=event_from(plain(entry.event)))
 
 
 def _checked(values: Any, types: dict[str, type], what: str) -> dict[str, Any]:
     """`values` with floats for numbers; PrivacyError for another set of fields or other types."""
     if not isinstance(values, dict) or values.keys() != types.keys():
         raise PrivacyError(f"{what} must have the fields {sorted(types)}")
-    found = {}
-    for name, kind in types.items():
-        value = values[name]
-        if kind is float and value == "inf":
-            value = math.inf
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and kind in (int, float) and not value >= 0:
-            raise PrivacyError(f"`{name}` of {what} must not be {value!r}")
-        good = number if kind is float else type(value) is kind
-        if not good:
-            raise PrivacyError(f"`{name}` of {what} must be of type {kind.__name__}")
-        found[name] = float(value) if kind is float else value
-    return found
+    return {name: _typed(values[name], name, kind, what) for name, kind in types.items()}
+
+
+def _typed(value: Any, name: str, kind: type, what: str) -> Any:
+    """`value` as a `kind`, or PrivacyError."""
+    if value is None and name in _NULLABLE:
+        return None
+    if kind is float and value == "inf":
+        value = math.inf
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, (int, float)) and kind in (int, float) and not value >= 0:
+        raise PrivacyError(f"`{name}` of {what} must not be {value!r}")
+    good = number if kind is float else type(value) is kind
+    if not good:
+        raise PrivacyError(f"`{name}` of {what} must be of type {kind.__name__}")
+    return float(value) if kind is float and value is not None else value
 
 
 def _finite(value: float) -> float | str:
     return "inf" if value == math.inf else value
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a field is given twice")
-    return found
-
-
-def broken(path: Any, why: str) -> PrivacyError:
-    return PrivacyError(
-        f"{os.fspath(path)!r} cannot be read as a PrivacyLedger: {why}. Nothing was loaded. Open"
-        " the last copy that you saved; without one, charge what was released to a new ledger."
-    )

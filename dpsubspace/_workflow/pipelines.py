@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import is_regressor
 from sklearn.compose import ColumnTransformer, make_column_selector
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Binarizer, Normalizer
 
-from dpsubspace._estimators.torch_features import TorchFeatures
+from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._rows.records import PERSON, ROW, group_index
 from dpsubspace.exceptions import PrivacyError
 
@@ -25,11 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["fits_unseen", "plan_of", "private_parts", "records_of"]
 
-_ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures, FrozenEstimator)
 
+def private_parts(
+    estimator: Any, *, fitted: bool = False, columns: bool = False
+) -> list[tuple[str, Any]]:
+    """Estimators inside `estimator` that can say what they will spend or have spent, by name.
 
-def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, Any]]:
-    """Estimators inside `estimator` that can say what they will spend or have spent, by name."""
+    `columns` allows a ColumnTransformer alone, or as the last step.
+    """
     if _is_private(estimator):
         _check_methods(estimator)
         return [(type(estimator).__name__, estimator)]
@@ -37,6 +38,8 @@ def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, An
         raise PrivacyError(
             f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
         )
+    if columns and type(estimator) is ColumnTransformer:
+        estimator = Pipeline([("columns", estimator)])
     if type(estimator) is not Pipeline:
         raise PrivacyError(
             f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
@@ -49,9 +52,11 @@ def private_parts(estimator: Any, *, fitted: bool = False) -> list[tuple[str, An
         if _is_private(step):
             _check_methods(step)
             parts.append((name, step))
-        elif not (fitted or _works_row_by_row(step)):  # fitted steps were checked before
+        elif not (fitted or works_row_by_row(step)):  # fitted steps were checked before
             raise PrivacyError(_refusal(name, step))
-    if not _is_private(estimator.steps[-1][1]):
+    last = estimator.steps[-1][1]
+    inside = columns and parts and type(last) is ColumnTransformer
+    if not (_is_private(last) or inside):
         raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
     return parts
 
@@ -151,14 +156,3 @@ def _check_methods(estimator: Any) -> None:
             f"{type(estimator).__name__} has another {replaced[0]!r} than its class: what that does"
             " with the rows is not known. Use a new estimator with the same parameters."
         )
-
-
-def _works_row_by_row(step: Any) -> bool:
-    """Whether `step` maps each row by itself and takes nothing else from the rows.
-
-    scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
-    the columns that it is given.
-    """
-    if isinstance(step, str):
-        return step in ("passthrough", "drop")
-    return step is None or type(step) in _ROW_BY_ROW

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsubspace._accounting.events import composed, is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._workflow.book import About, Book
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -28,24 +29,32 @@ class Watch:
     would tell no less.
     """
 
-    def __init__(self, ledger: Any, label: str, plans: list[tuple[str, DpEvent]], *, unseen: bool):
-        self._ledger, self._label, self._unseen = ledger, label, unseen
+    def __init__(
+        self,
+        book: Book,
+        label: str,
+        plans: list[tuple[str, DpEvent]],
+        about: About,
+        *,
+        unseen: bool,
+    ):
+        self._book, self._label, self._about, self._unseen = book, label, about, unseen
         self._left = [plan for _, plan in plans if not is_free(plan)]
         self._released: list[DpEvent] = []  # all that was seen
         self._ran: list[DpEvent] = []  # of what was planned, or in its place
-        self._entry, _ = ledger._add(label, composed(self._left), plans)
+        self._entry, _ = book.add(label, composed(self._left), about, plans)
 
     def spend(self, guarantee: PrivacyGuarantee) -> None:
         """Give leave for a release, or raise: what differs from the plan must fit as well."""
-        ledger, event = self._ledger, guarantee.event
-        ledger._check_process()
+        book, event = self._book, guarantee.event
+        book.check_process()
         if is_free(event):
             return
-        ledger._check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
+        book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
         if not (self._released or self._unseen) and event not in self._left:
             # Nothing is out: it takes the place of what was planned next.
             left = self._left[1:]
-            self._entry = ledger._restate(self._entry, composed([event, *left]))
+            self._entry = book.restate(self._entry, composed([event, *left]))
             self._left = [event, *left]
         self._count(event)
         self._released.append(copied(event))
@@ -55,11 +64,11 @@ class Watch:
 
         Returns whether it fits.
         """
-        ledger = self._ledger
+        book = self._book
         fitting = [plan for plan in self._left if plan == event]
-        fitting += [plan for plan in self._left if ledger._covers(plan, event)]
+        fitting += [plan for plan in self._left if book.covers(plan, event)]
         if not fitting:
-            return ledger._add(self._label, event, force=force)[1]
+            return book.add(self._label, event, self._about, force=force)[1]
         self._left.remove(fitting[0])
         self._ran.append(copied(event))
         return True
@@ -70,21 +79,21 @@ class Watch:
         try:
             yield
         except BaseException as error:
-            ledger = self._ledger
+            book = self._book
             if self._released or (self._unseen and self._left):
                 error.add_note(
                     "The ledger stays charged for what this fit may have released before it failed."
                 )
             if self._released:
                 left = self._left if self._unseen else []
-                ledger._settle(self._entry, composed([*self._ran, *left]))
-            elif not self._unseen and ledger._given_back(error):
-                ledger._drop(self._entry)
+                book.settle(self._entry, composed([*self._ran, *left]))
+            elif not self._unseen and book.given_back(error):
+                book.drop(self._entry)
             raise
 
     def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
         """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
-        ledger, problem, fits = self._ledger, None, True
+        book, problem, fits = self._book, None, True
         known = list(self._released)
         for guarantee in guarantees:
             event = guarantee.event
@@ -94,19 +103,20 @@ class Watch:
                 known.remove(event)
                 continue
             try:
-                ledger._check_match(
+                book.check_match(
                     guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
                 )
             except PrivacyError as error:
                 event, problem = non_private(), error
             fits = self._count(event, force=True) and fits
-        self._entry = ledger._settle(self._entry, composed(self._ran))
+        self._entry = book.settle(self._entry, composed(self._ran))
         if problem is not None:
             raise problem
         if not fits:
             raise PrivacyBudgetError(
                 f"{self._label} cost more than planned, and more than the budget:"
-                f" epsilon={ledger.epsilon():.4g} of {ledger.budget:.4g} is spent and recorded."
+                f" {book.sentence(self._entry.event, book.plan, book.spent(but=self._entry))}"
+                " All of it is recorded."
             )
 
 

@@ -287,6 +287,7 @@ def test_a_ledger_counts_persons_or_rows_and_not_both():
         rows.fit(DPSGDClassifier(epsilon=1.0, n_iter=3), X, y, groups=groups)
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_cross_validation_passes_groups_on():
     groups = persons(90)
     X, y = blobs(n=len(groups))

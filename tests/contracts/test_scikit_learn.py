@@ -171,6 +171,7 @@ def test_data_frames_and_feature_names(Classifier):
         model.predict(frame[list("edcba")])
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
 def test_pipeline_grid_search_and_calibration(Classifier):
     X, y = blobs(n=400)
@@ -182,6 +183,7 @@ def test_pipeline_grid_search_and_calibration(Classifier):
     CalibratedClassifierCV(Classifier(epsilon=5.0), cv=2).fit(X, y).predict_proba(X)
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("backend", ["threading", "multiprocessing"])
 def test_guarantees_come_back_from_cross_validation(backend):
     X, y = blobs(n=400)
@@ -192,6 +194,7 @@ def test_guarantees_come_back_from_cross_validation(backend):
     assert not np.allclose(fitted[0].coef_, fitted[1].coef_)
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_read_only_rows_are_left_alone():
     X, y = blobs(n=400)
     X.setflags(write=False)
@@ -316,6 +319,7 @@ def public_fits(monkeypatch):
     return seen
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize(("model", "floor"), INFORMED, ids=str)
 def test_public_rows_reach_every_fold_whole(routing, public_fits, model, floor):
     X, y = blobs(n=400)
@@ -362,6 +366,7 @@ def test_a_pipeline_transforms_public_rows_with_routing(monkeypatch):
     np.testing.assert_array_equal(frozen[-1].coef_, by_hand.coef_)
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("Meta", [OneVsRestClassifier, BaggingClassifier])
 def test_meta_estimators_hand_public_rows_on_with_routing(public_fits, Meta):
     X, y = blobs(n=200)
@@ -371,6 +376,7 @@ def test_meta_estimators_hand_public_rows_on_with_routing(public_fits, Meta):
     assert len(public_fits) >= 3 and all(fit == ([(50, 5)], None) for fit in public_fits)
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("Estimator", GEP)
 def test_a_bare_array_as_long_as_the_private_rows_warns(routing, Estimator):
     X, y = blobs(n=200)

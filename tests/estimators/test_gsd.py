@@ -311,6 +311,7 @@ def test_bad_candidates_of_a_fitted_scorer():
         scorer.distance(HELD_OUT[:, :5])
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_a_scorer_in_pipelines_searches_and_ledgers():
     pipeline = make_pipeline(Normalizer(), GSDScorer(n_components=4, epsilon=3.0, random_state=0))
     assert pipeline.fit(PRIVATE).transform(HELD_OUT).shape == (597, 4)

@@ -295,6 +295,7 @@ def test_a_ledger_of_persons_counts_it():
         )
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_people_never_seen_are_scored_by_the_shared_model():
     X, y, groups, _ = people(400, level=0.3, slopes=0.1)
     model = PersonalizedLinearRegression(epsilon=3.0, random_state=0)

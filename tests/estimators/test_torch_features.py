@@ -472,7 +472,7 @@ def test_a_pipeline_learns_digits_and_a_ledger_counts_it():
     model = ledger.fit(pipeline, X[:1400], y[:1400])
     assert model.score(X[1400:], y[1400:]) > 0.8
     assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(3.0, abs=1e-3)
-    assert model[-1].privacy_.event == ledger.entries[0][1]
+    assert model[-1].privacy_.event == ledger.entries[0].event
 
 
 def test_a_ledger_takes_no_subclass_unless_it_is_frozen():

@@ -107,6 +107,7 @@ def test_page_on_linear_regression_runs():
     assert page["subspace_distance"](page["first"], page["second"]) < 0.3
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_page_on_personal_models_runs():
     page = {}
     exec(code("docs/personal_models.md"), page)
@@ -118,6 +119,7 @@ def test_page_on_personal_models_runs():
     assert 1 < page["intercept"] < 3
 
 
+@pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_privacy_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # it saves a ledger
     rng = np.random.default_rng(0)
@@ -137,3 +139,14 @@ def test_privacy_page_runs(tmp_path, monkeypatch):
     assert names["model"].score(patients, readmitted) > 0.85
     assert f"{names['ledger'].epsilon():.2f}" == "0.92"
     assert DPSGDClassifier(epsilon=1.0).fit(raw, readmitted).score(raw, readmitted) < 0.7
+
+
+def test_page_on_reports_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # it saves a model, its statement and a report
+    page = {}
+    exec(code("docs/reports.md"), page)
+    assert page["report"].holds and page["report"].open_fields[0] == "product"
+    printed = capsys.readouterr().out
+    assert "Differentially private: epsilon = 1, delta = 1e-05, per row." in printed
+    assert "(epsilon = 1, delta = 1e-05)-differentially private per row" in printed
+    assert (tmp_path / "digits.html").read_text().startswith("<!DOCTYPE html>")

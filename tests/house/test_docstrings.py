@@ -18,8 +18,10 @@ SKIP = {"RT02", "GL01", "GL02"}
 EXTRAS = {
     "_estimators.torch_features": "torch",
     "_estimators.torch_models": "torch",
+    "_workflow.budget_display": "matplotlib",
     "_workflow.audit_display": "matplotlib",
     "_workflow.display": "matplotlib",
+    "_workflow.evaluation": "matplotlib",
     "_workflow.ranking": "matplotlib",
 }
 METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
@@ -59,6 +61,7 @@ DIFFERENT = {
     "target_bounds": "any number of targets, or one",
     "method": "how a mean is found, or what a round releases",
     "groups": "persons, or parts of the parameters of a module",
+    "estimator": "what is fitted, chosen among, calibrated or audited",
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
     "batch_size": "of a step, or of what goes through a public map",

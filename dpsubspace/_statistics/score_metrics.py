@@ -1,0 +1,288 @@
+"""Metrics of a model from what was released about its predictions, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._statistics.score_cells import (
+    ScoreCells,
+    area,
+    confusion,
+    curve,
+    fractions,
+    interval,
+    on_simplex,
+    resampled_counts,
+)
+
+__all__ = ["FROM_CELLS", "FROM_LABELS", "SUMS", "Counted", "Summed", "Value", "needed_sums"]
+
+# Draws of an interval, and fewer where there are so many counts.
+_DRAWS, _FEWER, _MANY = 1000, 200, 1000
+
+# A count is told from nothing where it is so many standard deviations of its noise.
+_CLEAR = 3.0
+
+
+@dataclass(frozen=True)
+class Value:
+    """A metric, an interval for it, and the horizontal positions of a curve."""
+
+    value: Any
+    low: Any
+    high: Any
+    at: np.ndarray | None = None
+
+
+# Sums of bounded numbers ----------------------------------------------------------------------
+
+# What each metric needs: sums over records of numbers in [0, 1], and how much each of them
+# matters. Squares are there for the interval alone.
+SUMS: dict[str, dict[str, float]] = {
+    "accuracy": {"hit": 1.0},
+    "log_loss": {"loss": 1.0, "loss^2": 0.2},
+    "brier_score_loss": {"brier": 1.0, "brier^2": 0.2},
+    "mean_absolute_error": {"error": 1.0, "error^2": 0.2},
+    "mean_squared_error": {"error^2": 1.0, "error^4": 0.2},
+    "root_mean_squared_error": {"error^2": 1.0, "error^4": 0.2},
+    "r2": {"error^2": 1.0, "error^4": 0.15, "t": 0.3, "t^2": 1.0, "t^3": 0.15, "t^4": 0.15},
+}
+
+_MEANS = {
+    "accuracy": ("hit", "hit"),
+    "log_loss": ("loss", "loss^2"),
+    "brier_score_loss": ("brier", "brier^2"),
+    "mean_absolute_error": ("error", "error^2"),
+    "mean_squared_error": ("error^2", "error^4"),
+    "root_mean_squared_error": ("error^2", "error^4"),
+}
+
+
+def needed_sums(metrics: list[str]) -> dict[str, float]:
+    """Sums that some metrics need, with shares of the noise that add up to 1."""
+    largest: dict[str, float] = {}
+    for metric in metrics:
+        for name, share in SUMS[metric].items():
+            largest[name] = max(share, largest.get(name, 0.0))
+    return {name: share / sum(largest.values()) for name, share in largest.items()}
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Released means over records of numbers in [0, 1].
+
+    Parameters
+    ----------
+    means : dict of str to float
+        Noisy means.
+    scales : dict of str to float
+        Scales of their Laplace noise.
+    n : int
+        Number of records.
+    units : dict of str to float
+        What 1 stands for, by metric.
+    """
+
+    means: Mapping[str, float]
+    scales: Mapping[str, float]
+    n: int
+    units: Mapping[str, float]
+
+    def value(self, metric: str, level: float, rng: np.random.Generator) -> Value | None:
+        """A metric with its interval; None where the noise hides it."""
+        if metric == "r2":
+            return self._r2(level, rng)
+        main, square = _MEANS[metric]
+        mean, draws = self._mean(main, square, rng)
+        root = metric == "root_mean_squared_error"
+        unit = self.units.get(metric, 1.0)
+
+        def shown(x: Any) -> Any:
+            inside = np.clip(x, 0.0, 1.0)
+            return unit * (np.sqrt(inside) if root else inside)
+
+        low, high = interval(np.asarray(mean), np.asarray(mean), draws, level)
+        return Value(float(shown(mean)), float(shown(low)), float(shown(high)))
+
+    def _mean(self, main: str, square: str, rng: np.random.Generator) -> tuple[float, np.ndarray]:
+        """A mean, and what it might have been with another sample and other noise."""
+        mean = self.means[main]
+        likely = (np.clip(mean, 0.0, 1.0) * self.n + 1) / (self.n + 2)
+        most = likely * (1 - likely)  # of any numbers in [0, 1]
+        variance = most
+        if square != main:
+            spare = math.sqrt(2) * self.scales[square]
+            variance = float(np.clip(self.means[square] - likely**2, 0.0, most)) + spare
+            variance = min(variance, most)
+        return mean, mean + self._moved(math.sqrt(variance / self.n), self.scales[main], rng)
+
+    def _moved(self, spread: float, scale: float, rng: np.random.Generator) -> np.ndarray:
+        return spread * rng.normal(size=_DRAWS) + scale * rng.laplace(size=_DRAWS)
+
+    def _r2(self, level: float, rng: np.random.Generator) -> Value | None:
+        """Share of the variance of targets that is explained, from five moments."""
+        m1, m3 = (2 * self.means[name] - 1 for name in ("t", "t^3"))
+        m2, m4 = self.means["t^2"], self.means["t^4"]
+        variance = m2 - m1**2
+        noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(m1) * self.scales["t"])
+        if variance < _CLEAR * noise or variance <= 1 / self.n**2:
+            return None
+        fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+        spare = math.sqrt(2) * (self.scales["t^4"] + 8 * abs(m1) * self.scales["t^3"])
+        spread = math.sqrt(max(fourth - variance**2, 0.0) + spare)
+        error, errors = self._mean("error^2", "error^4", rng)
+        variances = variance + self._moved(spread / math.sqrt(self.n), self.scales["t^2"], rng)
+        variances += 4 * m1 * self.scales["t"] * rng.laplace(size=_DRAWS)
+        unit = self.units["r2"]
+        explained = 1 - unit * error / variance
+        draws = 1 - unit * errors / np.maximum(variances, noise / 10 + 1e-12)
+        low, high = interval(np.asarray(explained), np.asarray(explained), draws, level)
+        return Value(min(explained, 1.0), min(float(low), 1.0), min(float(high), 1.0))
+
+
+# Counts ---------------------------------------------------------------------------------------
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """`part` over `whole`, NaN where that is not above 0."""
+    return part / np.where(whole > 0, whole, np.nan)
+
+
+def _recalls(m: np.ndarray) -> np.ndarray:
+    return _ratio(np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1))
+
+
+def _precisions(m: np.ndarray) -> np.ndarray:
+    return _ratio(np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-2))
+
+
+def _f1s(m: np.ndarray) -> np.ndarray:
+    return _ratio(2 * np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1) + m.sum(axis=-2))
+
+
+# Metrics of confusion matrices (..., c, c), with the number of records.
+FROM_LABELS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "accuracy": lambda m, n: np.trace(m, axis1=-2, axis2=-1) / n,
+    "balanced_accuracy": lambda m, n: _recalls(m).mean(axis=-1),
+    "precision": lambda m, n: _precisions(m)[..., 1],
+    "recall": lambda m, n: _recalls(m)[..., 1],
+    "f1": lambda m, n: _f1s(m)[..., 1],
+    "precision_macro": lambda m, n: _precisions(m).mean(axis=-1),
+    "recall_macro": lambda m, n: _recalls(m).mean(axis=-1),
+    "f1_macro": lambda m, n: _f1s(m).mean(axis=-1),
+    "confusion_matrix": lambda m, n: m,
+}
+
+FROM_CELLS = ("roc_auc", "roc_curve", "calibration_curve")
+
+# What does not depend on how many rows a class has.
+_OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Released counts, of cells of scores or of predicted labels, and samples like them.
+
+    Parameters
+    ----------
+    cells : ScoreCells or None
+        Cells of scores, where those were counted.
+    matrix : ndarray of shape (c, c) or None
+        Noisy confusion matrix, where that was counted instead.
+    scale : float
+        Scale of the Laplace noise of each count.
+    n : int
+        Number of records.
+    rng : numpy.random.Generator
+        For samples.
+    """
+
+    cells: ScoreCells | None
+    matrix: np.ndarray | None
+    scale: float
+    n: int
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        draws = _FEWER if self._counts.size > _MANY else _DRAWS
+        drawn = resampled_counts(self._counts, self.scale, self.n, draws, self.rng)
+        object.__setattr__(self, "_draws", drawn)
+
+    _draws = np.empty(0)
+
+    @property
+    def _counts(self) -> np.ndarray:
+        found = self.matrix if self.cells is None else self.cells.counts
+        assert found is not None
+        return found
+
+    def too_few(self, metric: str) -> float | None:
+        """Noisy number of rows of the smallest class that matters, where noise hides it."""
+        if metric in _OF_ALL_ROWS:
+            return None
+        counts = self._counts
+        if self.cells is not None:
+            sizes, merged = counts.sum(axis=0), len(counts)
+        else:
+            sizes, merged = counts.sum(axis=1), counts.shape[1]
+        if metric in ("precision", "precision_macro"):
+            sizes = np.append(sizes, self._as_matrix(counts).sum(axis=0))
+        smallest = float(sizes.min())
+        clear = _CLEAR * self.scale * math.sqrt(2 * merged)
+        return smallest if smallest < max(clear, 1.0) else None
+
+    def value(self, metric: str, level: float) -> Value:
+        """A metric with its interval."""
+        if metric == "roc_curve":
+            return self._curve(level)
+        if metric == "calibration_curve":
+            assert self.cells is not None
+            return self._of(fractions, level, at=self.cells.scores)
+        if metric == "roc_auc":
+            return self._area(level)
+        largest = math.inf if metric == "confusion_matrix" else 1.0
+        formula = FROM_LABELS[metric]
+        return self._of(lambda c: formula(self._as_matrix(c), self.n), level, largest=largest)
+
+    def _as_matrix(self, counts: np.ndarray) -> np.ndarray:
+        """Confusion matrices of counts."""
+        return counts if self.cells is None else confusion(counts, self.cells.threshold)
+
+    def _of(
+        self,
+        formula: Callable[[np.ndarray], np.ndarray],
+        level: float,
+        *,
+        at: np.ndarray | None = None,
+        largest: float = 1.0,
+    ) -> Value:
+        """What `formula` makes of the counts, and an interval from what it makes of samples."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = formula(self._counts)
+            centre = formula(on_simplex(self._counts, self.n))
+            low, high = interval(found, centre, formula(self._draws), level)
+        found, low, high = (np.clip(x, 0.0, largest) for x in (found, low, high))
+        if np.ndim(found) == 0:
+            return Value(float(found), float(low), float(high))
+        return Value(found, low, high, at)
+
+    def _area(self, level: float) -> Value:
+        """Area under the ROC curve; its interval reaches to where ties have no order at all."""
+        assert self.cells is not None
+        found, untied = self._of(self.cells._area, level), np.zeros(len(self.cells.counts))
+        inside = found.value - float(np.clip(area(self._counts, untied), 0.0, 1.0))
+        return Value(found.value, max(found.low - max(inside, 0.0), 0.0), found.high)
+
+    def _curve(self, level: float) -> Value:
+        """ROC curve, and a band of true positive rates above each false positive rate."""
+        at, value = curve(on_simplex(self._counts, self.n))
+        n_draws = len(self._draws)
+        curves = [curve(on_simplex(self._draws[i], self.n)) for i in range(n_draws)]
+        drawn = np.array([np.interp(at, x, y) for x, y in curves])
+        low, high = interval(value, value, drawn, level)
+        return Value(value, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0), at)

@@ -1,0 +1,341 @@
+"""The report for whoever answers for the data: what was promised, to whom, and what was not."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dpsubspace._accounting.statement import as_fields, digest_of, dumped
+from dpsubspace._workflow.report_page import FILL_IN, document, fragment, plain_text
+from dpsubspace._workflow.report_subject import Account, Sizes, account_of
+from dpsubspace._workflow.report_words import (
+    FALSE_POSITIVES,
+    PRIORS,
+    attacker_of,
+    curated,
+    registry_of,
+    sections_of,
+    title_of,
+    verdict_of,
+    versions,
+)
+
+__all__ = ["PrivacyReport", "privacy_report"]
+
+SCHEMA = "urn:dpsubspace:privacy-report:1"
+
+
+class PrivacyReport:
+    """What was promised about private records, in words and numbers that can be filed.
+
+    Made by :func:`privacy_report`. ``print(report)`` is the text, notebooks show it as a page,
+    and :meth:`to_html` writes that page, which needs nothing from anywhere.
+
+    Parameters
+    ----------
+    account : object
+        What was released and what it costs; of this package's making.
+    said : dict of str to str
+        What the curator said.
+    date : str
+        Date of the report.
+    file : dict or None, default=None
+        Name and digest of the file that it is about.
+
+    Attributes
+    ----------
+    title : str
+        What the report is about.
+    verdict : str
+        Its first sentence.
+    holds : bool
+        Whether there is a guarantee for the subject as a whole, against those who do not know a
+        seed.
+    epsilon : float
+        Privacy loss of everything together; inf where there is no guarantee.
+    delta : float
+        Delta that it is stated at.
+    open_fields : tuple of str
+        Parameters of :func:`privacy_report` that the curator has not given yet.
+
+    See Also
+    --------
+    privacy_report : Makes one.
+    PrivacyGuarantee : The statement on a single fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import DPSGDClassifier, privacy_report
+    >>> X, y = load_digits(return_X_y=True)
+    >>> report = privacy_report(DPSGDClassifier(epsilon=1.0).fit(X, y), curator="A hospital")
+    >>> report.verdict
+    'Differentially private: epsilon = 1, delta = 1e-05, per row.'
+    >>> report.holds, report.open_fields[:2]
+    (True, ('use', 'product'))
+    """
+
+    def __init__(
+        self,
+        account: Any,
+        said: Mapping[str, str],
+        date: str,
+        file: dict[str, str] | None = None,
+    ):
+        self._account: Account = account
+        self._said, self._date, self._file = dict(said), date, file
+        self.title, self.verdict = title_of(account, self._said), verdict_of(account)
+        total = account.total
+        self.holds = not account.reasons and total.epsilon < math.inf
+        self.epsilon = total.epsilon if self.holds else math.inf
+        self.delta = total.delta
+        self.open_fields = tuple(name for name, value in said.items() if value == FILL_IN)
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the report as a page of HTML.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            File to write; an existing one is replaced. Without it nothing is written.
+
+        Returns
+        -------
+        str
+            The page. It can be printed, and loads nothing from anywhere.
+        """
+        page = document(self.title, self._sections())
+        if path is not None:
+            Path(path).write_bytes(page.encode())
+        return page
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the report as JSON.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            File to write; an existing one is replaced. Without it nothing is written.
+
+        Returns
+        -------
+        str
+            Epsilon, delta and what they rest on; ``parts`` are statements in the form of
+            :meth:`PrivacyGuarantee.to_json`. What is not known is null.
+        """
+        account, total = self._account, self._account.total
+        attacker = attacker_of(account)
+        learnt = attacker and {
+            "advantage": attacker.advantage,
+            "posteriors": [{"prior": p, "at_most": attacker.posterior(p)} for p in PRIORS],
+            "posteriors_fail_with_probability": attacker.surprise,
+            "true_positive_rates": [
+                {"false_positive_rate": a, "at_most": attacker.true_positive_rate(a)}
+                for a in FALSE_POSITIVES
+            ],
+            "exact": attacker.exact,
+        }
+        fields = {
+            "schema": SCHEMA,
+            "title": self.title,
+            "verdict": self.verdict,
+            "date": self._date,
+            "file": self._file,
+            "holds": self.holds,
+            "planned": account.planned,
+            "epsilon": _number(self.epsilon),
+            "epsilon_of_noisy_releases": _number(total.epsilon),
+            "delta": self.delta,
+            "neighboring_relation": total.neighboring_relation,
+            "unit": total.unit,
+            "secure": total.secure,
+            "joint": total.joint,
+            "budget": None if account.budget is None else account.budget[0],
+            "reasons": list(account.reasons),
+            "cautions": list(account.cautions),
+            "not_charged": list(account.uncharged),
+            "vouched_for": list(account.vouched),
+            "public": list(total.public),
+            "attacker": learnt,
+            "parts": [
+                {
+                    "name": item.name,
+                    "count": item.count,
+                    "date": item.date or None,
+                    "guarantee": as_fields(item.guarantee),
+                }
+                for item in account.items
+            ],
+            "curator": {k: None if v == FILL_IN else v for k, v in self._said.items()},
+            "registry": {
+                tier: {k: None if v == FILL_IN else v for k, v in entry.items()}
+                for tier, entry in registry_of(account, self._said).items()
+            },
+            "versions": versions(),
+        }
+        return dumped(fields, path)
+
+    def _sections(self) -> list[Any]:
+        return sections_of(self._account, self._said, self._date, self._file)
+
+    def __str__(self) -> str:
+        return plain_text(self.title, self._sections())
+
+    def __repr__(self) -> str:
+        return f"<PrivacyReport: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        return fragment(self.title, self._sections())
+
+
+def _number(value: float) -> float | str:
+    return "inf" if value == math.inf else value
+
+
+def privacy_report(
+    subject: Any,
+    *,
+    curator: str | None = None,
+    use: str | None = None,
+    product: str | None = None,
+    publication_date: str | None = None,
+    data_source: str | None = None,
+    data_domain: str | None = None,
+    access: str | None = None,
+    preprocessing: str | None = None,
+    justification: str | None = None,
+    review: str | None = None,
+    date: str | None = None,
+    model_file: str | os.PathLike[str] | None = None,
+    n_samples: int | None = None,
+    n_features: int | None = None,
+    n_outputs: int | None = None,
+    n_train: int | None = None,
+) -> PrivacyReport:
+    """Report what was promised about private records, for whoever answers for them.
+
+    It says in words what ran, whom it protects, what an attacker can learn at most, what it rests
+    on, what was not charged, and which versions were used; and it fills in the entry for a
+    registry of deployments as far as the program knows it. What it does not know is left "to be
+    filled in by the curator".
+
+    Parameters
+    ----------
+    subject : object
+        An estimator of this package; a Pipeline, also with steps of other packages; a fitted
+        ``GridSearchCV`` or ``RandomizedSearchCV``, or what ``cross_validate`` returned with
+        ``return_estimator=True``: all their fits count; what a private function returned; or a
+        :class:`PrivacyLedger`. An estimator or Pipeline that is not fitted is reported as a plan.
+    curator : str, optional
+        Who answers for the data and publishes the result.
+    use : str, optional
+        What the result is for.
+    product : str, optional
+        Name of what is published.
+    publication_date : str, optional
+        When it was or will be published.
+    data_source : str, optional
+        Where the rows come from.
+    data_domain : str, optional
+        Which data sets could have been there: whose records, of what period, with which columns.
+    access : str, optional
+        Who sees the rows and who sees the result, and why they are trusted.
+    preprocessing : str, optional
+        What was done with the rows before the fit, and how parameters were chosen.
+    justification : str, optional
+        Why this epsilon and this unit.
+    review : str, optional
+        Who reviewed this use of the software.
+    date : str, optional
+        Date of the report; today by default.
+    model_file : path-like, optional
+        File of the saved model, of any format. Its name and its SHA-256 digest are reported, so
+        that it can be seen which file the report is about.
+    n_samples : int, optional
+        Number of records, for a plan and for a search without a refit.
+    n_features : int, optional
+        Number of columns, for the same, where the cost depends on it.
+    n_outputs : int, optional
+        Number of columns of scores or targets, likewise.
+    n_train : int, optional
+        Least number of records that a search fitted in one split, where its splitter does not tell.
+
+    Returns
+    -------
+    PrivacyReport
+        To be printed, shown in a notebook, or written by ``to_html`` and ``to_json``.
+
+    Raises
+    ------
+    PrivacyError
+        If nothing states what `subject` costs, or a size is needed that was not given.
+    ValueError
+        If another parameter is no text.
+
+    See Also
+    --------
+    PrivacyGuarantee : The statement on a single fit.
+    PrivacyLedger : Keeps accounts of all fits on the same records.
+
+    Notes
+    -----
+    Nothing is released: the report is made of parameters and guarantees, which are public.
+
+    *What an attacker can learn.* The bounds are for an attacker who knows everything but whether
+    (under "replace_one": what) one record was. Where all that was released is Gaussian, the true
+    positive rate at a false positive rate a is at most ``Phi(Phi^-1(a) + mu)`` (Dong, Roth, Su,
+    2022), and no bound could be smaller; otherwise the least of the bounds by (epsilon, delta)
+    and by the Gaussian mechanism that a ledger charges. A belief of probability p becomes
+    at most ``p e^epsilon / (1 - p + p e^epsilon)``, but for releases that come with the
+    probability that is stated beside it, which is larger than delta.
+
+    *Searches.* Every candidate counts in every split, with the noise that its parameters ask for,
+    and so does the refit. Fits whose score is missing count too. No account is taken of
+    records being left out of some splits.
+
+    References
+    ----------
+    Near, Darais, Lefkovitz, Howarth. "Guidelines for evaluating differential privacy
+    guarantees". NIST SP 800-226, 2025.
+
+    Dong, Roth, Su. "Gaussian differential privacy". JRSS B, 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from dpsubspace import DPSGDClassifier, privacy_report
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), DPSGDClassifier(epsilon=1.0))
+    >>> report = privacy_report(model, n_samples=1797)
+    >>> report.holds
+    False
+    >>> print(report.verdict)  # doctest: +NORMALIZE_WHITESPACE
+    NO PRIVACY GUARANTEE for this pipeline as a whole. Its noisy releases alone cost
+    epsilon = 1, delta = 1e-05, per row; that does not cover the rest.
+    """
+    given = {
+        "curator": curator,
+        "use": use,
+        "product": product,
+        "publication_date": publication_date,
+        "data_source": data_source,
+        "data_domain": data_domain,
+        "access": access,
+        "preprocessing": preprocessing,
+        "justification": justification,
+        "review": review,
+        "date": date,
+    }
+    for name, value in given.items():
+        if not (value is None or isinstance(value, str)):
+            raise ValueError(f"`{name}` must be a str or None, got {value!r}.")
+    account = account_of(subject, Sizes(n_samples, n_features, n_outputs, n_train))
+    today = datetime.now(UTC).date().isoformat() if date is None else date
+    file = None if model_file is None else digest_of(model_file)
+    return PrivacyReport(account, curated(given), today, file)

@@ -1,0 +1,557 @@
+"""What a report is about: what was released, what all of it costs, and what nobody paid for.
+
+Everything is told from fitted models and their parameters, never from the rows. What cannot be
+told is refused, or said to be a reason why there is no guarantee: a report errs on the side of
+the people whose records they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+from dpsubspace._accounting.budget import Target
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed, non_private
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, default_delta
+from dpsubspace._checks import check_integer, shown
+from dpsubspace._estimators.surroundings import works_row_by_row
+from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.ledger_file import LedgerEntry
+from dpsubspace.exceptions import PrivacyError
+
+__all__ = ["Account", "Item", "Sizes", "account_of"]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Public sizes that only the caller may know."""
+
+    n_samples: int | None = None
+    n_features: int | None = None
+    n_outputs: int | None = None
+    n_train: int | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One release, or several alike."""
+
+    name: str
+    guarantee: PrivacyGuarantee
+    count: int = 1
+    date: str = ""
+    what: str = ""  # in a line, where its class is known
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a report says of its subject; see :func:`account_of`.
+
+    Parameters
+    ----------
+    subject : str
+        Name of what the report is about.
+    kind : {"fit", "release", "pipeline", "model", "search", "cross-validation", "ledger"}
+        What that is.
+    items : tuple of Item
+        Everything that was paid for.
+    total : PrivacyGuarantee
+        What all of it costs together.
+    reasons : tuple of str
+        Why there is no guarantee for the subject as a whole; empty if there is one.
+    cautions : tuple of str
+        What the guarantee depends on that is easily overlooked.
+    uncharged : tuple of str
+        What looked at private rows, or may have, and is in no sum.
+    vouched : tuple of str
+        What the curator has to answer for, since no program can see it.
+    planned : bool
+        Whether nothing has been fitted yet.
+    budget : tuple of (float, float) or None
+        Epsilon of a ledger's budget, and what is left of it for one more fit.
+    """
+
+    subject: str
+    kind: str
+    items: tuple[Item, ...]
+    total: PrivacyGuarantee
+    reasons: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    uncharged: tuple[str, ...] = ()
+    vouched: tuple[str, ...] = ()
+    planned: bool = False
+    budget: tuple[float, float] | None = None
+
+
+def account_of(subject: Any, sizes: Sizes) -> Account:
+    """Account of anything that :func:`~dpsubspace.privacy_report` takes."""
+    if isinstance(subject, PrivacyLedger):
+        return _of_ledger(subject)
+    if isinstance(subject, PrivacyGuarantee):
+        return _of_release(subject, subject.of or "a release")
+    if isinstance(subject, Released):
+        name = subject.privacy.of or "a private function"
+        return _of_release(subject.privacy, name)
+    if isinstance(subject, Mapping):
+        return _of_folds(subject)
+    if isinstance(subject, (GridSearchCV, RandomizedSearchCV)):
+        return _of_search(subject, sizes)
+    if isinstance(subject, type):
+        raise PrivacyError(
+            f"{subject.__name__} is a class: pass an instance, {subject.__name__}(), that was"
+            " fitted."
+        )
+    return _of_model(subject, sizes)
+
+
+# Models and Pipelines ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step of a Pipeline, or of what is inside of one."""
+
+    name: str
+    step: Any
+    kind: str  # "private", "row by row", "frozen" or "learns"
+
+
+def _of_model(model: Any, sizes: Sizes) -> Account:
+    steps = list(_steps(type(model).__name__, model))
+    private = [step for step in steps if step.kind == "private"]
+    if not private:
+        raise PrivacyError(
+            f"{type(model).__name__} has no statement on privacy: pass an estimator of this"
+            " package, a Pipeline with one, a fitted GridSearchCV or RandomizedSearchCV, what"
+            " cross_validate returned, what a private function returned, or a PrivacyLedger. Where"
+            " other classes fit clones, fit inside `with PrivacyLedger(...) as ledger:` and report"
+            " the ledger."
+        )
+    fitted = [step for step in private if hasattr(step.step, "privacy_")]
+    planned = not fitted or (_is_ours(model) and not hasattr(model, "privacy_"))
+    items = [
+        Item(s.name, getattr(s.step, "privacy_", None) or _plan(s.step, sizes), what=_what(s.step))
+        for s in (private if planned else fitted)
+    ]
+    whole = "pipeline" if isinstance(model, Pipeline) else "fit" if len(items) == 1 else "model"
+    account = _summed(type(model).__name__, whole, items)
+    unfitted = [] if planned else [step.name for step in private if step not in fitted]
+    inside = [_FITTED_BEFORE] if any(_model_inside(step.step) for step in private) else []
+    notes = [f"step {name!r} was given no columns and released nothing" for name in unfitted]
+    return replace(
+        account,
+        planned=planned,
+        cautions=(*account.cautions, *inside),
+        reasons=(*account.reasons, *_reasons(model, steps)),
+        uncharged=(*account.uncharged, *notes),
+        vouched=tuple(_vouched(model, steps)),
+    )
+
+
+def _steps(name: str, model: Any) -> Iterator[_Step]:
+    """Leaves of Pipelines and ColumnTransformers, with what each does with the rows."""
+    if type(model) is Pipeline:
+        for inner, step in model.steps:
+            yield from _steps(inner, step)
+    elif type(model) is ColumnTransformer:
+        found = {inner: step for inner, step, _ in getattr(model, "transformers_", [])}
+        for inner, step, _ in model.transformers:
+            # A step that scikit-learn replaced when it was fitted is judged as it was given.
+            given = isinstance(step, str) or inner not in found or isinstance(found[inner], str)
+            yield from _steps(inner, step if given else found[inner])
+        yield from _steps("remainder", found.get("remainder", model.remainder))
+    elif _is_ours(model):
+        yield _Step(name, model, "private")
+        if (inner := _model_inside(model)) is not None:
+            yield from _steps(f"{name}, model inside", inner)
+    elif type(model) is FrozenEstimator:
+        inside = list(_steps(name, model.estimator))
+        private = any(step.kind == "private" for step in inside)
+        yield from inside if private else [_Step(name, model.estimator, "frozen")]
+    elif works_row_by_row(model) or (name == "remainder" and _passes(model)):
+        yield _Step(name, model, "row by row")
+    else:
+        yield _Step(name, model, "learns")
+
+
+def _is_ours(step: Any) -> bool:
+    """Whether `step` is of this package and states what it costs."""
+    ours = type(step).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return ours and (hasattr(step, "privacy_event") or hasattr(step, "privacy_"))
+
+
+def _model_inside(model: Any) -> Any:
+    """Model that was fitted before, and that `model` recalibrates, say; None without one."""
+    inner = getattr(model, "estimator", None)
+    if inner is None or hasattr(model, "candidates"):  # a search fits its own
+        return None
+    return inner
+
+
+def _passes(step: Any) -> bool:
+    """Whether this is what scikit-learn puts in the place of "passthrough"."""
+    return type(step).__name__ == "FunctionTransformer" and step.func is None
+
+
+def _reasons(model: Any, steps: list[_Step]) -> Iterator[str]:
+    for step in steps:
+        if step.kind == "learns":
+            yield (
+                f"step {step.name!r} ({type(step.step).__name__}) may have learned from the"
+                " private rows without any noise, and what it learned is stored in the model."
+                f"{_learned(step.step)} The guarantees of the other steps do not cover it. (If it"
+                " was fitted on public rows, wrap it in sklearn.frozen.FrozenEstimator to say so)"
+            )
+    for transformer in _column_transformers(model):
+        if any(callable(chosen) for *_, chosen in transformer.transformers):
+            yield "a ColumnTransformer chose its columns by a function, which may look at the rows"
+        if getattr(transformer, "sparse_threshold", 0) != 0 and len(transformer.transformers) > 1:
+            yield (
+                "a ColumnTransformer may have counted the zeros of the private rows to choose a"
+                " sparse or a dense form (its sparse_threshold is not 0)"
+            )
+
+
+def _what(step: Any) -> str:
+    """What an estimator of this package says it is."""
+    line = (type(step).__doc__ or "").strip().partition("\n")[0].replace("`", "")
+    return f"{type(step).__name__}: {line}"
+
+
+def _learned(step: Any) -> str:
+    """Names of what a step has learned, in a sentence."""
+    try:
+        stateless = not get_tags(step).requires_fit
+    except (AttributeError, TypeError):
+        stateless = False
+    if stateless:
+        return " It looks at one row at a time only if its function does."
+    found = [name for name in vars(step) if name.endswith("_") and not name.startswith("_")]
+    found = [name for name in found if name not in ("n_features_in_", "feature_names_in_")]
+    return f" It shows {', '.join(found[:6])}." if found else ""
+
+
+_FITTED_BEFORE = (
+    "the model inside was fitted before, and both count here as if on the same records. If no"
+    " person is in both sets of rows, each person is protected by the statement of their own set"
+)
+
+
+def _column_transformers(model: Any) -> Iterator[ColumnTransformer]:
+    if type(model) is Pipeline:
+        for _, step in model.steps:
+            yield from _column_transformers(step)
+    elif type(model) is ColumnTransformer:
+        yield model
+
+
+def _vouched(model: Any, steps: list[_Step]) -> Iterator[str]:
+    for step in steps:
+        if step.kind == "frozen":
+            name = type(step.step).__name__
+            yield f"that the frozen step {step.name!r} ({name}) was fitted on public rows only"
+    if getattr(model, "memory", None) is not None:
+        yield "that nobody sees the folder in which the Pipeline keeps transformed private rows"
+
+
+def _plan(part: Any, sizes: Sizes) -> PrivacyGuarantee:
+    """Statement that a fit of `part` would make."""
+    name = type(part).__name__
+    if sizes.n_samples is None:
+        raise PrivacyError(
+            f"{name} is not fitted. Report what a fit would cost, before any rows are seen, with"
+            f" privacy_report({name}(...), n_samples=1000), or call fit first."
+        )
+    n_samples = check_integer("n_samples", sizes.n_samples, low=1)
+    event = part.privacy_event(n_samples, sizes.n_features, sizes.n_outputs)
+    delta = Target(1.0, part.delta).delta_at(n_samples)
+    epsilon = getattr(part, "epsilon", None)
+    if epsilon is None:
+        epsilon = epsilon_of(event, delta, part.neighboring_relation)
+    return PrivacyGuarantee(
+        event=event,
+        epsilon=float(epsilon),
+        delta=delta,
+        neighboring_relation=part.neighboring_relation,
+        unit="row",
+        secure=part.random_state is None,
+        public=(f"number of records ({n_samples})", "all parameters but random_state"),
+        of=name,
+        n_samples=n_samples,
+        n_features=sizes.n_features,
+    )
+
+
+# Several fits -------------------------------------------------------------------------------------
+
+
+def _of_release(guarantee: PrivacyGuarantee, name: str) -> Account:
+    return _summed(name, "release", [Item(name, guarantee)])
+
+
+def _of_folds(result: Mapping[str, Any]) -> Account:
+    """Of what ``cross_validate`` returned."""
+    models = result.get("estimator")
+    if models is None:
+        raise PrivacyError(
+            "a dict is reported on if it is what cross_validate(..., return_estimator=True)"
+            " returned. Without the estimators nothing says what they cost."
+        )
+    accounts = [account_of(model, Sizes()) for model in models]
+    items = [
+        replace(item, name=f"fold {i}, {item.name}")
+        for i, account in enumerate(accounts, 1)
+        for item in account.items
+    ]
+    name = type(models[0]).__name__
+    total = _summed(f"cross-validation of {name}", "cross-validation", items)
+    reasons = dict.fromkeys(r for account in accounts for r in account.reasons)
+    vouched = dict.fromkeys(v for account in accounts for v in account.vouched)
+    return replace(
+        total,
+        reasons=(*total.reasons, *reasons),
+        uncharged=(_scores(len(models)), *_SPLITS),
+        vouched=(_HELD_OUT, *vouched),
+    )
+
+
+def _of_search(search: Any, sizes: Sizes) -> Account:
+    """Of a fitted grid search: all candidates in all splits, and the refit."""
+    name = type(search).__name__
+    if not hasattr(search, "cv_results_"):
+        raise PrivacyError(
+            f"{name} is not fitted: what it costs depends on the candidates that it tries. Fit it,"
+            " or report what one fit costs: privacy_report(search.estimator, n_samples=1000)."
+        )
+    best = getattr(search, "best_estimator_", None)
+    refit = None if best is None else account_of(best, Sizes())
+    n_train, delta = _training_rows(search, refit, sizes)
+    items, failed, refused = [], 0, 0
+    results = search.cv_results_
+    for i, params in enumerate(results["params"]):
+        missing = [results[key][i] != results[key][i] for key in results if _is_score(key)]
+        failed += sum(missing)
+        try:
+            plans = _plans_of(search, params, replace(sizes, n_samples=n_train), delta)
+        except ValueError:  # parameters that no fit takes release nothing
+            if not all(missing):
+                raise
+            refused += 1
+            continue
+        what = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
+        items += [
+            Item(f"candidate {i + 1}, {name}", plan, search.n_splits_, what=what)
+            for name, plan in plans
+        ]
+    if refit is not None:
+        items += [replace(item, name=f"refit, {item.name}") for item in refit.items]
+        unit = refit.total.unit
+        items = [replace(x, guarantee=replace(x.guarantee, unit=unit)) for x in items]
+    total = _summed(name, "search", items)
+    candidates = len(results["params"])
+    cautions = [
+        f"the search made {candidates} x {search.n_splits_} fits"
+        f"{'' if refit is None else ' and the refit'}: the statement of best_estimator_ is about"
+        " the refit alone, and the search costs what stands here"
+    ]
+    if refused:
+        cautions.append(
+            f"{refused} candidates had parameters that no fit takes: they released nothing"
+        )
+    if failed := failed - refused * search.n_splits_:
+        cautions.append(
+            f"{failed} scores are missing: those fits count here as if they had run, since a fit"
+            " may fail after its first release"
+        )
+    reasons = () if refit is None else (_CHOICE, *refit.reasons)
+    if refit is not None:
+        sums = replace(total.total, public=refit.total.public, n_samples=refit.total.n_samples)
+        total = replace(total, total=sums)
+    return replace(
+        total,
+        reasons=(*total.reasons, *reasons),
+        cautions=(*total.cautions, *cautions),
+        uncharged=(
+            _scores(candidates * search.n_splits_),
+            *_SPLITS,
+        ),
+        vouched=(_HELD_OUT, *(() if refit is None else refit.vouched)),
+    )
+
+
+def _is_score(key: str) -> bool:
+    return key.startswith("split") and "_test_" in key
+
+
+def _plans_of(
+    search: Any, params: Mapping[str, Any], sizes: Sizes, delta: float | None
+) -> list[tuple[str, PrivacyGuarantee]]:
+    """Statements of one fit of a candidate, by the names of its parts."""
+    candidate: Any = clone(search.estimator)
+    candidate.set_params(**{name: clone(value, safe=False) for name, value in params.items()})
+    found = []
+    for step in _steps(type(candidate).__name__, candidate):
+        if step.kind == "private":
+            if delta is not None and step.step.delta == "auto":
+                step.step.set_params(delta=delta)
+            found.append((step.name, _plan(step.step, sizes)))
+    return found
+
+
+def _training_rows(search: Any, refit: Account | None, sizes: Sizes) -> tuple[int, float | None]:
+    """Least number of records of a fit in a split, and the delta that "auto" stood for there."""
+    n = sizes.n_samples if refit is None else refit.total.n_samples
+    delta = None
+    if refit is not None and n is not None and refit.total.delta != default_delta(n):
+        delta = refit.total.delta  # that of a ledger around the search, or one that was given
+    if sizes.n_train is not None:
+        return check_integer("n_train", sizes.n_train, low=1), delta
+    folds = search.cv is None or isinstance(search.cv, int) or "Fold" in type(search.cv).__name__
+    grouped = "Group" in type(search.cv).__name__ or (
+        refit is not None and refit.total.unit != "row"
+    )
+    if n is None or not folds or grouped:
+        raise PrivacyError(
+            f"{type(search).__name__} does not say how many records its fits in the splits had,"
+            " and what they cost depends on that. Pass the least such number: privacy_report("
+            "search, n_train=800)" + (" and n_samples." if n is None else ".")
+        )
+    # Folds of a stratified splitter may be larger by one for each class.
+    labels = len(getattr(search, "classes_", ())) if refit is not None else 0
+    return max(1, n - math.ceil(n / search.n_splits_) - labels), delta
+
+
+_CHOICE = (
+    "the best candidate was chosen by exact scores on private held-out rows, and which one it is"
+    " may tell of a single row, whatever noise is in the fits. PrivateSearch chooses with privacy;"
+    " or search on public rows, and fit once"
+)
+_HELD_OUT = "that the scores of the splits are shown to nobody who must not see the rows"
+_SPLITS = (
+    "how the rows were split, if the splits are stratified by private labels (scikit-learn's"
+    " default for classifiers)",
+)
+
+
+def _scores(count: int) -> str:
+    return (
+        f"{count} scores on private held-out rows, and what they say about single rows: they are"
+        " exact numbers, and no epsilon covers them"
+    )
+
+
+# Ledgers ------------------------------------------------------------------------------------------
+
+
+def _of_ledger(ledger: PrivacyLedger) -> Account:
+    items = [_item(ledger, entry) for entry in ledger.entries]
+    event = composed([item.guarantee.event for item in items])
+    spent = ledger.epsilon()
+    total = PrivacyGuarantee(
+        event=event,
+        epsilon=spent,
+        delta=ledger.delta if spent else 0.0,
+        neighboring_relation=ledger.neighboring_relation,
+        unit=ledger.unit,
+        secure=not ledger.allow_seeded,
+        of="PrivacyLedger",
+    )
+    reasons, cautions = [], []
+    if spent == math.inf:
+        reasons.append("something that is not private, or cannot be counted, has been recorded")
+    elif spent > ledger.budget * (1 + 1e-9):
+        cautions.append(
+            f"more was spent than the budget of {ledger.budget:g}: what had been released already"
+            " was recorded"
+        )
+    if ledger.allow_seeded:
+        cautions.append(_SEEDED_LEDGER)
+    if ledger.failures:
+        cautions.append(
+            f"{ledger.failures} fits failed before their first release and were not charged; that"
+            " they failed may tell something of the rows"
+        )
+    return Account(
+        "PrivacyLedger",
+        "ledger",
+        tuple(items),
+        total,
+        tuple(reasons),
+        tuple(cautions),
+        uncharged=(
+            "whatever was done with the same rows outside of this ledger: no program can see that",
+        ),
+        vouched=("that all fits and releases from these records are charged to this one ledger",),
+        budget=(ledger.budget, ledger.remaining()),
+    )
+
+
+_SEEDED_LEDGER = (
+    "the ledger takes seeded fits (allow_seeded=True), which is for demonstrations: whoever knows"
+    " the seed can remove the noise"
+)
+
+
+def _item(ledger: PrivacyLedger, entry: LedgerEntry) -> Item:
+    guarantee = PrivacyGuarantee(
+        event=entry.event,
+        epsilon=entry.epsilon,
+        delta=ledger.delta,
+        neighboring_relation=entry.neighboring_relation,
+        unit=entry.unit,
+        secure=not ledger.allow_seeded,
+        of=entry.estimator,
+        n_samples=entry.n_samples,
+        n_features=entry.n_features,
+    )
+    return Item(entry.label or entry.estimator or "(no label)", guarantee, date=entry.date)
+
+
+# Sums ---------------------------------------------------------------------------------------------
+
+
+def _summed(subject: str, kind: str, items: list[Item]) -> Account:
+    """All items together: what composes, and why there is no sum where it does not."""
+    guarantees = [item.guarantee for item in items]
+    first, reasons = guarantees[0], []
+    paid = [g for g in guarantees if g.epsilon > 0] or [first]
+    event: Any = composed([g.event for item in items for g in [item.guarantee] * item.count])
+    for name, what in (("neighboring_relation", "neighbouring relations"), ("unit", "units")):
+        found = sorted({getattr(g, name) for g in paid})
+        if len(found) > 1:
+            reasons.append(
+                f"its parts are for different {what} ({', '.join(found)}), and what they promise"
+                " does not add up"
+            )
+    delta = max(g.delta for g in guarantees)
+    if any(g.epsilon == math.inf for g in guarantees):
+        reasons.append("a part was fitted without noise (epsilon=inf)")
+    if reasons:
+        event, epsilon = non_private(), math.inf
+    elif len(items) == 1 and items[0].count == 1:
+        epsilon = first.epsilon
+    else:
+        epsilon = epsilon_of(event, delta, paid[0].neighboring_relation)
+    total = replace(
+        paid[-1],
+        event=event,
+        epsilon=epsilon,
+        delta=delta,
+        secure=all(g.secure for g in guarantees),
+        joint=any(g.joint for g in guarantees),
+        public=tuple(dict.fromkeys(p for g in guarantees for p in g.public)),
+        of=subject,
+        n_samples=max((g.n_samples or 0 for g in guarantees), default=0) or None,
+        n_features=first.n_features,
+    )
+    return Account(subject, kind, tuple(items), total, tuple(reasons), ())

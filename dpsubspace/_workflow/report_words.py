@@ -1,0 +1,647 @@
+"""What a report says: sections in plain English, with the numbers that stand behind them."""
+
+from __future__ import annotations
+
+import math
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from dpsubspace._accounting.attacker import Attacker
+from dpsubspace._accounting.events import (
+    RELATION_IN_WORDS,
+    RELATION_OF_PERSONS,
+    counted,
+    describe,
+    rounded,
+)
+from dpsubspace._workflow.report_page import FILL_IN, Bullets, Section, Table, Text
+from dpsubspace._workflow.report_subject import Account
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = [
+    "attacker_of",
+    "curated",
+    "registry_of",
+    "sections_of",
+    "title_of",
+    "verdict_of",
+    "versions",
+]
+
+PRIORS = (0.01, 0.1, 0.5)
+FALSE_POSITIVES = (0.001, 0.01, 0.1)
+
+# From this epsilon on the page warns; docs/privacy.md says as much.
+_WEAK = 10.0
+
+# At most so many rows of a table; the rest is one row.
+_MOST_ROWS = 40
+
+# What only the curator can say, by the name of the parameter.
+_CURATED = {
+    "curator": "Curator",
+    "use": "Intended use",
+    "product": "Data product",
+    "publication_date": "Date of publication",
+    "data_source": "Data source",
+    "data_domain": "Data domain (which data sets could have been there)",
+    "access": "Who sees the rows, and who sees the result",
+    "preprocessing": "What was done with the rows before",
+    "justification": "Why this epsilon and this unit",
+    "review": "Who reviewed this",
+}
+
+
+def curated(given: dict[str, str | None]) -> dict[str, str]:
+    """What the curator said, and that it is left to say."""
+    return {name: FILL_IN if given.get(name) is None else str(given[name]) for name in _CURATED}
+
+
+# Small pieces -------------------------------------------------------------------------------------
+
+
+def up(value: float) -> str:
+    """A bound from above, rounded up."""
+    return rounded(value, math.ceil)
+
+
+def described(event: DpEvent) -> str:
+    """`event` in a line of English, equal releases counted together."""
+    from dpsubspace._accounting.leaves import event_of
+
+    return describe(event_of(counted(event)))
+
+
+def percent(value: float) -> str:
+    """A share in percent, rounded up, and 100 % only where it is that."""
+    if value <= 0 or value >= 1:
+        return f"{100 * value:g} %"
+    text = f"{float(rounded(100 * value, math.ceil, 3)):g}"
+    return "more than 99.9 %" if text == "100" else f"{text} %"
+
+
+def one_in(value: float) -> str:
+    """A small probability as "1 in N", rounded up."""
+    if value > 0.1:
+        return percent(value)
+    return f"1 in {float(f'{rounded(1 / value, math.floor, 2)}'):,.0f}"
+
+
+def promise(epsilon: float, delta: float, unit: str) -> str:
+    """Epsilon, delta and unit."""
+    slack = f", delta = {up(delta)}" if delta else ""
+    return f"epsilon = {up(epsilon)}{slack}, per {unit}"
+
+
+def attacker_of(account: Account) -> Attacker | None:
+    """What an attacker may learn; None where nothing bounds it."""
+    total = account.total
+    if account.reasons or total.epsilon == math.inf:
+        return None
+    promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
+    return Attacker.of(*promised, adaptive=account.budget is not None)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what is loaded here."""
+    found = {"dpsubspace": sys.modules[__name__.partition(".")[0]].__version__}
+    for name in ("scikit-learn", "numpy", "scipy", "dp-accounting"):
+        found[name] = metadata.version(name)
+    return {**found, "python": platform.python_version()}
+
+
+# The whole ----------------------------------------------------------------------------------------
+
+
+def title_of(account: Account, said: dict[str, str]) -> str:
+    """Heading of the report."""
+    what = "Planned privacy" if account.planned else "Privacy"
+    name = account.subject if said["product"] == FILL_IN else said["product"]
+    return f"{what} report: {name}"
+
+
+def verdict_of(account: Account) -> str:
+    """The first sentence, for somebody who reads no other."""
+    total = account.total
+    said = promise(total.epsilon, total.delta, total.unit)
+    if account.reasons:
+        finite = total.epsilon < math.inf
+        rest = f" Its noisy releases alone cost {said}; that does not cover the rest."
+        return f"NO PRIVACY GUARANTEE for this {account.kind} as a whole.{rest if finite else ''}"
+    if total.epsilon == math.inf:
+        return "NO PRIVACY GUARANTEE: no noise was added (epsilon is infinite)."
+    if account.planned:
+        return f"A plan: nothing has been fitted. A fit would be differentially private: {said}."
+    if account.budget is not None:
+        return (
+            f"Budget: {promise(account.budget[0], total.delta, total.unit)}. Of this"
+            f" epsilon = {up(total.epsilon)} has been spent so far, by {len(account.items)}"
+            f" charge{'s' * (len(account.items) != 1)}."
+        )
+    if total.epsilon == 0:
+        return "Nothing was released that depends on private records."
+    if not total.secure:
+        return (
+            f"Differentially private ({said}) ONLY against those who do not know the seed of the"
+            " noise. Against anybody who knows, guesses or finds it, there is no protection."
+        )
+    jointly = "Jointly differentially private" if total.joint else "Differentially private"
+    return f"{jointly}: {said}."
+
+
+def sections_of(
+    account: Account, said: dict[str, str], date: str, file: dict[str, str] | None
+) -> list[Section]:
+    """All sections in order."""
+    found = [
+        Section("Summary", [*_summary(account, said, date)]),
+        Section("What was released", [*_released(account)]),
+        Section("Whom does it protect, and against what?", [*_protected(account)]),
+        Section("What can an attacker learn?", [*_attack(account)]),
+        Section("What the guarantee rests on", [*_rests_on(account)]),
+        Section("What is not covered", [*_not_covered(account)]),
+        Section("Entry for a registry of deployments", [*_registry(account, said)]),
+        Section("Software, and how to check this report", [*_software(account, file)]),
+    ]
+    return [section for section in found if section.blocks]
+
+
+def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]:
+    total = account.total
+    bad = bool(account.reasons) or total.epsilon == math.inf
+    yield Text(verdict_of(account), loud=bad or not total.secure)
+    for reason in account.reasons:
+        yield Text(f"Reason: {reason}.", loud=True)
+    if account.cautions:
+        yield Bullets([_sentence(caution) for caution in account.cautions])
+    if total.n_samples and total.delta * total.n_samples > 1:
+        yield Text(
+            f"Delta is above one over the number of records (1/{total.n_samples:,}). Such a promise"
+            " would be kept even by publishing one whole record.",
+            loud=True,
+        )
+    attacker = attacker_of(account)
+    if attacker is not None and total.epsilon > 0:
+        yield Text(_in_words(account, attacker))
+    if account.budget is not None:
+        yield Text(
+            "What was spent is what would have been promised if this had been all from the start."
+            " What holds whatever is fitted next is the budget: that is the number to publish."
+        )
+    rows = [
+        ["Subject", f"{account.subject} ({_KINDS[account.kind]})"],
+        ["Curator (who answers for the data)", said["curator"]],
+        ["Intended use", said["use"]],
+        ["Unit of protection", _UNITS.get(total.unit, f"all that is of one {total.unit}")],
+        ["What is hidden", _HIDDEN[total.neighboring_relation].format(unit=account.total.unit)],
+        ["Epsilon", "no bound" if bad else up(total.epsilon)],
+        ["Delta", up(total.delta) if total.delta else "0"],
+    ]
+    if account.budget is not None:
+        budget, left = account.budget
+        rows.insert(5, ["Epsilon of the budget", up(budget)])
+        rows[6][0] = "Epsilon spent so far"
+        rows.append(["Left for one more fit", f"epsilon = {rounded(left, math.floor)}"])
+    if total.n_samples:
+        name = "rows" if total.unit == "row" else f"{total.unit}s"
+        rows.append([f"Number of {name} (public)", f"{total.n_samples:,}"])
+    rows.append(["Date of this report", date])
+    left_open = [_CURATED[name] for name, words in said.items() if words == FILL_IN]
+    if left_open:
+        rows.append(["Left open", "; ".join(left_open)])
+    yield Table("In short", rows)
+    if not bad and total.epsilon > 0:
+        if total.epsilon >= _WEAK:
+            yield Text(
+                f"An epsilon of {up(total.epsilon)} says next to nothing by itself. Look at what an"
+                " attacker can learn, below, before you rely on it.",
+                loud=True,
+            )
+        yield Text(
+            f"Epsilon limits how much one record (here: {_UNITS.get(total.unit, total.unit)}) can"
+            " change the probability of any result: by the factor"
+            f" {up(math.exp(min(total.epsilon, 700.0)))}. Delta is a small allowance beside it"
+            f"{_of_delta(total)}. Smaller is more private. No number is right for everybody: an"
+            " epsilon of at most 1 is commonly held to be strong, and one far above 10 says next to"
+            " nothing by itself."
+        )
+
+
+def _of_delta(total: Any) -> str:
+    """How large delta may be, where it is known."""
+    if not (total.n_samples and total.delta):
+        return ""
+    limit = f"1/{total.n_samples:,} = {1 / total.n_samples:.2g}"
+    return f", which should be far below one over the number of records ({limit})"
+
+
+_UNITS = {"row": "one row of the table", "person": "all rows of one person together"}
+_HIDDEN = {
+    "zero_out": "whether a {unit} was used",
+    "replace_one": "what a {unit} says",
+}
+
+
+def _in_words(account: Account, attacker: Attacker) -> str:
+    """The promise for somebody who has not heard of it, with one number."""
+    unit, prior = account.total.unit, PRIORS[0]
+    was, used = f"whether one certain {unit} was used", "was used"
+    if account.total.neighboring_relation == "replace_one":
+        was, used = f"what one certain {unit} says", "says one thing rather than another"
+    spent = " by what has been spent so far" if account.budget else ""
+    words = (
+        f"In words: random noise limits what the result can tell about {was}. Somebody who thinks"
+        f" with a probability of {percent(prior)} that it {used} can be brought{spent}"
+        f" to {percent(attacker.posterior(prior))} at most."
+    )
+    if attacker.surprise:
+        words += (
+            f" (With a probability of at most {one_in(attacker.surprise)} the noise falls so that"
+            " the result tells more.)"
+        )
+    return f"{words} What the result tells of people in general is not limited, and need not be."
+
+
+_KINDS = {
+    "fit": "one fit",
+    "release": "one release",
+    "pipeline": "all steps of one Pipeline",
+    "model": "a model, and one that it was made from",
+    "search": "a search over parameters, with everything that it fitted",
+    "cross-validation": "the fits of a cross-validation",
+    "ledger": "everything that was charged to one ledger",
+}
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _relation(account: Account) -> str:
+    total = account.total
+    if total.unit == "row":
+        return RELATION_IN_WORDS[total.neighboring_relation]
+    return RELATION_OF_PERSONS[total.neighboring_relation].format(unit=total.unit)
+
+
+def _released(account: Account) -> Iterator[Any]:
+    total = account.total
+    if account.kind in ("fit", "release"):
+        what = account.items[0].what
+        rows = [["What it is", what]] if what else []
+        yield Table("Mechanism", [*rows, ["What ran", described(total.event)]])
+    else:
+        yield _items(account)
+        each = sum(item.count * item.guarantee.epsilon for item in account.items)
+        if sum(item.count for item in account.items) > 1 and total.epsilon < math.inf:
+            less = (
+                ": less than the sum, because the noise of several releases adds up by its square"
+            )
+            words = f"All of it together costs epsilon = {up(total.epsilon)}"
+            yield Text(f"{words}{less if total.epsilon < each * (1 - 1e-9) else ''}.")
+    leaves = counted(total.event)
+    words = [text for kind, text in _MECHANISMS.items() if kind in {x.kind for x in leaves}]
+    if any(leaf.count > 1 for leaf in leaves):
+        words.append(
+            'A number in front, as in "100 x", says how many of them there were: one for each step'
+            " of training, for example."
+        )
+    if any("DP-SGD" in item.what for item in account.items):
+        words.append("DP-SGD is training in many small steps, each of which uses one such sum.")
+    if any(leaf.sampled for leaf in leaves):
+        words.append(_BATCHES)
+    if total.epsilon < math.inf and words:
+        yield Text(" ".join(words))
+
+
+def _items(account: Account) -> Table:
+    """Everything that was paid for, in the columns that say something."""
+    columns: list[tuple[str, list[str]]] = [
+        ("Part", [item.name for item in account.items]),
+        ("What it is", [item.what for item in account.items]),
+        ("Date", [item.date for item in account.items]),
+        ("Fits", ["" if item.count == 1 else str(item.count) for item in account.items]),
+        ("What ran", [described(item.guarantee.event) for item in account.items]),
+        ("Epsilon of each", [_cost(item.guarantee.epsilon) for item in account.items]),
+    ]
+    columns = [column for column in columns if any(column[1]) or column[0] == "Part"]
+    rows = [[cell or "-" for cell in row] for row in zip(*(c for _, c in columns), strict=True)]
+    if len(rows) > _MOST_ROWS:
+        rest = len(rows) - _MOST_ROWS + 1
+        more = [f"{rest} more, which the JSON of this report has"]
+        rows[-rest:] = [more + ["-"] * (len(columns) - 1)]
+    return Table("Everything that epsilon counts", rows, [name for name, _ in columns])
+
+
+def _cost(epsilon: float) -> str:
+    return up(epsilon) if epsilon < math.inf else "no bound"
+
+
+_MECHANISMS = {
+    "gaussian": "A sum over all records is computed, to which each record adds a limited amount,"
+    " and random noise with a Gaussian (bell-shaped) distribution is added before anything else"
+    " sees it. The multiplier says how large the noise is, over the most that one record can add."
+    " Only the noisy sums go into the result.",
+    "laplace": "Some sums carry Laplace noise, which needs no delta.",
+    "range": "Some choices are drawn at random, better ones with larger probability (the"
+    " exponential mechanism).",
+    "search": "The best of a random number of runs was released. How many runs there were must"
+    " stay hidden, and so must the time that they took.",
+}
+_BATCHES = (
+    "On a Poisson batch each record takes part by a coin of its own, which hides it further. Who"
+    " was in which batch is not released."
+)
+
+
+def _protected(account: Account) -> Iterator[Any]:
+    total = account.total
+    if total.unit == "row":
+        yield Text(
+            "One record is one row of the table. If a person has several rows, that person is"
+            " protected less than stated here (see the table below)."
+        )
+    else:
+        yield Text(
+            f"One record is all rows of one {total.unit} together, however many they are. The"
+            f" number of {total.unit}s is public, and the number of their rows is not."
+        )
+    if total.neighboring_relation == "zero_out":
+        yield Text(
+            "Hidden is whether a record was used: with it, and with a null record in its place,"
+            " which adds nothing, any result is about equally likely, within what epsilon and"
+            " delta allow."
+        )
+    else:
+        yield Text(
+            "Hidden is what a record says: with it, and with any other record in its place, any"
+            " result is about equally likely, within what epsilon and delta allow. That the record"
+            " is in the data is not hidden."
+        )
+    attacker = attacker_of(account)
+    if attacker is None or not total.epsilon:
+        return
+    rows, unit = [], account.total.unit
+    if total.neighboring_relation == "zero_out":
+        rows.append([f"whether a certain {unit} was used", up(total.epsilon)])
+        rows.append(
+            [
+                f"what a certain {unit} says, if it is known to be used",
+                _or_unknown(attacker.replaced),
+            ]
+        )
+    else:
+        rows.append([f"what a {unit} says", up(total.epsilon)])
+    if total.unit == "row":
+        rows += [[f"a person with {k} rows", _or_unknown(attacker.of_several(k))] for k in (3, 10)]
+    yield Table(
+        "Epsilon for other questions, at the same delta",
+        rows,
+        ["What is to stay secret", "Epsilon"],
+    )
+    if total.joint:
+        yield Text(
+            "The model has parts for single persons, made of their own rows. Publish only what"
+            " public_part() returns. The guarantee is joint: it is about what all others are given"
+            " together, and a person's own model may be given to that person and nobody else.",
+            loud=True,
+        )
+
+
+def _or_unknown(epsilon: float | None) -> str:
+    return "more; it was not computed" if epsilon is None else up(epsilon)
+
+
+def _attack(account: Account) -> Iterator[Any]:
+    attacker, total = attacker_of(account), account.total
+    if attacker is None:
+        yield Text(
+            "There is no bound on what can be learnt of a single record. What was fitted without"
+            " noise may show numbers from which rows can be told.",
+            loud=True,
+        )
+        return
+    if not total.epsilon:
+        yield Text("Nothing: nothing that was released depends on private records.")
+        return
+    unit = account.total.unit
+    secret = f"that a certain {unit} was used"
+    if total.neighboring_relation == "replace_one":
+        secret = f"that a certain {unit} says one thing and not another"
+    yield Text(
+        "These are bounds for the worst case: an attacker who knows all other records, knows"
+        " exactly what the record in question would say, and sees everything that was released."
+        f" They hold for each {unit}, whatever is done with the result afterwards."
+        + (" They are about what has been spent so far." if account.budget else "")
+    )
+    rows = [[percent(p), percent(attacker.posterior(p))] for p in PRIORS]
+    yield Table(
+        f"How sure an attacker can become {secret}", rows, ["Before the release", "After, at most"]
+    )
+    surprise = attacker.surprise
+    yield Text(
+        "That holds whatever was released."
+        if surprise == 0
+        else f"That holds but with a probability of at most {one_in(surprise)}, over the noise,"
+        " with which a release may tell more. (Delta is not this probability: it is smaller.)"
+    )
+    rates = [[percent(a), percent(attacker.true_positive_rate(a))] for a in FALSE_POSITIVES]
+    yield Table(
+        f"If an attacker names the {unit}s that they hold to be used",
+        rates,
+        ["Share of unused records named wrongly", "Share of used records found, at most"],
+    )
+    how = (
+        "These rates follow from the noise itself: no attack on the result can do better."
+        if attacker.exact
+        else "These rates are upper bounds."
+    )
+    yield Text(
+        f"{how} Who tosses a coin finds the same share as they name wrongly. The largest difference"
+        f" of both rates (the advantage of a membership attack) is {percent(attacker.advantage)}:"
+        " 0 % would be a coin, and 100 % certainty."
+    )
+    if not total.secure:
+        yield Text(
+            "None of this holds against somebody who knows the seed: they can remove the noise.",
+            loud=True,
+        )
+
+
+def _rests_on(account: Account) -> Iterator[Any]:
+    total = account.total
+    yield Text(
+        "Randomness: the noise was drawn from the operating system's cryptographic generator."
+        if total.secure
+        else "Randomness: the noise was made from a seed (random_state). The seed is stored in the"
+        " model. Two fits with one seed cancel their noise, even for those who do not know it. Do"
+        " not publish such a model; fit again with random_state=None.",
+        loud=not total.secure,
+    )
+    if total.public:
+        yield Text("Taken to be public knowledge, and protected by nothing:")
+        yield Bullets([_sentence(_plainer(words)) for words in total.public])
+    labels = next((words for words in total.public if "read from y" in words), None)
+    if labels is not None:
+        yield Text(
+            f"Mind the {labels}. Which labels occur was read from the private rows and stands in"
+            " the model as it is. Where it is a secret that anybody has a certain label at all, fit"
+            " again with classes= and all labels that could occur."
+        )
+    yield Text("The curator answers for the following, which no program can see:")
+    yield Bullets(
+        [
+            _sentence(words)
+            for words in (
+                *account.vouched,
+                "that rows given as public, and bounds and other parameters, were not chosen by a"
+                " look at the private rows",
+                *(
+                    ("that each person has one row, or that a row is what is to be protected",)
+                    if total.unit == "row"
+                    else (f"that each {total.unit} has one name, in all rows",)
+                ),
+                "that those who run the fits may see the rows: the deployment model is central",
+            )
+        ]
+    )
+
+
+def _plainer(words: str) -> str:
+    """An assumption as it is said to somebody who has not seen the program."""
+    for short, plain in _PLAINER.items():
+        words = words.replace(short, plain)
+    return words
+
+
+_PLAINER = {
+    "set of labels": "the set of labels that a model tells apart",
+    "names of features": "names of the columns",
+    "all parameters but random_state": "all settings of the fits, but not the seed of the noise",
+    "that the data pass the checks": "that the table passed the checks of its form (no missing"
+    " entries, for example)",
+}
+
+
+def _not_covered(account: Account) -> Iterator[Any]:
+    always = [
+        "scores, plots and tables that were computed from the private rows, and any other fit on"
+        " them: charge all fits on one table to one PrivacyLedger",
+        "what was done with the rows before: cleaning, selection, imputation by their own values",
+        "whether the result is right, and as right for small groups as for large ones: noise hides"
+        " small groups most",
+        "what holds for groups: that smokers fall ill more often may be learnt, on purpose",
+        "the time that a fit took, messages of errors, and the rows themselves, which have to be"
+        " guarded like any others",
+    ]
+    if account.uncharged:
+        yield Text("Not charged here, though it looked at private rows:", loud=True)
+        yield Bullets([_sentence(words) for words in account.uncharged])
+    yield Text("No epsilon on this page covers:")
+    yield Bullets([_sentence(words) for words in always])
+
+
+def registry_of(account: Account, said: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Fields of the registry's three tiers; what is not known is left to the curator."""
+    total, attacker = account.total, attacker_of(account)
+    product = said["product"]
+    kind = {"release": "Statistic", "ledger": "Models and statistics"}.get(
+        account.kind, "Machine learning model"
+    )
+    flavour = "none" if attacker is None else "Approximate DP" if total.delta else "Pure DP"
+    if attacker is not None and total.joint:
+        flavour += ", joint"
+    loss = "no bound" if attacker is None else promise(total.epsilon, total.delta, total.unit)
+    if account.budget is not None:
+        loss = f"budget: {promise(account.budget[0], total.delta, total.unit)}; spent: {loss}"
+    unprotected = list(total.public) + list(account.uncharged) + list(account.reasons)
+    return {
+        "Tier 1": {
+            "Curator": said["curator"],
+            "Intended use": said["use"],
+            "Data product": product if product != FILL_IN else f"{kind}; name {FILL_IN}",
+            "Date of publication": said["publication_date"],
+        },
+        "Tier 2": {
+            "Flavour of privacy": flavour,
+            "Unit of privacy": _UNITS.get(total.unit, total.unit),
+            "Privacy loss": loss,
+            "Deployment model": "Central: the curator holds the rows in the clear and adds the"
+            " noise before anything is released",
+            "Release": _RELEASE.get(account.kind, "One release") + "; non-interactive",
+            "Data source": said["data_source"],
+        },
+        "Tier 3": {
+            "Data domain": said["data_domain"],
+            "Neighbouring data sets": f"{total.neighboring_relation}: {_relation(account)}",
+            "Unprotected quantities": "; ".join(unprotected) or "none",
+            "Actors and trust": said["access"],
+            "Accounting, composition": _composition(account),
+            "Accounting, post-processing": "what is computed from the result without looking at"
+            " the rows again is covered",
+            "Preprocessing and tuning": said["preprocessing"],
+            "Mechanisms": described(total.event) if total.epsilon < math.inf else "not private",
+            "Implementation": f"dpsubspace {versions()['dpsubspace']}; noise and values are rounded"
+            " to a public grid, against attacks on floating point numbers; no measures against"
+            " attacks by timing",
+            "Review of the implementation": "by its authors only (proofs and tests are in its"
+            " repository); independent review of this deployment: " + said["review"],
+            "Justification": said["justification"],
+        },
+    }
+
+
+_RELEASE = {"ledger": "Several releases", "search": "One release of the best model"}
+
+
+def _composition(account: Account) -> str:
+    parts = sum(item.count for item in account.items)
+    if account.budget is not None:
+        return (
+            "fully adaptive: the budget holds even if each fit is chosen after seeing the results"
+            " of earlier ones"
+        )
+    if account.reasons:
+        return "the parts do not add up to a guarantee"
+    kinds = {leaf.kind for leaf in counted(account.total.event)}
+    sampled = any(leaf.sampled for leaf in counted(account.total.event))
+    if kinds <= {"gaussian"} and not sampled:
+        how = "exact for Gaussian mechanisms (Gaussian differential privacy)"
+    elif "search" in kinds:
+        how = "by Renyi divergences (dp-accounting)"
+    else:
+        how = "by privacy loss distributions (dp-accounting), as an upper bound"
+    return f"{parts} fits or releases, {how}" if parts > 1 else f"one fit or release, {how}"
+
+
+def _registry(account: Account, said: dict[str, str]) -> Iterator[Any]:
+    yield Text(
+        "In the form of the Differential Privacy Deployments Registry, which has three tiers of"
+        " detail. What the program does not know is left open: it invents nothing."
+    )
+    for tier, fields in registry_of(account, said).items():
+        yield Table(tier, [[name, value] for name, value in fields.items()])
+
+
+def _software(account: Account, file: dict[str, str] | None) -> Iterator[Any]:
+    if file is not None:
+        rows = [["Name", file["name"]], ["SHA-256 digest", file["sha256"]]]
+        yield Table("File that this report is about, as its author says", rows)
+        yield Text("Compare the digest with that of the file in hand, for example by sha256sum.")
+    rows = [[name, version] for name, version in versions().items()]
+    yield Table("Versions where this report was written", rows)
+    if not account.planned:
+        yield Text(
+            "The fit itself may have run under other versions, which a fitted model does not store."
+        )
+    yield Text(
+        "This report was computed from what the program recorded, and not from the rows. It is as"
+        " trustworthy as whoever ran the program. The questions follow NIST SP 800-226 (Guidelines"
+        " for Evaluating Differential Privacy Guarantees, 2025); answering them is no certificate"
+        " and no legal opinion."
+    )

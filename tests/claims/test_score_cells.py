@@ -1,0 +1,158 @@
+"""Counts of scores and sums of losses: how far one record moves them, and what noise they get."""
+
+import math
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from cases import RECORDS, SCORED, scored
+from dp_accounting import LaplaceDpEvent
+from helpers import RELATIONS, blobs, pairs_first
+from scipy import stats
+
+from dpsubspace import audit_epsilon
+from dpsubspace._accounting.budget import Target
+from dpsubspace._release import mechanisms
+from dpsubspace._release.mechanisms import release_laplace
+from dpsubspace._rows.records import Records
+from dpsubspace._statistics.score_cells import bounded_sums, counted
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* is NaN:dpsubspace.PrivacyWarning")
+ENDS = {"zero_out": "norm_bound", "replace_one": "replace_bound"}
+
+
+@contextmanager
+def laplace_releases(monkeypatch, outputs=None, factor=1.0):
+    """Record what is released with Laplace noise, or give `outputs` again."""
+    seen = []
+
+    def recording(total, epsilon, noise, **options):
+        if outputs is not None:
+            out = outputs[len(seen)][1]
+        else:
+            out = release_laplace(total, epsilon / factor, noise, **options)
+        seen.append((total, out, epsilon))
+        return out
+
+    with monkeypatch.context() as patch:
+        for module in [m for key, m in sys.modules.items() if key.startswith("dpsubspace.")]:
+            if module is not mechanisms and getattr(module, "release_laplace", None):
+                patch.setattr(module, "release_laplace", recording)
+        yield seen
+
+
+def fits():
+    yield from pairs_first(SCORED, RELATIONS, RECORDS, [False, True])
+
+
+@pytest.mark.parametrize(("setting", "relation", "record", "persons"), fits(), ids=str)
+def test_one_record_moves_every_release_within_its_bound(
+    monkeypatch, setting, relation, record, persons
+):
+    """A row, or a person with a third of the rows, of which there are fewer afterwards."""
+    X, _ = blobs(n=60)
+    other, present, groups, others = X.copy(), None, None, None
+    few = np.arange(20) if persons else np.arange(1)
+    X[few], other[few] = RECORDS[record](X)
+    if persons:
+        groups = others = np.maximum(np.arange(60) - 19, 0)
+    if relation == "zero_out":
+        other, present = X, np.arange(60) >= len(few)
+    elif persons:
+        other, others = other[7:], groups[7:]
+    target = Target(5.0, "auto", relation)
+    options = SCORED[setting]
+    with laplace_releases(monkeypatch) as here:
+        scored(X, target, 0, groups=groups, **options)
+    with laplace_releases(monkeypatch, here) as there:
+        scored(other, target, 0, groups=others, present=present, **options)
+    assert len(here) == len(there) > 0
+    for (one, _, _), (two, _, _) in zip(here, there, strict=True):
+        bound = getattr(one, ENDS[relation])
+        assert bound == getattr(two, ENDS[relation])
+        assert np.isfinite(one.value).all()
+        assert np.abs(one.value - two.value).sum() <= bound * (1 + 1e-12)
+
+
+def test_the_bounds_are_tight():
+    here, there = Records.of_rows(1), Records.of_rows(1, np.zeros(1, bool))
+    ends = [counted(np.array([cell]), 3, here) for cell in (0, 2)]
+    nothing = counted(np.array([0]), 3, there)
+    assert np.abs(ends[0].value - ends[1].value).sum() == ends[0].replace_bound == 2.0
+    assert np.abs(ends[0].value - nothing.value).sum() == ends[0].norm_bound == 1.0
+    shares = np.array([0.5, 0.25, 0.25])
+    sums = [bounded_sums(np.full((1, 3), value), shares, here) for value in (0.0, 1.0)]
+    moved = np.abs(sums[0].value - sums[1].value).sum()
+    assert moved == 1.0 <= sums[0].replace_bound == sums[0].norm_bound < 1 + 1e-9
+
+
+@pytest.mark.parametrize("wild", [-3.0, 7.0, math.nan, math.inf, -math.inf])
+def test_what_a_row_brings_to_a_sum_is_from_0_to_1(wild):
+    brought = bounded_sums(np.array([[wild]]), np.ones(1), Records.of_rows(1)).value
+    assert 0 <= brought[0] <= 1
+
+
+def test_sums_are_taken_without_rounding(rng):
+    values, index = rng.random((5000, 2)), rng.integers(700, size=5000)
+    index = np.unique(index, return_inverse=True)[1]
+    shares, sums = np.array([0.7, 0.3]), []
+    for order in (np.arange(5000), rng.permutation(5000)):
+        records = Records.of_groups(index[order], int(index.max()) + 1)
+        sums.append(bounded_sums(values[order], shares, records).value)
+    assert np.array_equal(*sums)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("setting", SCORED)
+def test_what_is_released_is_what_the_event_says(monkeypatch, setting, relation):
+    """Each release once, with Laplace noise of the bound over its epsilon."""
+    with laplace_releases(monkeypatch) as seen:
+        _, guarantee = scored(blobs(n=300)[0], Target(5.0, 0.0, relation), 0, **SCORED[setting])
+    event = guarantee.event
+    events = event.events if hasattr(event, "events") else [event]
+    doubled = 2.0 if relation == "replace_one" else 1.0  # by the accountant
+    assert all(isinstance(each, LaplaceDpEvent) for each in events)
+    said = sorted(doubled / each.noise_multiplier for each in events)
+    assert sorted(epsilon for *_, epsilon in seen) == pytest.approx(said, rel=1e-9)
+    assert sum(said) <= 5.0 * (1 + 1e-9)
+    assert guarantee.epsilon == 5.0 and guarantee.delta == 0.0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_noise_of_counts_has_the_scale_that_is_said(monkeypatch, relation):
+    X, noise = blobs(n=300)[0], []
+    for seed in range(100):
+        with laplace_releases(monkeypatch) as seen:
+            scored(X, Target(0.5, 0.0, relation), seed, metric="roc_auc")
+        total, out, epsilon = seen[-1]
+        noise.append((out - total.value) * epsilon / getattr(total, ENDS[relation]))
+    noise = np.concatenate(noise)
+    assert stats.kstest(noise, "laplace").pvalue > 1e-3
+    for factor in (2 / 3, 3 / 2):
+        assert stats.kstest(factor * noise, "laplace").pvalue < 1e-3
+
+
+def guesses(monkeypatch, factor, runs=1200):
+    """Guesses whether a row is there, which is alone in its cell, and how many are right."""
+    X = np.zeros((40, 5))
+    X[0, 2] = 4.0  # all are predicted to be of the first class, and this one is
+    guessed, right = 0, 0
+    for seed in range(runs):
+        present = np.ones(40, bool)
+        present[0] = there = seed % 2 == 0
+        with laplace_releases(monkeypatch, factor=factor) as seen:
+            target, options = Target(1.0, 0.0), {"metric": "confusion_matrix"}
+            scored(X, target, seed, present=present, **options)
+        ((total, out, _),) = seen
+        assert total.value[0] == there
+        if abs(out[0] - 0.5) > 0.5:
+            guessed, right = guessed + 1, right + ((out[0] > 0.5) == there)
+    return guessed, right
+
+
+def test_an_audit_stays_below_the_claim_and_catches_a_third_of_the_noise(monkeypatch):
+    guessed, right = guesses(monkeypatch, 1.0)
+    assert audit_epsilon(guessed, guessed, right, delta=0.0) < 1.0
+    guessed, right = guesses(monkeypatch, 1 / 3)
+    assert audit_epsilon(guessed, guessed, right, delta=0.0) > 1.2

@@ -1,0 +1,352 @@
+"""The file of a ledger: what is written once stays written, and what was changed is found."""
+
+import json
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
+from helpers import blobs, charged
+
+from dpsubspace import (
+    DPSGDClassifier,
+    PrivacyBudgetError,
+    PrivacyError,
+    PrivacyLedger,
+    PrivacyWarning,
+    private_mean,
+)
+from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.events import (
+    bounded_range,
+    composed,
+    gaussian,
+    laplace,
+    sampled_gaussian,
+)
+from dpsubspace._workflow.journal import Journal
+
+ZERO_OUT = {"neighboring_relation": "zero_out"}
+AT = {"delta": 1e-5, **ZERO_OUT}
+
+
+def ledger(epsilon=1.0, **options):
+    return PrivacyLedger(epsilon=epsilon, delta=1e-5, **options)
+
+
+def read(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def chained(path, records):
+    """Write `records` with hashes that fit: what is wrong with them must be found otherwise."""
+    path.unlink(missing_ok=True)
+    Journal(path).create(records)
+
+
+def filled(**options):
+    book = ledger(2.0, pure_epsilon=0.2, max_failures=3, **options)
+    book.charge(laplace(0.1, **ZERO_OUT), "pure", **ZERO_OUT)
+    book.charge(gaussian(10.0, 3), "fit", **ZERO_OUT)
+    book.charge(sampled_gaussian(3.0, 0.1, 20), "batches", **ZERO_OUT)
+    book.charge(composed([bounded_range(0.05, 8), gaussian(20.0)]), "both", **ZERO_OUT)
+    book.charge(RepeatAndSelectDpEvent(gaussian(5000.0), 2.0, math.inf), "search", **ZERO_OUT)
+    return book
+
+
+def test_a_copy_holds_all_of_a_ledger(tmp_path):
+    book = filled()
+    book.save(tmp_path / "ledger")
+    again = PrivacyLedger.load(tmp_path / "ledger")
+    assert again.entries == book.entries and again._terms == book._terms
+    assert again._book.plan == book._book.plan and again.remaining() == book.remaining()
+    assert (str(again), again.epsilon(1e-7)) == (str(book), book.epsilon(1e-7))
+    with pytest.raises(ValueError, match="keeps this ledger"):
+        again.save(tmp_path / "ledger")
+
+
+def test_every_charge_is_in_the_file_at_once(tmp_path):
+    book = filled(path=tmp_path / "ledger")
+    again = PrivacyLedger.load(tmp_path / "ledger")
+    assert again.entries == book.entries and len(book) == 5
+    again.charge(gaussian(50.0), "elsewhere", **ZERO_OUT)
+    assert len(book) == 6 and book.entries[-1].label == "elsewhere"
+    assert book.epsilon() == again.epsilon() and book.path == tmp_path / "ledger"
+    third = ledger(2.0, pure_epsilon=0.2, max_failures=3, path=tmp_path / "ledger")
+    assert third.entries == book.entries
+    with pytest.raises(ValueError, match=r"`epsilon` of the ledger in .* is 2.0, got 3.0"):
+        ledger(3.0, path=tmp_path / "ledger")
+    with pytest.raises(FileNotFoundError, match="folder"):
+        ledger(path=tmp_path / "none" / "ledger")
+    with pytest.raises(FileNotFoundError, match="no file"):
+        PrivacyLedger.load(tmp_path / "none")
+
+
+def test_a_fit_of_a_ledger_with_a_file_changes_and_drops_its_entry(tmp_path):
+    book = ledger(2.0, path=tmp_path / "ledger", allow_seeded=True)
+    X, y = blobs(n=300)
+    book.fit(DPSGDClassifier(epsilon=0.5, random_state=0), X, y)
+    with pytest.raises(ValueError, match="NaN"):
+        book.fit(DPSGDClassifier(epsilon=0.5), np.full_like(X, np.nan), y)
+    assert book.failures == 1 and len(book) == 1
+    again = PrivacyLedger.load(tmp_path / "ledger")
+    assert (charged(again), again.failures) == (charged(book), 1)
+    assert [record["type"] for record in read(tmp_path / "ledger")] == [
+        "ledger", "charge", "charge", "failure", "drop",
+    ]  # fmt: skip
+
+
+def test_a_failed_copy_keeps_the_old_one(tmp_path, monkeypatch):
+    book = ledger()
+    book.charge(gaussian(10.0), "first", **ZERO_OUT)
+    book.save(tmp_path / "ledger")
+    spent = book.epsilon()
+    book.charge(gaussian(10.0), "second", **ZERO_OUT)
+
+    def full(handle):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            book.save(tmp_path / "ledger")
+    assert PrivacyLedger.load(tmp_path / "ledger").epsilon() == spent
+
+
+def test_a_charge_that_cannot_be_written_releases_nothing(tmp_path, monkeypatch):
+    book = ledger(path=tmp_path / "ledger")
+    before = (tmp_path / "ledger").read_bytes()
+
+    def full(handle):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            book.run(private_mean, blobs()[0], data_norm=1.0, epsilon=0.5)
+    assert (tmp_path / "ledger").read_bytes() == before
+    # It failed before it released anything, which is counted as any such failure.
+    assert len(book) == 0
+
+
+def test_writing_a_record_twice_changes_nothing(tmp_path):
+    book = ledger(path=tmp_path / "ledger")
+    book.charge(gaussian(10.0), "once", **ZERO_OUT)
+    record = read(tmp_path / "ledger")[-1]
+    for journal in (book._book.journal, Journal(tmp_path / "ledger")):
+        with journal.held():
+            journal.news()
+            assert not journal.append(record)
+    assert len(read(tmp_path / "ledger")) == 2 and len(book) == 1
+
+
+# Damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1])
+def test_half_a_record_at_the_end_was_released_by_nobody(tmp_path, kept):
+    book = ledger(path=tmp_path / "ledger")
+    book.charge(gaussian(10.0), "first", **ZERO_OUT)
+    whole = (tmp_path / "ledger").read_bytes()
+    book.charge(gaussian(10.0), "second", **ZERO_OUT)
+    line = (tmp_path / "ledger").read_bytes()[len(whole) :]
+    (tmp_path / "ledger").write_bytes(whole + line[:kept])
+    with pytest.warns(PrivacyWarning, match="half a record"):
+        again = PrivacyLedger.load(tmp_path / "ledger")
+    assert [entry.label for entry in again.entries] == ["first"]
+    assert (tmp_path / "ledger").read_bytes() == whole
+    again.charge(gaussian(10.0), "third", **ZERO_OUT)
+    assert len(PrivacyLedger.load(tmp_path / "ledger")) == 2
+
+
+@pytest.mark.parametrize("damage", ["byte", "removed", "moved", "repeated", "short"])
+def test_a_damaged_file_is_refused_and_kept(tmp_path, damage):
+    book = filled(path=tmp_path / "ledger")
+    lines = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
+    if damage == "byte":
+        lines[2] = lines[2].replace(b"10.0", b"90.0")
+    elif damage == "removed":
+        del lines[2]
+    elif damage == "moved":
+        lines[2], lines[3] = lines[3], lines[2]
+    elif damage == "repeated":
+        lines.append(lines[-1])
+    elif damage == "short":
+        lines = lines[:2]
+    found = b"".join(lines)
+    (tmp_path / "ledger").write_bytes(found)
+    if damage != "short":  # a chain cannot tell that its end was cut off
+        with pytest.raises(PrivacyError, match="cannot be read as a PrivacyLedger"):
+            PrivacyLedger.load(tmp_path / "ledger")
+    if damage in ("repeated", "short"):  # who has read it so far notices what comes after
+        with pytest.raises(PrivacyError, match="cannot be read as a PrivacyLedger"):
+            book.charge(gaussian(50.0), **ZERO_OUT)
+    assert (tmp_path / "ledger").read_bytes() == found
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (0, "format", "other"),
+        (0, "version", 1),
+        (0, "type", "open"),
+        (0, "unit", KeyError),
+        (0, "more", 1),
+        (0, "epsilon", "inf"),
+        (0, "epsilon", -2.0),
+        (0, "delta", True),
+        (0, "delta", 1.5),
+        (0, "failures", -1),
+        (0, "failures", 1.0),
+        (0, "allow_seeded", 0),
+        (0, "neighboring_relation", "other"),
+        (0, "neighboring_relation", "replace_one"),
+        (0, "pure_epsilon", 0.5),
+        (1, "type", "other"),
+        (1, "type", "change"),
+        (1, "label", 5),
+        (1, "date", None),
+        (1, "event", {"type": "NoSuchEvent"}),
+        (1, "event", "noise_multiplier", -1.0),
+        (1, "event", "noise_multiplier", "inf"),
+        (1, "event", "type", "SelfComposedDpEvent"),
+        (1, "charge", "epsilon", 0.05),
+        (1, "charge", "epsilon", -0.1),
+        (1, "n_samples", -1),
+        (2, "charge", "sq_mu", 0.0299),
+        (2, "event", "count", 2.5),
+        (2, "event", "event", 3),
+        (3, "charge", "sq_mu", 0.0),
+        (3, "charge", "slack", 0.0),
+        (3, "event", "event", "sampling_probability", 1.5),
+        (4, "event", "events", [3]),
+        (4, "charge", {}),
+        (5, "event", "mean", 100.0),
+        (5, "plan", None),
+        (5, "plan", "epsilon", 0.9),
+        (5, "plan", "epsilon", 0.0),
+        (5, "plan", "closed", 1),
+    ],
+    ids=str,
+)
+def test_a_file_that_says_what_cannot_be_is_refused(tmp_path, changed):
+    filled(path=tmp_path / "ledger")
+    records = read(tmp_path / "ledger")
+    *keys, value = changed
+    place = records
+    for key in keys[:-1]:
+        place = place[key]
+    if value is KeyError:
+        del place[keys[-1]]
+    else:
+        place[keys[-1]] = value
+    chained(tmp_path / "ledger", records)
+    with pytest.raises(PrivacyError, match="cannot be read as a PrivacyLedger"):
+        PrivacyLedger.load(tmp_path / "ledger")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]\n",
+        b"{}\n",
+        b"{}",
+        b"precious, and no ledger",
+        pickle.dumps({"budget": 1.0}),
+        b"[" * 100_000 + b"\n",
+        b'{"a": 1, "a": 2}\n',
+        b'{"a": NaN}\n',
+    ],
+    ids=["empty", "list", "object", "open", "text", "pickle", "deep", "twice", "nan"],
+)
+def test_a_file_of_something_else_is_refused_and_kept(tmp_path, text):
+    (tmp_path / "ledger").write_bytes(text)
+    for opened in (PrivacyLedger.load, lambda path: ledger(path=path)):
+        with pytest.raises(PrivacyError, match="cannot be read as a PrivacyLedger"):
+            opened(tmp_path / "ledger")
+    assert (tmp_path / "ledger").read_bytes() == text
+
+
+def test_a_closed_plan_survives_a_file(tmp_path):
+    book = ledger(path=tmp_path / "ledger")
+    book.charge(gaussian(calibrate(gaussian, epsilon=1.0, **AT)), **ZERO_OUT)
+    again = PrivacyLedger.load(tmp_path / "ledger")
+    assert again.remaining() == 0.0 and again._book.plan == book._book.plan
+    records = read(tmp_path / "ledger")
+    records[1]["plan"]["epsilon"] = 0.5
+    chained(tmp_path / "ledger", records)
+    with pytest.raises(PrivacyError, match="sets apart"):
+        PrivacyLedger.load(tmp_path / "ledger")
+
+
+# Several processes ------------------------------------------------------------------------------
+
+CHARGE = """
+import sys
+from dpsubspace import PrivacyLedger
+from dpsubspace._accounting.events import gaussian
+ledger = PrivacyLedger.load(sys.argv[1])
+for i in range(int(sys.argv[2])):
+    label = f"{sys.argv[3]}-{i}"
+    ledger.charge(gaussian(1000.0), label, neighboring_relation="zero_out")
+    print(label, flush=True)  # what is printed has returned
+"""
+
+
+def test_processes_that_are_killed_lose_nothing(tmp_path):
+    """Each charge that returned is there once, and one that did not is there once or not at all."""
+    path = tmp_path / "ledger"
+    ledger(50.0, path=path)
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHARGE, str(path), "15", f"worker{i}"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(3)
+    ]
+    victim = workers[0]
+    told = [victim.stdout.readline().strip() for _ in range(3)]
+    victim.send_signal(signal.SIGKILL)
+    told += victim.communicate(timeout=60)[0].split()
+    for worker in workers[1:]:
+        told += worker.communicate(timeout=120)[0].split()
+        assert worker.returncode == 0
+    labels = [entry.label for entry in PrivacyLedger.load(path).entries]
+    assert len(labels) == len(set(labels)) and len(told) >= 33
+    assert set(told) <= set(labels) and len(set(labels) - set(told)) <= 1
+
+
+def charge_in_fork(book, queue):
+    try:
+        book.charge(gaussian(100.0), "forked", **ZERO_OUT)
+        queue.put("charged")
+    except PrivacyError as error:
+        queue.put(str(error))
+
+
+def test_a_forked_process_charges_the_same_file(tmp_path):
+    book = ledger(path=tmp_path / "ledger")
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=charge_in_fork, args=(book, queue))
+    process.start()
+    assert queue.get(timeout=60) == "charged"
+    process.join()
+    assert [entry.label for entry in book.entries] == ["forked"]
+
+
+def test_two_ledgers_on_one_file_cannot_overspend_together(tmp_path):
+    first, second = (ledger(path=tmp_path / "ledger") for _ in range(2))
+    first.charge(gaussian(4.5), **ZERO_OUT)
+    with pytest.raises(PrivacyBudgetError):
+        second.charge(gaussian(4.5), **ZERO_OUT)
+    assert len(first) == len(second) == 1

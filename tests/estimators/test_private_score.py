@@ -1,0 +1,433 @@
+"""Scores on private rows: exact without noise, near with it, and silent about what is private."""
+
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import RELATIONS
+from scipy import sparse
+from scipy.special import expit
+from sklearn import metrics
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_regression
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from dpsubspace import (
+    PrivacyError,
+    PrivacyLedger,
+    PrivacyWarning,
+    PrivateScore,
+    private_score,
+)
+
+INF = float("inf")
+EXACT = {
+    "roc_auc": lambda m, X, y: metrics.roc_auc_score(y, m.predict_proba(X)[:, 1]),
+    "accuracy": lambda m, X, y: metrics.accuracy_score(y, m.predict(X)),
+    "balanced_accuracy": lambda m, X, y: metrics.balanced_accuracy_score(y, m.predict(X)),
+    "precision": lambda m, X, y: metrics.precision_score(y, m.predict(X)),
+    "recall": lambda m, X, y: metrics.recall_score(y, m.predict(X)),
+    "f1": lambda m, X, y: metrics.f1_score(y, m.predict(X)),
+    "f1_macro": lambda m, X, y: metrics.f1_score(y, m.predict(X), average="macro"),
+    "confusion_matrix": lambda m, X, y: metrics.confusion_matrix(y, m.predict(X)),
+    "log_loss": lambda m, X, y: metrics.log_loss(y, m.predict_proba(X)),
+    "neg_log_loss": lambda m, X, y: -metrics.log_loss(y, m.predict_proba(X)),
+    "brier": lambda m, X, y: np.mean((m.predict_proba(X)[:, 1] - y) ** 2),
+}
+
+
+class Linear(ClassifierMixin, BaseEstimator):
+    """Log-odds in the only column, and no more."""
+
+    classes_ = np.array([0, 1])
+
+    def predict_proba(self, X):
+        chance = expit(np.asarray(X)[:, 0])
+        return np.stack([1 - chance, chance], axis=1)
+
+    def predict(self, X):
+        return (np.asarray(X)[:, 0] > 0).astype(int)
+
+
+def normals(n, seed=0, positives=0.5, shift=1.5):
+    """Rows of two normal classes, of which the column is the log-odds."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < positives).astype(int)
+    x = rng.normal(size=n) + shift * y
+    odds = shift * (x - shift / 2) + math.log(positives / (1 - positives))
+    return odds[:, None], y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = load_breast_cancer(return_X_y=True)
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, solver="newton-cg")).fit(
+        X[::2], y[::2]
+    )
+    return model, X[1::2], y[1::2]
+
+
+# Without noise ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_without_noise_a_metric_is_that_of_scikit_learn(fitted, name):
+    model, X, y = fitted
+    value, guarantee = private_score(model, X, y, metric=name, epsilon=INF, loss_bound=100.0)
+    np.testing.assert_allclose(value.value, EXACT[name](model, X, y), rtol=1e-6, atol=1e-6)
+    assert guarantee.epsilon == INF and np.all(value.low <= value.high)
+
+
+def test_without_noise_all_metrics_together_are_those_of_scikit_learn(fitted):
+    model, X, y = fitted
+    found = private_score(model, X, y, metric=[*EXACT], epsilon=INF, loss_bound=100.0).value
+    assert [*found] == [*EXACT]
+    for name, exact in EXACT.items():
+        np.testing.assert_allclose(found[name].value, exact(model, X, y), atol=1e-6)
+
+
+def test_without_noise_the_roc_curve_is_that_of_scikit_learn(fitted):
+    model, X, y = fitted
+    curve = private_score(model, X, y, metric="roc_curve", epsilon=INF).value
+    fpr, tpr, _ = metrics.roc_curve(y, model.predict_proba(X)[:, 1], drop_intermediate=False)
+    np.testing.assert_allclose(np.unique(curve.at), np.unique(fpr), atol=1e-12)
+    assert metrics.auc(curve.at, curve.value) == pytest.approx(metrics.auc(fpr, tpr))
+    assert (curve.low <= curve.value).all() and (curve.value <= curve.high).all()
+
+
+@pytest.mark.parametrize("name", ["r2", "root_mean_squared_error", "mean_absolute_error"])
+def test_without_noise_metrics_of_numbers_are_those_of_scikit_learn(name):
+    X, y = make_regression(400, 5, noise=20.0, random_state=0)
+    model = Ridge().fit(X[:200], y[:200])
+    rows, targets = X[200:], y[200:]
+    options = {"target_bounds": (-1000, 1000), "epsilon": INF}
+    exact = getattr(metrics, f"{name}_score" if name == "r2" else name)
+    value = float(private_score(model, rows, targets, metric=name, **options).value)
+    assert value == pytest.approx(exact(targets, model.predict(rows)), rel=1e-4)
+    if name != "r2":
+        score = private_score(model, rows, targets, metric=f"neg_{name}", **options).value
+        assert float(score) == pytest.approx(-value) and score.low <= float(score) <= score.high
+
+
+# With noise -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_area_is_found_within_a_hundredth(relation):
+    """2,000 rows of balanced classes at epsilon 0.5: the median of 25 draws."""
+    errors = []
+    for seed in range(25):
+        X, y = normals(2000, seed)
+        options = {"epsilon": 0.5, "neighboring_relation": relation, "random_state": seed}
+        score = private_score(Linear(), X, y, metric="roc_auc", **options).value
+        errors.append(abs(float(score) - metrics.roc_auc_score(y, X[:, 0])))
+    assert np.median(errors) < (0.005 if relation == "zero_out" else 0.01)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_decision_values_of_any_size_are_ordered(scale):
+    class Decides(ClassifierMixin, BaseEstimator):
+        classes_ = np.array(["no", "yes"])
+
+        def decision_function(self, X):
+            return scale * X[:, 0]
+
+    X, y = normals(20_000)
+    labels = np.array(["no", "yes"])[y]
+    score = private_score(Decides(), X, labels, metric="roc_auc", random_state=0).value
+    assert float(score) == pytest.approx(metrics.roc_auc_score(y, X[:, 0]), abs=0.03)
+    assert not score.cells.probabilities
+
+
+@pytest.mark.parametrize("name", ["roc_auc", "accuracy", "f1", "log_loss"])
+def test_intervals_cover_what_they_are_about(name):
+    """At a level of 80 %, over draws of rows and of noise; few, but in both directions."""
+    everything = normals(200_000, 99)
+    exact = EXACT[name](Linear(), *everything)
+    hits = 0
+    for seed in range(150):
+        X, y = normals(1000, seed)
+        score = private_score(Linear(), X, y, metric=name, level=0.8, random_state=seed).value
+        hits += score.low <= exact <= score.high
+    assert 0.72 < hits / 150 < 0.95
+
+
+def test_bands_of_curves_cover_what_they_are_about():
+    """Each point of them by itself."""
+    hits, observed = [], []
+    for seed in range(60):
+        X, y = normals(3000, seed)
+        names = ["roc_curve", "calibration_curve"]
+        found = private_score(Linear(), X, y, metric=names, level=0.8, random_state=seed).value
+        curve, shares = (found[name] for name in names)
+        exact = np.interp(curve.at, *EVERY_CURVE)[1:-1]
+        hits.append(((curve.low[1:-1] <= exact) & (exact <= curve.high[1:-1])).mean())
+        # The model is calibrated: what is observed is what is predicted.
+        observed.append(((shares.low <= shares.at) & (shares.at <= shares.high)).mean())
+    assert 0.72 < np.mean(hits) < 0.95
+    assert 0.7 < np.mean(observed) < 0.95
+
+
+def every_curve():
+    X, y = normals(200_000, 99)
+    return metrics.roc_curve(y, X[:, 0])[:2]
+
+
+EVERY_CURVE = every_curve()
+
+
+def test_more_level_is_a_wider_interval_and_more_epsilon_a_narrower_one():
+    X, y = normals(1000)
+
+    def width(**options):
+        score = private_score(Linear(), X, y, metric="roc_auc", random_state=0, **options).value
+        return score.high - score.low
+
+    assert width(level=0.5) < width(level=0.9) < width(level=0.99)
+    assert width(epsilon=5.0) < width(epsilon=1.0) < width(epsilon=0.3)
+
+
+def test_errors_of_a_regressor_drown_in_no_wide_range():
+    """The noise follows the errors: a range a thousand times as wide costs little."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 1))
+    y = X[:, 0] + rng.normal(size=3000) / 2
+    model = Ridge(alpha=1e-9).fit(X[:1000], y[:1000])
+    for bounds in ((-10, 10), (-1000, 1000)):
+        options = {"metric": "root_mean_squared_error", "target_bounds": bounds}
+        score = private_score(model, X[1000:], y[1000:], random_state=0, **options).value
+        assert float(score) == pytest.approx(0.5, abs=0.05) and score.low < 0.5 < score.high
+
+
+# Models -----------------------------------------------------------------------------------------
+
+
+def test_many_classes_with_names():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cg")).fit(
+        X[::2], names[::2]
+    )
+    asked = ["accuracy", "balanced_accuracy", "f1_macro", "confusion_matrix", "log_loss", "brier"]
+    found = private_score(
+        model, X[1::2], names[1::2], metric=asked, epsilon=50.0, random_state=0
+    ).value
+    assert found["confusion_matrix"].value.shape == (3, 3)
+    assert float(found["accuracy"]) == pytest.approx(model.score(X[1::2], names[1::2]), abs=0.03)
+    with pytest.raises(ValueError, match="is for two classes, and the model has 3"):
+        private_score(model, X, names, metric="roc_auc")
+
+
+def test_a_threshold_of_a_models_own_is_that_of_its_labels():
+    X, y = normals(4000)
+    inner = LogisticRegression(solver="newton-cg").fit(X, y)
+    model = FixedThresholdClassifier(inner, threshold=0.2).fit(X, y)
+    names = ["recall", "roc_auc", "accuracy"]
+    found = private_score(model, X, y, metric=names, epsilon=20.0, random_state=0).value
+    assert float(found["recall"]) == pytest.approx(
+        metrics.recall_score(y, model.predict(X)), abs=0.01
+    )
+    assert float(found["roc_auc"]) == pytest.approx(metrics.roc_auc_score(y, X[:, 0]), abs=0.01)
+
+
+def test_labels_alone_need_no_scores():
+    X, y = load_digits(return_X_y=True)
+    model = LinearSVC().fit(X[:900] / 16, y[:900] == 8)
+    value = private_score(model, X[900:] / 16, y[900:] == 8, random_state=0).value
+    assert float(value) == pytest.approx(model.score(X[900:] / 16, y[900:] == 8), abs=0.02)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_predictions_that_are_no_numbers_raise_and_warn_of_nothing(bad):
+    class Broken(Linear):
+        def predict_proba(self, X):
+            chances = super().predict_proba(X)
+            chances[3] = bad
+            return chances
+
+    X, y = normals(500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = private_score(Broken(), X, y, metric=["roc_auc", "log_loss"], random_state=0).value
+    assert all(math.isfinite(float(score)) for score in found.values())
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1.0, 1e6, INF])
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_few_rows_and_any_budget_give_numbers_or_a_refusal(n, epsilon):
+    X, y = normals(n)
+    names = ["roc_curve", "calibration_curve", "confusion_matrix", "roc_auc", "log_loss", "f1"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".* is NaN", PrivacyWarning)
+        warnings.filterwarnings("ignore", "delta=", PrivacyWarning)
+        options = {"epsilon": epsilon, "random_state": 0}
+        found = private_score(Linear(), X, y, metric=names, **options).value
+        errors = private_score(
+            Ridge().fit(X, y),
+            X,
+            y,
+            metric=["r2", "mean_absolute_error"],
+            target_bounds=(0, 1),
+            **options,
+        ).value
+    for score in (*found.values(), *errors.values()):
+        assert np.all(np.isnan(score.value)) or np.all(score.low <= score.value)
+        assert np.all(np.isnan(score.value)) or np.all(score.value <= score.high)
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, sparse.csr_array, np.asarray, list])
+def test_rows_reach_the_model_in_their_own_form(form):
+    class Asks(Linear):
+        def predict(self, X):
+            assert isinstance(X, form if isinstance(form, type) else np.ndarray)
+            return np.zeros(100, int)
+
+    X, y = normals(100)
+    rows = [list(row) for row in X] if form is list else form(X)
+    assert private_score(Asks(), rows, y == 1, random_state=0).value.n == 100
+
+
+# What is refused, and what shows nothing --------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["roc_auc", "balanced_accuracy", "precision", "roc_curve"])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_missing_class_shows_in_released_counts_alone_and_stays_charged(name, missing):
+    X, _ = normals(400)
+    y = np.full(400, 1 - missing)
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5, allow_seeded=True)
+    with pytest.raises(PrivacyError, match=r"which the noise hides.*stays charged"):
+        ledger.run(private_score, Linear(), X, y, metric=name, epsilon=0.4, random_state=0)
+    assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(0.4)
+
+
+def test_a_class_of_few_rows_is_refused_like_one_of_none():
+    """The message has the released number alone, which is the same for the same noise."""
+    messages = []
+    X, y = normals(400)
+    for few in (0, 1):
+        y[:] = 0
+        y[:few] = 1
+        with pytest.raises(PrivacyError) as caught:
+            private_score(Linear(), X, y, metric="roc_auc", epsilon=0.01, random_state=0)
+        messages.append(str(caught.value))
+    assert [m.partition("is ")[0] for m in messages] == [messages[0].partition("is ")[0]] * 2
+
+
+def test_of_several_metrics_those_that_can_be_told_are():
+    X, _ = normals(400)
+    with pytest.warns(PrivacyWarning, match="roc_auc is NaN: the noisy number of rows"):
+        found = private_score(
+            Linear(), X, np.zeros(400, int), metric=["roc_auc", "accuracy"], random_state=0
+        ).value
+    assert math.isnan(float(found["roc_auc"])) and 0 < float(found["accuracy"]) < 1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"metric": "auc"}, "`metric` must be one of"),
+        ({"metric": []}, "`metric` must be one of"),
+        ({"metric": ["accuracy", "accuracy"]}, "different ones"),
+        ({"metric": ["accuracy", "r2"]}, "of classifiers and of regressors"),
+        ({"metric": "r2"}, "need the public range of targets"),
+        ({"metric": "r2", "target_bounds": (3, 1)}, "`target_bounds` must be"),
+        ({"target_bounds": (0, 1)}, "`target_bounds` are for metrics of regressors"),
+        ({"level": 1.0}, "level"),
+        ({"loss_bound": 0.0}, "loss_bound"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"delta": 2.0}, "delta"),
+        ({"neighboring_relation": "add"}, "neighboring_relation"),
+        ({"random_state": "seed"}, "random_state"),
+        ({"groups": [1, 2]}, "one entry for each row"),
+    ],
+    ids=str,
+)
+def test_parameters_out_of_range(options, match):
+    ledger = PrivacyLedger(epsilon=10.0, delta=1e-5)
+    with pytest.raises(ValueError, match=match):
+        ledger.run(private_score, Linear(), *normals(50), **options)
+    assert len(ledger.entries) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "metric", "match"),
+    [
+        (Linear(), ["secret"] * 50, "accuracy", "labels that are not in"),
+        (Linear(), np.full(50, 7), "accuracy", "labels that are not in"),
+        (Linear(), np.zeros(49), "accuracy", "inconsistent numbers of samples"),
+        (Linear(), [None] * 50, "accuracy", "missing labels|labels that are not in"),
+        (Ridge().fit([[0.0], [1.0]], [0, 1]), np.zeros(50), "accuracy", "has no `classes_`"),
+        (LinearSVC().fit([[0.0], [1.0]], [0, 1]), np.zeros(50), "log_loss", "`predict_proba`"),
+        (LogisticRegression(), np.zeros(50), "accuracy", "`classes_`: fit"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_scored_is_refused_without_a_charge_or_an_entry(model, y, metric, match):
+    ledger = PrivacyLedger(epsilon=10.0, delta=1e-5)
+    with pytest.raises(ValueError, match=match) as caught:
+        ledger.run(private_score, model, normals(50)[0], y, metric=metric)
+    assert len(ledger.entries) == 0
+    assert "secret" not in str(caught.value) and caught.value.__cause__ is None
+    assert caught.value.__context__ is None or "secret" not in str(caught.value.__context__)
+
+
+# Persons, cost and what is given back -----------------------------------------------------------
+
+
+def test_persons_count_alike_however_many_rows_they_have():
+    """One who has half of the rows, which are all wrong, is one of a thousand."""
+    X, y = normals(1000)
+    truth = metrics.accuracy_score(y, X[:, 0] > 0)
+    X = np.concatenate([X, np.ones((1000, 1))])
+    y, groups = np.append(y, np.zeros(1000, int)), np.minimum(np.arange(2000), 1000)
+    for name in (["accuracy"], ["accuracy", "roc_auc"]):
+        found, guarantee = private_score(
+            Linear(), X, y, metric=name, groups=groups, epsilon=50.0, random_state=0
+        )
+        assert float(found["accuracy"]) == pytest.approx(truth, abs=0.01)
+        assert found["accuracy"].n == 1001 and found["accuracy"].unit == "person"
+        assert guarantee.unit == "person"
+
+
+def test_all_metrics_together_cost_what_one_of_them_costs():
+    X, y = normals(500)
+    names = ["roc_auc", "f1", "log_loss", "calibration_curve"]
+    for asked in (names, "accuracy"):
+        guarantee = private_score(Linear(), X, y, metric=asked, epsilon=0.7, delta=0.0)[1]
+        assert guarantee.epsilon == 0.7 and guarantee.delta == 0 and guarantee.secure
+    assert "Laplace noise" in str(guarantee) and "the model" in guarantee.public
+
+
+def test_a_score_is_a_number_with_an_interval():
+    X, y = normals(500)
+    score = private_score(Linear(), X, y, random_state=0).value
+    assert isinstance(score, PrivateScore) and float(score) == score.value
+    assert str(score).startswith(f"accuracy = {score.value:.4g} (95% interval")
+    again = pickle.loads(pickle.dumps(score))
+    assert again.value == score.value
+    curve = private_score(Linear(), X, y, metric="roc_curve", random_state=0).value
+    assert "with intervals" in str(curve)
+    fpr, tpr = curve.cells.roc_curve()
+    np.testing.assert_array_equal([fpr, tpr], [curve.at, curve.value])
+    assert curve.cells.roc_auc() == pytest.approx(metrics.roc_auc_score(y, X[:, 0]), abs=0.05)
+    assert curve.cells.resampled(7, np.random.default_rng(0)).shape[0] == 7
+    with pytest.raises(ValueError, match="do not tell predictions"):
+        curve.cells.confusion_matrix()
+
+
+def test_the_same_seed_gives_the_same_score_and_another_another():
+    X, y = normals(500)
+    found = [
+        private_score(Linear(), X, y, metric="roc_auc", random_state=s).value for s in (0, 0, 1)
+    ]
+    assert (found[0].value, found[0].low) == (found[1].value, found[1].low)
+    assert found[0].value != found[2].value

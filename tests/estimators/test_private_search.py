@@ -1,0 +1,581 @@
+"""A search costs what it says, hides how long it was, and finds what is better."""
+
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import RELATIONS, blobs, releases
+from scipy import stats
+from sklearn import config_context
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPLinearRegression,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    GEPClassifier,
+    PersonalizedLinearRegression,
+    PrivacyBudgetError,
+    PrivacyError,
+    PrivacyLedger,
+    PrivateSearch,
+    privacy_cost,
+)
+from dpsubspace._accounting.cost import epsilon_of, gaussian_sq_mu
+from dpsubspace._accounting.curves import price_of
+from dpsubspace._accounting.events import counted, gaussian, private_search
+from dpsubspace._accounting.searches import excess_over, logarithmic_rate, search_multiplier
+from dpsubspace._release.noise import SecureNoise, SeededNoise
+from dpsubspace._release.trials import draw_trials
+from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._statistics.scores import score_total
+from dpsubspace._workflow import search as module
+from dpsubspace._workflow import trials
+from dpsubspace._workflow.pipelines import private_parts
+
+DELTA = 1e-5
+X, Y = blobs(n=400)
+FAST = DPSGDClassifier(n_iter=3)
+MANY = {"clip_norm": [0.5, 1.0, 2.0], "row_norm": ["l2", None, 3.0]}
+SOME = {"clip_norm": [0.5, 1.0, 2.0], "row_norm": ["l2", 3.0]}
+FEW = {"clip_norm": [0.5, 1.0]}
+
+
+def search(estimator=FAST, candidates=SOME, **options):
+    return PrivateSearch(estimator, candidates, **{"epsilon": 4.0, "random_state": 0, **options})
+
+
+# What it costs ------------------------------------------------------------------------------------
+
+
+def renyi(order, mu, mean):
+    """Renyi divergence of a search over Gaussian mechanisms, by the theorem as it is printed."""
+    g = logarithmic_rate(mean)
+    orders = np.geomspace(1.0001, 1e5, 20_000)
+    least = np.min((1 - 1 / orders) * orders * mu**2 / 2 + math.log(1 / g) / orders)
+    return order * mu**2 / 2 + least + math.log(mean) / (order - 1)
+
+
+@pytest.mark.parametrize("mean", [1.5, 10, 300])
+@pytest.mark.parametrize("mu", [0.1, 1.0])
+def test_epsilon_of_a_search_is_that_of_the_theorem(mean, mu):
+    orders = np.geomspace(1.01, 1e4, 1000)
+    at = np.array([renyi(order, mu, mean) for order in orders])
+    bound = at + np.log1p(-1 / orders) - (math.log(DELTA) + np.log(orders)) / (orders - 1)
+    found = epsilon_of(private_search(gaussian(1 / mu), mean), DELTA, "zero_out")
+    assert bound.min() * (1 - 1e-3) <= found <= bound.min() * 1.05  # which has fewer orders
+
+
+def test_noise_of_a_search_of_ten_trials_is_1_88_times_that_of_one_fit():
+    once = gaussian_sq_mu(1.0, DELTA) ** -0.5
+    assert search_multiplier(1.0, DELTA, "zero_out", 10) / once == pytest.approx(1.881, abs=2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_a_replacement_costs_a_search_over_gaussians_twice_the_noise(epsilon):
+    here, there = (search_multiplier(epsilon, DELTA, relation, 10) for relation in RELATIONS)
+    assert there == pytest.approx(2 * here, rel=1e-6)
+    assert here > gaussian_sq_mu(epsilon, DELTA) ** -0.5
+    prices = [
+        price_of(private_search(gaussian(scale), 10), 1e-7, relation).sq_mu
+        for scale, relation in zip((here, there), RELATIONS, strict=True)
+    ]
+    assert prices[0] == pytest.approx(prices[1], rel=1e-6)
+
+
+def test_no_noise_is_enough_for_a_search_at_a_tiny_epsilon():
+    with pytest.raises(PrivacyBudgetError, match="too little for a search, however much noise"):
+        search_multiplier(1e-3, DELTA, "zero_out", 10)
+    assert search(epsilon=1e-3).privacy_event(400) == gaussian(
+        1 / math.sqrt(gaussian_sq_mu(1e-3, DELTA))
+    )
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({}, "random"), ({"candidates": FEW}, "all"), ({"method": "all"}, "all")],
+    ids=str,
+)
+def test_the_whole_budget_is_used_and_no_more(relation, options, kind):
+    model = search(neighboring_relation=relation, **options)
+    event = model.privacy_event(len(X))
+    cost = epsilon_of(event, DELTA, relation)
+    assert 4.0 * (1 - 1e-4) <= cost <= 4.0
+    assert (counted(event)[0].kind == "search") == (kind == "random")
+    assert privacy_cost(model, n_samples=len(X)) == pytest.approx(cost)
+    assert model.fit(X, Y).privacy_.event == event and model.privacy_.epsilon == 4.0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("candidates", [SOME, FEW], ids=["random", "all"])
+def test_every_candidate_costs_one_mu(relation, candidates):
+    model = search(candidates=candidates, neighboring_relation=relation)
+    spending = model._plan().spending(module.Sizes(400, 5, 3), None)
+    leaf = counted(spending.event)[0]
+    moved = 2 if relation == "replace_one" else 1
+    for candidate in spending.candidates:
+        (own,) = counted(candidate.event)
+        assert own.value / math.sqrt(own.count) == pytest.approx(spending.multiplier, rel=1e-8)
+        assert own.value / math.sqrt(own.count) >= spending.multiplier
+    if leaf.kind == "search":
+        assert leaf.inside[0].value == spending.multiplier
+    else:  # squares of mu of all candidates add up to that of the whole
+        assert leaf.value == pytest.approx(spending.multiplier / math.sqrt(2))
+    assert moved * gaussian_sq_mu(4.0, DELTA) ** -0.5 < spending.multiplier
+
+
+def test_up_to_three_candidates_are_all_fitted():
+    found = {}
+    for k in range(1, 8):
+        leaf = counted(search(candidates={"alpha": list(range(k))}, epsilon=1.0).privacy_event(400))
+        found[k] = leaf[0].kind
+    assert [found[k] for k in range(1, 8)] == ["gaussian"] * 3 + ["search"] * 4
+
+
+def test_batches_have_one_curve_above_all_trials():
+    sizes = {"batch_size": [40, 80, None]}
+    model = search(candidates=sizes, method="random", validation_fraction=0.25)
+    spending = model._plan().spending(module.Sizes(400, 5, 3), None)
+    (leaf,) = counted(spending.event)
+    base = spending.candidates[0].event
+    assert leaf.kind == "search" and counted(base) == leaf.inside
+    assert leaf.inside[0].rate == pytest.approx(40 / 300)
+    for candidate in spending.candidates:
+        assert 0.9 < excess_over(candidate.event, base) <= 1
+    assert 0.99 < excess_over(gaussian(spending.multiplier), base) <= 1
+    assert 3.95 < epsilon_of(spending.event, DELTA, "zero_out") <= 4.0
+
+
+def test_few_candidates_on_batches_are_composed_with_their_scores():
+    batches = {"candidates": {"batch_size": [50, 100]}, "delta": 1e-4}
+    model = search(**batches)
+    event = model.privacy_event(400)
+    assert 4.0 * (1 - 1e-3) <= epsilon_of(event, 1e-4, "zero_out") <= 4.0
+    assert [leaf.count for leaf in counted(event)] == [3, 3, 2]
+    public = search(validation_fraction=None, **batches)
+    assert [leaf.count for leaf in counted(public.privacy_event(400))] == [3, 3]
+
+
+# Trials are private -----------------------------------------------------------------------------
+
+
+def replay(monkeypatch, model, here, there, present, **options):
+    with releases(monkeypatch) as first:
+        model._fit(*here, **options)
+    with releases(monkeypatch, outputs=first) as second:
+        clone(model)._fit(*there, present=present, **options)
+    assert len(first) == len(second) > 0
+    moves = [
+        np.linalg.norm(np.asarray(a.value) - np.asarray(b.value))
+        for (a, *_), (b, *_) in zip(first, second, strict=True)
+    ]
+    return [total for total, *_ in first], np.array(moves)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("candidates", [SOME, FEW], ids=["random", "all"])
+def test_a_record_is_in_the_fits_or_in_the_scores_and_moves_them_within_their_bounds(
+    monkeypatch, relation, candidates
+):
+    held_out = np.random.default_rng(0).permutation(400)[:80]
+    trained = np.setdiff1d(np.arange(400), held_out)
+    model = search(candidates=candidates, neighboring_relation=relation)
+    for record in (held_out[0], held_out[1], trained[0]):
+        other, labels, present = X.copy(), Y.copy(), None
+        if relation == "zero_out":
+            present = np.arange(400) != record
+        else:
+            other[record], labels[record] = -30 * X[record], (Y[record] + 1) % 3
+        sums, moves = replay(monkeypatch, model, (X, Y), (other, labels), present)
+        bounds = [s.norm_bound if relation == "zero_out" else s.replace_bound for s in sums]
+        assert (moves <= np.array(bounds) * (1 + 1e-9)).all()
+        scores = np.array([s.value.shape == (1,) for s in sums])
+        assert scores.sum() >= 2
+        if record in trained:  # a score is the model, postprocessed, on rows that are the same
+            assert not moves[scores].any() and moves[~scores].any()
+        else:
+            assert not moves[~scores].any()
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_score_moves_by_what_one_record_says(grouped):
+    rng = np.random.default_rng(1)
+    people = rng.integers(30, size=100) if grouped else None
+    records = check_groups(people, X[:100])
+    values = rng.uniform(size=100)
+    total = score_total(values, records)
+    assert total.norm_bound == total.replace_bound == 1.0
+    for who in range(10):
+        his = people == who if grouped else np.arange(100) == who
+        present = check_groups(people, X[:100], ~his)
+        gone = score_total(values, present)
+        assert gone.value[0] <= total.value[0] <= gone.value[0] + 1
+        for said in (np.nan, -5.0, 9.0, math.inf):
+            other = score_total(np.where(his, said, values), records)
+            assert abs(other.value[0] - total.value[0]) <= 1
+            assert gone.value[0] <= other.value[0] <= gone.value[0] + 1
+    assert score_total(np.ones(9), Records.of_rows(9)).value[0] == 9
+
+
+def test_all_rows_of_a_person_are_on_one_side():
+    people = np.random.default_rng(0).integers(60, size=400)
+    model = search(FAST, SOME)
+    records = check_groups(people, X)
+    train = {"groups": people, "present": None}
+    rows = model._plan().rows(X, Y, records, train, (None, None))
+    assert rows.records.n == round(0.2 * records.n)
+    scored = np.isin(people, rows.train["groups"], invert=True)
+    assert scored.sum() == len(rows.y) > 0
+    assert np.array_equal(rows.X, X[scored])
+    fitted = model.fit(X, Y, groups=people)
+    assert fitted.privacy_.unit == "person"
+
+
+def test_who_is_held_out_follows_from_sizes_alone():
+    train = {"groups": None, "present": None}
+    plan = search()._plan()
+    one = plan.rows(X, Y, check_groups(None, X), train, (None, None))
+    two = plan.rows(-X[::-1], Y, check_groups(None, X), train, (None, None))
+    assert np.array_equal(-X[::-1][np.isin(X[:, 0], one.X[:, 0])], two.X)
+
+
+def test_the_number_of_trials_has_its_distribution():
+    """Mean, and counts of small numbers by a chi-square test; a wrong mean is noticed."""
+    noise, rate = SeededNoise(7), logarithmic_rate(10)
+    assert (1 / rate - 1) / math.log(1 / rate) == pytest.approx(10, rel=1e-9)
+    drawn = [draw_trials(noise, 10, 6) for _ in range(20_000)]
+    found = np.array([len(each) for each in drawn])
+    for mean, wrong in ((10, False), (12, True)):
+        g = logarithmic_rate(mean)
+        k = np.arange(1, 30)
+        expected = np.append((1 - g) ** k / (k * math.log(1 / g)), 0.0)
+        expected[-1] = 1 - expected.sum()
+        counts = np.append([np.sum(found == each) for each in k], np.sum(found >= 30))
+        p = stats.chisquare(counts, expected * len(found)).pvalue
+        assert (p < 1e-3) == wrong
+    assert found.mean() == pytest.approx(10, abs=4 * found.std() / math.sqrt(len(found)))
+    chosen = np.bincount(np.concatenate(drawn), minlength=6)
+    assert stats.chisquare(chosen).pvalue > 1e-3
+    assert {len(draw_trials(SecureNoise(), 1, 3)) for _ in range(50)} == {1}
+    assert len({len(draw_trials(SecureNoise(), 10, 3)) for _ in range(50)}) > 3
+
+
+def ran(monkeypatch, model, rows=(X, Y), **options):
+    """Fits of a search, as what each of them was."""
+    seen, honest = [], trials.Trial._fitted
+
+    def spy(self, rows):
+        seen.append(honest(self, rows))
+        return seen[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trials.Trial, "_fitted", spy)
+        model.fit(*rows, **options)
+    return seen
+
+
+def test_nothing_tells_how_many_trials_there_were(monkeypatch, capfd):
+    noisy = DPSGDClassifier(n_iter=3, epsilon=1.0)
+    kept = {}
+    for seed in range(6):
+        model = search(noisy, SOME, random_state=seed, epsilon=0.5)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            number = len(ran(monkeypatch, model))
+        kept[number] = {k: v for k, v in vars(model).items() if k.endswith("_")}
+        assert not warned
+        sizes = {len(pickle.dumps(v)) for k, v in vars(model).items() if k == "privacy_"}
+        assert len(sizes) == 1
+        assert kept[number].keys() == {
+            *("best_estimator_", "best_params_", "best_score_", "classes_", "privacy_"),
+            "n_features_in_",
+        }
+    assert len(kept) > 2
+    out = capfd.readouterr()
+    assert not out.out and not out.err
+
+
+def test_workers_find_the_same_and_say_nothing(capfd):
+    alone = search(n_jobs=1).fit(X, Y)
+    with config_context(), __import__("joblib").parallel_config("threading", verbose=50):
+        threads = search(n_jobs=2).fit(X, Y)
+    processes = search(n_jobs=2).fit(X, Y)
+    for other in (threads, processes):
+        assert other.best_params_ == alone.best_params_ and other.best_score_ == alone.best_score_
+        assert np.array_equal(other.best_estimator_.coef_, alone.best_estimator_.coef_)
+    out = capfd.readouterr()
+    assert not out.out and not out.err
+
+
+def test_noise_of_every_trial_is_its_own(monkeypatch):
+    same = {"alpha": [1e-6, 1e-6, 1e-6]}
+    fitted = ran(monkeypatch, search(candidates=same, method="random", random_state=5))
+    weights = [tuple(model.coef_.ravel()) for model in fitted]
+    assert len(set(weights)) == len(weights) > 1
+    secure = ran(monkeypatch, search(candidates=same, random_state=None))
+    assert len({tuple(model.coef_.ravel()) for model in secure}) == 3
+    assert all(model.random_state is None for model in secure)
+
+
+def test_a_seed_repeats_a_search_and_is_told():
+    one, two, other = (search(random_state=seed).fit(X, Y) for seed in (0, 0, 1))
+    assert np.array_equal(one.best_estimator_.coef_, two.best_estimator_.coef_)
+    assert not np.array_equal(one.best_estimator_.coef_, other.best_estimator_.coef_)
+    assert not one.privacy_.secure and search(random_state=None).fit(X, Y).privacy_.secure
+
+
+def test_the_best_model_states_what_the_search_cost():
+    pipeline = Pipeline([("scale", BoundedScaler((-9, 9))), ("model", FAST)])
+    model = search(pipeline, {"model__clip_norm": [0.5, 1, 2, 3]}).fit(X, Y)
+    for _, part in private_parts(model.best_estimator_, fitted=True):
+        assert part.privacy_ == model.privacy_
+
+
+def test_a_ledger_is_charged_once_for_all_trials():
+    ledger = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    ledger.fit(search(candidates=FEW, epsilon=1.0), X, Y)
+    assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(1.0)
+    assert ledger.entries[0][1] == search(candidates=FEW, epsilon=1.0).privacy_event(400)
+    searches = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    searches.fit(search(epsilon=1.0), X, Y)
+    assert len(searches.entries) == 1 and searches.epsilon() == pytest.approx(1.0, rel=1e-4)
+    with pytest.raises(PrivacyBudgetError):
+        ledger.fit(search(epsilon=20.0), X, Y)
+
+
+# What it finds ----------------------------------------------------------------------------------
+
+
+def test_the_better_candidate_is_found_and_its_score_is_noisy():
+    rows, labels = blobs(n=3000)
+    bad = {"alpha": [1e3, 2e3, 3e3, 1e-6], "n_iter": [20]}
+    model = search(candidates=bad, n_trials=20, epsilon=3.0, random_state=2).fit(rows, labels)
+    assert model.best_params_["alpha"] == 1e-6
+    held_out = np.sort(np.random.default_rng(0).permutation(3000)[:600])
+    exact = model.score(rows[held_out], labels[held_out])
+    assert exact != model.best_score_ == pytest.approx(exact, abs=0.02)
+    assert model.score(rows, labels) > 0.8
+
+
+def test_steps_can_be_exchanged_and_keep_their_ratio():
+    pipeline = Pipeline([("scale", BoundedScaler(epsilon=0.2)), ("model", FAST)])
+    models = {"model": [FAST, DPSGDFClassifier(n_iter=3)], "scale__row_norm": ["l2", None]}
+    model = search(pipeline, models, epsilon=8.0).fit(X, Y)
+    assert type(model.best_params_["model"]) in (DPSGDClassifier, DPSGDFClassifier)
+    assert not hasattr(model.best_params_["model"], "coef_")
+    parts = [part for _, part in private_parts(model.best_estimator_, fitted=True)]
+    squares = [gaussian_sq_mu(part.epsilon, part.delta) for part in parts]
+    own = [gaussian_sq_mu(epsilon, DELTA) for epsilon in (0.2, 1.0)]
+    assert squares[0] / squares[1] == pytest.approx(own[0] / own[1], rel=1e-6)
+
+
+def test_public_rows_to_score_on_are_free_and_exact():
+    model = search(validation_fraction=None)
+    model.fit(X, Y, X_public_val=(X[:100],), y_public_val=(Y[:100],))
+    assert model.best_score_ == model.score(X[:100], Y[:100])
+    assert "public rows to score" in model.privacy_.public
+    assert model.privacy_event(400) == search().privacy_event(400)
+
+
+def test_public_rows_reach_the_candidates():
+    seen = []
+
+    def scoring(model, rows, labels):
+        seen.append(model.n_components_)
+        return model.predict(rows) == labels
+
+    model = search(GEPClassifier(n_iter=3), {"n_components": [2, 3, 4, 5]}, scoring=scoring)
+    model.fit(X, Y, X_public=(X[:50],))
+    assert {*seen} <= {2, 3, 4, 5}
+    with pytest.raises(ValueError, match=r"transform_input=\['X_public'\]"):
+        search(Pipeline([("model", GEPClassifier())]), {"model__n_components": [2, 3]}).fit(
+            X, Y, X_public=(X[:50],)
+        )
+
+
+@pytest.mark.parametrize("routed", [False, True])
+def test_persons_reach_every_step(routed):
+    people = np.arange(400) // 4
+    pipeline = Pipeline([("scale", BoundedScaler(epsilon=0.5)), ("model", FAST)])
+    with config_context(enable_metadata_routing=routed):
+        model = search(pipeline, {"model__clip_norm": [0.5, 1.0]}, epsilon=20.0)
+        model.fit(X, Y, groups=people)
+    assert model.privacy_.unit == "person"
+    assert "number of persons (100)" in model.privacy_.public
+
+
+def test_columns_of_a_table():
+    table = pd.DataFrame(X, columns=list("abcde"))
+    columns = ColumnTransformer(
+        [("some", BoundedScaler((-9, 9)), ["a", "b"])], remainder="passthrough", sparse_threshold=0
+    )
+    pipeline = Pipeline([("columns", columns), ("model", FAST)])
+    names = {
+        "columns__some": [BoundedScaler((-9, 9)), "passthrough"],
+        "columns__remainder": ["drop"],
+    }
+    model = search(pipeline, names).fit(table, Y)
+    assert model.predict(table).shape == (400,) and model.n_features_in_ == 5
+
+
+def test_regressors_are_scored_by_absolute_errors():
+    targets = X[:, 0] + 0.1 * X[:, 1]
+    options = {"target_bounds": (-6.0, 6.0), "epsilon": 8.0}
+    model = search(DPLinearRegression(), {"fit_intercept": [True, False]}, **options).fit(
+        X, targets
+    )
+    assert 0.5 < model.best_score_ < 1.1 and is_regressor(model)
+    scored = trials.scoring_of(None, DPLinearRegression(), (-6.0, 6.0))
+
+    class Fixed:
+        def predict(self, rows):
+            return rows
+
+    found = scored(Fixed(), np.array([0.0, 3.0, 99.0, 0.0]), np.array([0.0, 0.0, 6.0, -6.0]))
+    assert found.tolist() == [1.0, 0.5, 1.0, 0.0]
+
+
+def test_distributions_are_a_public_list_of_draws():
+    space = {"clip_norm": stats.uniform(0.1, 2), "row_norm": ["l2", None]}
+    model = search(candidates=space, n_trials=3).fit(X, Y)
+    listed = list(module._listed(space, 3))
+    assert len(listed) == 30 and model.best_params_ in listed
+
+
+def test_it_is_an_estimator():
+    model = search(epsilon=8.0)
+    assert is_classifier(model) and hasattr(model, "predict_proba")
+    hinge = search(DPSGDClassifier(loss="hinge", n_iter=3), SOME)
+    assert not hasattr(hinge, "predict_proba") and hasattr(hinge, "decision_function")
+    assert not hasattr(model, "transform")
+    assert clone(model).get_params()["estimator__n_iter"] == 3
+    fitted = pickle.loads(pickle.dumps(model.fit(X, Y)))
+    assert np.array_equal(fitted.predict_proba(X), model.predict_proba(X))
+    assert fitted.classes_.tolist() == [0, 1, 2]
+    assert len(cross_val_score(model, X, Y, cv=2)) == 2
+    table = pd.DataFrame(X, columns=list("abcde"))
+    assert search().fit(table, Y).predict(table).shape == (400,)
+
+
+def test_without_privacy():
+    model = search(epsilon=math.inf).fit(X, Y)
+    assert model.privacy_.epsilon == math.inf and model.best_score_ > 0.8
+    held_out = np.sort(np.random.default_rng(0).permutation(400)[:80])
+    assert model.best_score_ == pytest.approx(model.score(X[held_out], Y[held_out]), abs=1e-6)
+
+
+def test_a_class_that_training_rows_lack_is_kept():
+    labels = Y.copy()
+    labels[np.random.default_rng(0).permutation(400)[0]] = 7  # held out
+    model = search().fit(X, labels)
+    assert model.classes_.tolist() == model.best_estimator_.classes_.tolist() == [0, 1, 2, 7]
+
+
+# What goes wrong ----------------------------------------------------------------------------------
+
+
+def test_a_failing_trial_is_always_wrong_and_says_nothing():
+    def scoring(model, rows, labels):
+        raise ValueError(f"secret {rows[0]}")
+
+    model = search(scoring=scoring).fit(X, Y)
+    assert abs(model.best_score_) < 0.5
+
+    def shape(model, rows, labels):
+        return 3.0
+
+    assert abs(search(scoring=shape).fit(X, Y).best_score_) < 0.5
+
+
+def test_without_a_model_the_budget_is_gone_and_no_row_is_told(monkeypatch):
+    def fail(self, rows, labels, **options):
+        raise ValueError(f"secret {rows[0]}")
+
+    monkeypatch.setattr(DPSGDClassifier, "fit", fail)
+    model = search()
+    with pytest.raises(RuntimeError, match="the best trial has no model") as raised:
+        model.fit(X, Y)
+    assert "secret" not in str(raised.value) and raised.value.__context__ is None
+    assert model.privacy_.epsilon == 4.0 and not hasattr(model, "best_estimator_")
+
+
+BATCHES = DPSGDClassifier(n_iter=3, batch_size=50)
+SCALED = Pipeline([("scale", BoundedScaler()), ("model", FAST)])
+LEARNS = Pipeline([("scale", StandardScaler()), ("model", FAST)])
+EXACT = DPPCA(mechanism="bingham", n_components=1, centered=False, data_norm=1.0)
+ERRORS = [
+    *(({"candidates": {name: [1.0, 2.0]}}, f"must not set '{name}'") for name in trials.REFUSED),
+    (
+        {
+            "estimator": SCALED,
+            "candidates": {"model__epsilon": [1]},
+        },
+        "must not set 'model__epsilon'",
+    ),
+    ({"estimator": LEARNS, "candidates": {}}, "may learn from the private rows"),
+    ({"candidates": {"loss": ["hinge", "nonsense"]}}, "`loss` must be one of"),
+    ({"candidates": {"nobody": [1, 2]}}, "Invalid parameter 'nobody'"),
+    ({"candidates": []}, "`candidates` must be a dict"),
+    ({"candidates": {"alpha": []}}, "which is not empty"),
+    ({"candidates": {"alpha": 3.0}}, "must be a list of values"),
+    (
+        {"estimator": LogisticRegression(), "candidates": {"C": [1]}},
+        "cannot say what its fit will spend",
+    ),
+    ({"estimator": DPSGDClassifier(epsilon=None, noise_multiplier=3.0)}, "no `epsilon` that the"),
+    (
+        {"estimator": PersonalizedLinearRegression(), "target_bounds": (0, 1), "candidates": {}},
+        "single persons",
+    ),
+    ({"estimator": DPLinearRegression(), "candidates": {}}, "`target_bounds` must"),
+    ({"scoring": "accuracy"}, "Scorers of scikit-learn return one number"),
+    ({"estimator": EXACT, "candidates": {"n_components": [1, 2]}}, "`scoring` must be given"),
+    ({"method": "grid"}, "`method` must be one of"),
+    ({"n_trials": 0}, "`n_trials` must be a number in"),
+    ({"validation_fraction": 1.0}, "`validation_fraction` must be a number in"),
+    ({"validation_fraction": 0.999}, "leaves none to train on"),
+    ({"validation_fraction": None}, "pass `X_public_val` and `y_public_val`"),
+    (
+        {"estimator": BATCHES, "neighboring_relation": "replace_one"},
+        "use batch_size=None",
+    ),
+    (
+        {"estimator": Pipeline([("m", FAST)], memory="x"), "candidates": {"m__alpha": [1, 2]}},
+        "`memory` would give later trials",
+    ),
+    ({"epsilon": None}, "`epsilon` must be a number"),
+    ({"random_state": -1}, "`random_state` must not be negative"),
+]
+
+
+@pytest.mark.parametrize(("options", "match"), ERRORS, ids=[match for _, match in ERRORS])
+def test_what_cannot_be_is_refused_before_anything_is_spent(options, match):
+    model = search(**options)
+    with pytest.raises((ValueError, PrivacyError), match=match):
+        model.fit(X[:100], Y[:100])
+    assert not hasattr(model, "privacy_")
+
+
+def test_other_refusals():
+    with pytest.raises(ValueError, match="a person of another name would move others"):
+        search(neighboring_relation="replace_one").fit(X, Y, groups=np.arange(400) // 2)
+    with pytest.raises(ValueError, match="needs validation_fraction=None"):
+        search().fit(X, Y, X_public_val=X, y_public_val=Y)
+    with pytest.raises(PrivacyError, match="over Gaussian noise only"):
+        search(EXACT, {"n_components": [1, 2, 3, 4]}, scoring=lambda m, X, y: y).fit(X, Y)
+    steps = Pipeline([("pca", DPPCA(n_components=2)), ("model", DPSGDClassifier(batch_size=50))])
+    with pytest.raises(ValueError, match="n_iter='auto' depends on how many columns"):
+        search(steps, {"model__alpha": [1e-3, 1e-4]}).fit(X, Y)
+    with pytest.raises(ValueError, match="contains NaN"):
+        search().fit(np.where(X > 2, np.nan, X), Y)
