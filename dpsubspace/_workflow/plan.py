@@ -60,7 +60,9 @@ class Charge:
     def choices(cls, price: Price) -> list[Charge]:
         """Ways to charge a price: what has no delta, and searches, by their epsilon or by mu."""
         pure = {(0.0, price.epsilon), (price.pure_sq_mu, 0.0)} if price.epsilon else {(0.0, 0.0)}
-        found = [cls(price.sq_mu + mu, price.slack, epsilon) for mu, epsilon in sorted(pure)]
+        found: list[Charge] = [
+            cls(price.sq_mu + mu, price.slack, epsilon) for mu, epsilon in sorted(pure)
+        ]
         if 0 < price.search_epsilon < math.inf and price.slack:
             found += [
                 cls(price.rest_sq_mu + mu, price.slack, epsilon + price.search_epsilon)
