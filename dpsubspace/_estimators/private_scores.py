@@ -462,7 +462,11 @@ class _Rows:
             y = y.reshape(-1)
             return cls(model, X, y, np.empty(0), records, width, ends, loss_bound)
         if bounds is not None:
-            raise ValueError("`target_bounds` are for metrics of regressors: leave them out.")
+            raise ValueError(
+                "`target_bounds` are for metrics of regressors, such as 'r2', and"
+                f" {asked.names[0]!r} is one of classifiers: pass another `metric`, or leave them"
+                " out."
+            )
         classes = _classes_of(model, asked)
         labels = check_rows_and_labels(estimator, blank, y)[1]
         codes = _codes(labels, classes)
@@ -625,8 +629,8 @@ class _Found:
                 return self.counts.value(metric, level)
             return PrivacyError(
                 f"the noisy number of rows of the smallest class that {metric!r} depends on is"
-                f" {few:.0f}, which the noise hides: it would say nothing. More rows or a larger"
-                " epsilon help; 'accuracy' needs no rows of each class. What was released"
+                f" {max(few, 0.0):.0f}, which the noise hides: it would say nothing. More rows or"
+                " a larger epsilon help; 'accuracy' needs no rows of each class. What was released"
                 " stays charged."
             )
         assert self.sums is not None
@@ -679,7 +683,7 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
     if bounds is None:
         raise ValueError(
             "metrics of regressors need the public range of targets: pass `target_bounds`, such as"
-            " (0, 100)."
+            " (0, 100). Of a classifier ask for another `metric`, such as 'accuracy'."
         )
     check_bounds("target_bounds", bounds, 1)
     low, high = (float(np.asarray(end).reshape(-1)[0]) for end in bounds)
