@@ -48,7 +48,7 @@ _WHOLE = 300.0
 
 # Distances from "no change" over which the prior falls by a factor of e: for slopes above 1, whose
 # harm has no bound, for those below, and for intercepts. All constants here were chosen on models
-# of the data sets that benchmarks/repro_calibration.py says were seen.
+# of the data sets that benchmarks/repro_calibration.py says were seen, their test rows included.
 _ABOVE, _BELOW, _SHIFT = 0.12, 0.25, 0.25
 
 # What a record usually tells of a slope, for what is taken off the result because of noise.
@@ -189,7 +189,8 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     taken off the result by a public rule. With ``epsilon * n_samples`` below 50
     (``"replace_one"``: 100) noise would hide the answer: nothing is released or charged, and
     probabilities stay as they are, with a warning. A slope repairs neither wrong labels
-    nor a model that is right in one region of the features and wrong in another.
+    nor a model that is right in one region of the features and wrong in another, and held-out rows
+    that are unlike those that come later make it worse.
 
     The unit is one row. Assumed public: the numbers of rows and features, the estimator, that it
     treats each row by itself, and all parameters. The rows must be others than those of the
