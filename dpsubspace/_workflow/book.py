@@ -520,6 +520,11 @@ class Book:
                 for c in Charge.choices(price)
             ):
                 raise PrivacyError(f"{entry.label!r} is charged less than what it costs")
+            if not entry.epsilon >= self.alone(event, self.terms.delta) * (1 - 1e-3):
+                raise PrivacyError(f"{entry.label!r} says that it costs less than it does")
+            kind = (entry.neighboring_relation, entry.unit)
+            if kind != (self.terms.neighboring_relation, self.terms.unit):
+                raise PrivacyError(f"{entry.label!r} is for another relation or unit")
         first = next((i for i, e in enumerate(self.entries) if e.charge.needs_delta), None)
         if (first is None) != (self.plan is None):
             raise PrivacyError("it has a plan without a charge that needs one, or none with one")

@@ -49,7 +49,8 @@ class PrivacyLedger:
 
     Every fit on those records is charged here; one that would overspend is refused before it
     releases anything. ``with ledger:`` charges every fit inside of it, however it comes about:
-    through Pipelines, grid searches and cross-validation, in threads and in other processes.
+    through Pipelines, grid searches and cross-validation, in threads, and in other processes for
+    estimators that were made in the block.
     ``ledger.fit`` charges one fit, and refuses what it cannot count before it sees the records.
 
     Parameters
@@ -122,11 +123,15 @@ class PrivacyLedger:
     ``with`` block clones and pickles of estimators carry the address of its file (a temporary
     one where there is no `path`), and workers of joblib charge there. Threads that did not open
     a ledger themselves charge the one that is open in their process; where several are, they
-    are refused. What other libraries fit is not seen, and scores on private rows are not
+    are refused. **What a worker process makes itself has no address**: neither estimators that are
+    made there nor private functions that are called there (``delayed(private_mean)(X)``) are
+    charged, except in forks. Make estimators in the block, and let a worker open the ledger by its
+    `path` for the rest. What other libraries fit is not seen, and scores on private rows are not
     counted: :func:`private_score` gives scores that are.
 
     The file has one JSON record a line, each with the hash of the one before. What was changed
-    in it is found when it is read; that its last lines were cut off is not, so keep copies.
+    in it is found when it is read. That its last lines were cut off is not, nor that somebody wrote
+    all of it anew with hashes that fit: keep copies where others cannot write.
     It is locked while it is written to, which some network drives do not support.
 
     Examples
