@@ -15,6 +15,10 @@ pairs (mu, s) are proved to dominate it, and (epsilon, delta) of the guarantee:
   mechanism L exceeds epsilon with probability ``Phi(mu / 2 - epsilon / mu)``. For anything else
   ``P(L > epsilon) <= H_t / (1 - t e^-epsilon)`` at any ``t < e^epsilon``: outputs of a larger
   loss add at least ``1 - t / l > 1 - t e^-epsilon`` of their probability to ``H_t``.
+
+Where all that ran was fixed in advance, every pair (epsilon, delta) of its accountant holds as the
+stated one does. Of fits that were chosen after looking at results only sums of mu, of slacks and of
+epsilons are bounds (:class:`~dpsubspace._workflow.plan.Plan`).
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from dpsubspace._accounting.cost import SMALLEST_DELTA, gaussian_epsilon, sq_mu_of
+from dpsubspace._accounting.cost import SMALLEST_DELTA, epsilon_of, gaussian_epsilon, sq_mu_of
 from dpsubspace._accounting.curves import LEAST_SLACK, price_of
 from dpsubspace._accounting.events import counted
 
@@ -34,6 +38,13 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = ["Attacker"]
+
+
+# More than this is no rare surprise: then a larger belief is stated, that is exceeded rarely.
+_RARE = 0.01
+
+# Deltas at which accountants are asked, over the stated one.
+_FACTORS = (2, 5, 10, 30, 100, 1000, 10_000)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,10 @@ class Attacker:
         What is added to its curve.
     exact : bool
         Whether all that was released is Gaussian, so that bounds by mu are attained.
+    points : tuple of (float, float)
+        Other pairs (epsilon, delta) that hold.
+    replaced : float or None
+        Epsilon at the same delta for what a record says; None where it is not known.
     """
 
     epsilon: float
@@ -58,32 +73,61 @@ class Attacker:
     mu: float
     slack: float
     exact: bool
+    points: tuple[tuple[float, float], ...] = ()
+    replaced: float | None = None
 
     @classmethod
     def of(
-        cls, event: DpEvent, epsilon: float, delta: float, neighboring_relation: str
+        cls,
+        event: DpEvent,
+        epsilon: float,
+        delta: float,
+        neighboring_relation: str,
+        *,
+        adaptive: bool = False,
     ) -> Attacker:
-        """For what ran, and what is promised of it."""
+        """For what ran, and what is promised of it.
+
+        `adaptive` says that parts were chosen after results of others had been seen.
+        """
         parts = counted(event)
         sq_mu = sq_mu_of(parts, neighboring_relation)
         if sq_mu is not None:
-            return cls(epsilon, delta, math.sqrt(sq_mu), 0.0, sq_mu < math.inf)
+            exact = delta > 0 and sq_mu < math.inf
+            twice = gaussian_epsilon(4 * sq_mu, delta) if exact else None
+            return cls(epsilon, delta, math.sqrt(sq_mu), 0.0, sq_mu < math.inf, replaced=twice)
         usable = max(delta / 100, LEAST_SLACK) if delta >= SMALLEST_DELTA else 0.0
         price = price_of(event, usable, neighboring_relation)
-        mu = math.sqrt(price.sq_mu + price.pure_sq_mu)
-        return cls(epsilon, delta, mu, price.slack, False)
+        mu, points = math.sqrt(price.sq_mu + price.pure_sq_mu), []
+        if all(leaf.pure for leaf in parts):
+            points.append((price.epsilon, 0.0))
+        elif not adaptive:
+            deltas = [factor * delta for factor in _FACTORS if factor * delta < 0.1]
+            points += [(epsilon_of(event, d, neighboring_relation), d) for d in deltas]
+        replaced = 2 * epsilon if delta == 0 else None
+        if not adaptive and all(leaf.kind in ("gaussian", "laplace") for leaf in parts):
+            replaced = epsilon_of(event, delta, "replace_one")
+        return cls(epsilon, delta, mu, price.slack, False, tuple(points), replaced)
+
+    @property
+    def _all(self) -> tuple[tuple[float, float], ...]:
+        return ((self.epsilon, self.delta), *self.points)
 
     @property
     def advantage(self) -> float:
         """Largest difference of true and false positive rates; 0 is a coin, 1 is certainty."""
-        e = math.exp(-min(self.epsilon, 700.0))
-        found = (1 - e + 2 * self.delta * e) / (1 + e)
-        return min(1.0, found, 2 * float(ndtr(self.mu / 2)) - 1 + self.slack)
+        found = [1.0, 2 * float(ndtr(self.mu / 2)) - 1 + self.slack]
+        for epsilon, delta in self._all:
+            e = math.exp(-min(epsilon, 700.0))
+            found.append((1 - e + 2 * delta * e) / (1 + e))
+        return min(found)
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
         """Largest share of those used that are found, where so many others are named too."""
-        a, e = false_positive_rate, math.exp(-min(self.epsilon, 700.0))
-        found = [1.0, a / e + self.delta, 1 - e * (1 - self.delta - a)]
+        a, found = false_positive_rate, [1.0]
+        for epsilon, delta in self._all:
+            e = math.exp(-min(epsilon, 700.0))
+            found += [a / e + delta, 1 - e * (1 - delta - a)]
         if self.mu < math.inf:
             found.append(float(ndtr(ndtri(a) + self.mu)) + self.slack)
         return min(found)
@@ -93,23 +137,36 @@ class Attacker:
 
         But for releases whose probability is at most that of :attr:`surprise`.
         """
-        e = math.exp(-min(self.epsilon, 700.0))
+        e = math.exp(-min(self._belief[0], 700.0))
         return prior / (prior + (1 - prior) * e)
 
     @property
     def surprise(self) -> float:
         """Probability of a release that tells more than :meth:`posterior` says."""
-        if self.delta == 0 or self.epsilon == math.inf:  # then it is true of every release
-            return 0.0
-        if self.exact and self.mu > 0:
-            return float(ndtr(self.mu / 2 - self.epsilon / self.mu))
-        if not 0 < self.mu < math.inf:
-            return 0.0 if self.mu == 0 else 1.0
-        a = np.linspace(0.0, self.epsilon, 2000, endpoint=False)
-        upper = np.exp(log_ndtr(self.mu / 2 - a / self.mu))
-        lower = np.exp(a + log_ndtr(-self.mu / 2 - a / self.mu))
-        curve = np.maximum(upper - lower, 0.0) + 1e-14 + self.slack
-        return float(min(1.0, (curve / -np.expm1(a - self.epsilon)).min()))
+        return self._belief[1]
+
+    @property
+    def _belief(self) -> tuple[float, float]:
+        """Logarithm of the factor that odds change by, and the probability of a larger one."""
+        always = [epsilon for epsilon, delta in self._all if delta == 0]
+        if always or self.epsilon == math.inf:
+            return min(always, default=math.inf), 0.0
+        if self.mu == 0:
+            return 0.0, 0.0
+        if self.exact:
+            return self.epsilon, float(ndtr(self.mu / 2 - self.epsilon / self.mu))
+        found = [1.0]
+        if self.mu < math.inf:
+            a = np.linspace(0.0, self.epsilon, 2000, endpoint=False)
+            upper = np.exp(log_ndtr(self.mu / 2 - a / self.mu))
+            lower = np.exp(a + log_ndtr(-self.mu / 2 - a / self.mu))
+            curve = np.maximum(upper - lower, 0.0) + 1e-14 + self.slack
+            found.append(float((curve / -np.expm1(a - self.epsilon)).min()))
+        below = [(e, d) for e, d in self.points if e < self.epsilon]
+        found += [d / -math.expm1(e - self.epsilon) for e, d in below]
+        if min(found) <= _RARE:
+            return self.epsilon, min(found)
+        return self.epsilon + math.log(2), min(1.0, 2 * self.delta)
 
     def of_several(self, count: int) -> float | None:
         """Epsilon at the same delta for `count` records together; None where it is not known.

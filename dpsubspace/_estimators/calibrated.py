@@ -14,8 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_choice
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
-from dpsubspace._estimators.frozen import Frozen, HeldOut, check_frozen, held_out_labels
+from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
+from dpsubspace._estimators.frozen import (
+    Frozen,
+    HeldOut,
+    check_frozen,
+    held_out_labels,
+    pure_target,
+)
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -33,13 +39,16 @@ _INTERCEPTS = np.arange(-48, 49) / 8
 # Log-odds are counted in cells of this width, up to this size.
 _WIDTH, _LARGEST = 1 / 16, 16.0
 
-# A log-odds of scores that are further behind the best than this counts as this.
-_FAR = 1.0
+# What is far from the mark is cut, which few rows need because of noise: to `_CUT` at least, for a
+# slope alone and beside an intercept. It counts for too little then, so that many rows cut less, by
+# a root: of how much all records tell, over `_FINE`. At the end it is log loss that is least.
+_CUT = {"temperature": 3.0, "sigmoid": 1.0}
+_FINE = {"temperature": 16.0, "sigmoid": 100.0}
+_WHOLE = 300.0
 
 # Distances from "no change" over which the prior falls by a factor of e: for slopes above 1, whose
-# harm has no bound, for those below, and for intercepts. These four and the next two were chosen on
-# models of Adult, MNIST and digits, which benchmarks/repro_calibration.py does not use for its
-# verdict.
+# harm has no bound, for those below, and for intercepts. All constants here were chosen on models
+# of the data sets that benchmarks/repro_calibration.py says were seen.
 _ABOVE, _BELOW, _SHIFT = 0.12, 0.25, 0.25
 
 # What a record usually tells of a slope, for what is taken off the result because of noise.
@@ -80,10 +89,11 @@ class _Plan:
     def chosen(self, frozen: Frozen, rows: HeldOut, releases: Releases) -> _Map:
         """Release a map."""
         find = _temperature_sums if self.method == "temperature" else _sigmoid_sums
-        logs = frozen.log_probabilities(rows.X)
-        slopes, intercepts, totals, slack = find(logs, rows.y, rows.records)
         scale, doubled = releases.budget.scales["map"], 1 + (not self._zero_out)
         strength = scale / (2 * doubled)  # of what one candidate is better by than another
+        cut = self._cut(rows.records.n * strength)
+        logs = frozen.log_probabilities(rows.X)
+        slopes, intercepts, totals, slack = find(logs, rows.y, rows.records, cut)
         public = np.zeros(len(slopes))
         if self.target.private:
             public -= _penalties(slopes, intercepts) / strength
@@ -92,10 +102,15 @@ class _Plan:
         kept = 1.0
         if self.target.private:
             # Noise and prior alone would give about so much, which is taken off.
-            off = 1 / (1 / _SPREAD + _USUAL * rows.records.n * strength)
+            off = 1 / (1 / _SPREAD + _USUAL / cut * rows.records.n * strength)
             length = math.hypot(slopes[best], intercepts[best])
             kept = max(0.0, 1 - off / length) if length else 0.0
         return _Map(math.exp(kept * slopes[best]), kept * intercepts[best])
+
+    def _cut(self, evidence: float) -> float:
+        """Where to cut, by how much all records together can tell."""
+        wide = max(_CUT[self.method], math.sqrt(evidence / _FINE[self.method]))
+        return min(wide, _WHOLE)
 
     @property
     def _zero_out(self) -> bool:
@@ -123,9 +138,9 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default=0.0
-        Small additive allowance of the guarantee beside `epsilon`, which nothing here needs: 0
-        promises more, and costs no accuracy that could be seen. Else as in other estimators.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -161,12 +176,13 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     intercepts (65 times 97), by the exponential mechanism on how near to right each makes the
     probabilities. A row says of a candidate how far the logarithm of the probability of its label
     is from what it should be on average if the probabilities were right, with logarithms cut to
-    what is at most 1 below the largest: a number in [-1, 1], whose mean is 0 where they are
-    right. For "sigmoid" it is the pair ``(p - y) (s, 1) / sqrt(1 + s^2)``, with s the
-    log-odds, of a norm below 1. The score of a candidate is minus the length of the sum over
-    rows. A row moves each length by at most 1 (``"zero_out"``) or 2 (``"replace_one"``), so that
-    two scores move apart by at most 2 or 4. Event: a bounded range of epsilon, without delta.
-    Such sums find the best slope to within ``2 / (epsilon n)`` times a constant, where the
+    what is at most c below the largest, over c: a number in [-1, 1], whose mean is 0 where they
+    are right. For "sigmoid" it is the pair ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s the
+    log-odds, of a norm up to 1. The cut c is public: 3, and more from ``epsilon * n = 300`` on
+    (for "sigmoid" 1, and more from 200 on). The score of a candidate is minus the length of the sum
+    over rows. A row moves each length by at most 1 (``"zero_out"``) or 2 (``"replace_one"``), so
+    that two scores move apart by at most 2 or 4. Event: a bounded range of epsilon, without delta.
+    Such sums find the best slope to within a constant times ``c / (epsilon n)``, where the
     exponential mechanism on clipped losses comes within ``1 / sqrt(epsilon n)`` only.
 
     Scores have a public part that prefers small changes, and what noise alone would bring about is
@@ -209,7 +225,7 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
         *,
         method: str = "temperature",
         epsilon: float = 1.0,
-        delta: float | str = 0.0,
+        delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -296,7 +312,7 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     def _plan(self) -> _Plan:
         """Parameters of the fit; ValueError where one is out of its range."""
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
-        return _Plan(checked_target(self, pure=True), method)
+        return _Plan(pure_target(self), method)
 
     def _fit(self, X: Any, y: Any, *, groups: Any = None, present: np.ndarray | None = None):
         """Fit with the records where `present` is False as null records."""
@@ -334,12 +350,12 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
 
 
 def _temperature_sums(
-    logs: np.ndarray, codes: np.ndarray, records: Records
+    logs: np.ndarray, codes: np.ndarray, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts of 0, and the sum of each slope with its slack.
 
-    A row brings ``E T - T_y``, where T are logarithms of probabilities less the largest, cut to
-    [-1, 0], and the mean is over labels that are drawn by the probabilities themselves. Cutting
+    A row brings ``(E T - T_y) / c``, where T are logarithms of probabilities less the largest, cut
+    to [-c, 0], and the mean is over labels that are drawn by the probabilities themselves. Cutting
     does not bias the root: where they are right, the mean is 0 at any cut.
     """
     slopes = np.arange(_LEAST * _STEPS, _MOST * _STEPS + 1) / _STEPS * math.log(2)
@@ -350,18 +366,20 @@ def _temperature_sums(
         for slope in np.exp(slopes):
             scores = slope * behind
             weights = np.exp(scores)
-            cut = np.maximum(scores, -_FAR)
-            yield (weights * cut).sum(axis=1) / weights.sum(axis=1) - cut[rows, codes]
+            near = np.maximum(scores, -cut)
+            mean = (weights * near).sum(axis=1) / weights.sum(axis=1)
+            yield (mean - near[rows, codes]) / cut
 
     totals, slack = sums_of_records(columns(), records)
     return slopes, np.zeros(len(slopes)), totals[:, None], slack
 
 
 def _sigmoid_sums(
-    logs: np.ndarray, codes: np.ndarray, records: Records
+    logs: np.ndarray, codes: np.ndarray, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts, and the sum of each pair with its slack.
 
+    A row brings ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds and p their probability.
     Counts of labels in narrow cells of log-odds say all that is needed, and are exact; a sum over
     the cells is then off by rounding of as many terms.
     """
@@ -374,7 +392,7 @@ def _sigmoid_sums(
     logs_of_slopes, totals = np.arange(8 * _LEAST, 8 * _MOST + 1) / 8 * math.log(2), []
     for slope in np.exp(logs_of_slopes):
         scores = slope * centres[:, None] + _INTERCEPTS
-        excess = (first * expit(scores) - second * expit(-scores)) / np.sqrt(1 + scores**2)
+        excess = (first * expit(scores) - second * expit(-scores)) / np.sqrt(cut**2 + scores**2)
         totals.append(np.stack([(excess * scores).sum(axis=0), excess.sum(axis=0)], axis=1))
     slopes, intercepts = np.meshgrid(logs_of_slopes, _INTERCEPTS, indexing="ij")
     slack = 8 * n_cells * float(np.finfo(np.float64).eps) * records.n

@@ -338,9 +338,10 @@ def private_score(
     makes metrics of errors with heavy tails a little too good.
 
     Intervals count the noise and that the rows are a sample, by drawing samples from what was
-    released. They are about rows that the model has not seen. If it was fitted on these rows, the
-    guarantee holds as it does otherwise, charged beside that of the fit; but score and
-    interval are then about these rows, on which the model is too good.
+    released. They are about rows that the model has not seen. If it was fitted on these rows by a
+    private estimator, the guarantee holds as it does otherwise, charged beside that of the fit;
+    but score and interval are then about these rows, on which the model is too good. A model
+    that was fitted on them without privacy is not public: its score has no guarantee.
 
     With `groups` a metric is that of a row drawn from a person drawn at random; intervals take
     persons to be single rows, and are wider than they need be.
@@ -594,7 +595,7 @@ class _Said:
         largest = 1.0
         if "range" in releases and releases.budget.private:
             counts = self._released(releases, "range", error_cells(self.numbers["error"]), ERRORS)
-            largest = largest_error(counts, _scale(releases, "range", 2.0))
+            largest = largest_error(counts, _scale(releases, "range", 2.0), records.n)
         columns = [self._column(name, largest) for name in names]
         sums = releases.laplace("sums", bounded_sums(np.stack(columns, axis=1), shares, records))
         scale = _scale(releases, "sums", 1.0)

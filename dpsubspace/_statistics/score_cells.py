@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpsubspace._array import EPS
 from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._rows.records import Records
 
@@ -95,14 +96,14 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
     moves by at most 1 in *both* relations, and the L1 norm of all by at most the sum of shares.
     Each row's part is rounded down to a multiple of a power of 2, so small as exact sums over n
     records allow, so that no row moves how another is rounded, and rows of one record add up to at
-    most 1.
+    most 1. Their product with a share is rounded, by a unit in up to n, which the bound has.
     """
     steps = min(2.0 ** np.floor(np.log2(_EXACT / records.n)), _FINEST)
     inside = np.where(np.isnan(values), 1.0, np.clip(values, 0.0, 1.0))
     weights = records.weights_numpy
     weighted = inside if weights is None else inside * weights[:, None]
     total = np.floor(weighted * steps).sum(axis=0) / steps
-    largest = float(shares.sum()) * (1 + 1e-12)
+    largest = float(shares.sum()) * (1 + 4 * EPS * (records.n + 8))
     return BoundedL1Sum(total * shares, largest, largest)
 
 
@@ -228,16 +229,20 @@ def error_cells(errors: np.ndarray) -> np.ndarray:
     return np.floor(np.clip(octaves, 0, ERRORS - 1)).astype(np.intp)
 
 
-def largest_error(counts: np.ndarray, scale: float) -> float:
-    """Bound on nearly all errors, from released counts with noise of a scale.
+def largest_error(counts: np.ndarray, scale: float, n: int) -> float:
+    """Bound on nearly all of `n` errors, from released counts with noise of a scale.
 
-    An octave beyond the largest size of which, with all larger ones, noise does not explain
-    the number: three standard deviations of it. Where it explains all of them there is no bound.
+    An octave beyond the largest size of which, with all larger ones, noise does not explain the
+    number: three standard deviations of it. Two octaves where these are a twentieth of the records
+    or more, and no bound at all where noise explains everything.
     """
-    above = np.cumsum(counts)
-    clear = above > 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
-    first = int(np.argmax(clear)) if clear.any() else 0
-    return min(1.0, 2.0 ** (1 - first / 2))
+    above, hidden = np.cumsum(counts), 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
+    clear = above > hidden
+    if not clear.any():
+        return 1.0
+    first = int(np.argmax(clear))
+    octaves = 2 if hidden[first] > n / 20 else 1
+    return min(1.0, 2.0 ** (octaves - first / 2))
 
 
 # What cells tell ------------------------------------------------------------------------------
@@ -377,7 +382,7 @@ class ScoreCells:
     >>> from dpsubspace import private_score
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> X = scale(X)
-    >>> model = LogisticRegression().fit(X[::2], y[::2])
+    >>> model = LogisticRegression(solver="newton-cg").fit(X[::2], y[::2])
     >>> score, _ = private_score(model, X[1::2], y[1::2], metric="roc_auc", random_state=0)
     >>> bool(abs(score.cells.counts.sum() - 284) < 50)
     True

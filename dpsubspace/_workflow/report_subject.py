@@ -15,7 +15,7 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -26,9 +26,14 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, default
 from dpsubspace._checks import check_integer, shown
 from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.ledger_file import LedgerEntry
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["Account", "Item", "Sizes", "account_of"]
+
+
+# Splitters of which the number of splits says how many records are in each.
+_FOLDS = (KFold, StratifiedKFold)
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,9 @@ def _steps(name: str, model: Any) -> Iterator[_Step]:
         if (inner := _model_inside(model)) is not None:
             yield from _steps(f"{name}, model inside", inner)
     elif type(model) is FrozenEstimator:
-        yield _Step(name, model.estimator, "frozen")
+        inside = list(_steps(name, model.estimator))
+        private = any(step.kind == "private" for step in inside)
+        yield from inside if private else [_Step(name, model.estimator, "frozen")]
     elif works_row_by_row(model) or (name == "remainder" and _passes(model)):
         yield _Step(name, model, "row by row")
     else:
@@ -192,7 +199,7 @@ def _model_inside(model: Any) -> Any:
     inner = getattr(model, "estimator", None)
     if inner is None or hasattr(model, "candidates"):  # a search fits its own
         return None
-    return inner.estimator if type(inner) is FrozenEstimator else inner
+    return inner
 
 
 def _passes(step: Any) -> bool:
@@ -205,8 +212,9 @@ def _reasons(model: Any, steps: list[_Step]) -> Iterator[str]:
         if step.kind == "learns":
             yield (
                 f"step {step.name!r} ({type(step.step).__name__}) may have learned from the"
-                " private rows without any noise, and what it learned is stored in the Pipeline."
-                f"{_learned(step.step)} The guarantees of the other steps do not cover it"
+                " private rows without any noise, and what it learned is stored in the model."
+                f"{_learned(step.step)} The guarantees of the other steps do not cover it. (If it"
+                " was fitted on public rows, wrap it in sklearn.frozen.FrozenEstimator to say so)"
             )
     for transformer in _column_transformers(model):
         if any(callable(chosen) for *_, chosen in transformer.transformers):
@@ -412,7 +420,8 @@ def _training_rows(search: Any, refit: Account | None, sizes: Sizes) -> tuple[in
         delta = refit.total.delta  # that of a ledger around the search, or one that was given
     if sizes.n_train is not None:
         return check_integer("n_train", sizes.n_train, low=1), delta
-    folds = search.cv is None or isinstance(search.cv, int) or "Fold" in type(search.cv).__name__
+    # Repeated folds have more splits than folds, and others as they like.
+    folds = search.cv is None or isinstance(search.cv, int) or type(search.cv) in _FOLDS
     grouped = "Group" in type(search.cv).__name__ or (
         refit is not None and refit.total.unit != "row"
     )
@@ -498,26 +507,19 @@ _SEEDED_LEDGER = (
 )
 
 
-def _item(ledger: PrivacyLedger, entry: Any) -> Item:
-    if isinstance(entry, tuple):
-        label, event = entry
-        epsilon = epsilon_of(event, ledger.delta, ledger.neighboring_relation)
-        entry = None
-    else:
-        label, event, epsilon = entry.label, entry.event, entry.epsilon
+def _item(ledger: PrivacyLedger, entry: LedgerEntry) -> Item:
     guarantee = PrivacyGuarantee(
-        event=event,
-        epsilon=epsilon,
+        event=entry.event,
+        epsilon=entry.epsilon,
         delta=ledger.delta,
-        neighboring_relation=ledger.neighboring_relation,
-        unit=ledger.unit,
+        neighboring_relation=entry.neighboring_relation,
+        unit=entry.unit,
         secure=not ledger.allow_seeded,
-        of="" if entry is None else entry.estimator,
-        n_samples=None if entry is None else entry.n_samples,
-        n_features=None if entry is None else entry.n_features,
+        of=entry.estimator,
+        n_samples=entry.n_samples,
+        n_features=entry.n_features,
     )
-    date = "" if entry is None else entry.date
-    return Item(label or guarantee.of or "(no label)", guarantee, 1, date)
+    return Item(entry.label or entry.estimator or "(no label)", guarantee, date=entry.date)
 
 
 # Sums ---------------------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ __all__ = [
 PRIORS = (0.01, 0.1, 0.5)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
+# From this epsilon on the page warns; docs/privacy.md says as much.
+_WEAK = 10.0
+
 # At most so many rows of a table; the rest is one row.
 _MOST_ROWS = 40
 
@@ -100,7 +103,8 @@ def attacker_of(account: Account) -> Attacker | None:
     total = account.total
     if account.reasons or total.epsilon == math.inf:
         return None
-    return Attacker.of(total.event, total.epsilon, total.delta, total.neighboring_relation)
+    promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
+    return Attacker.of(*promised, adaptive=account.budget is not None)
 
 
 def versions() -> dict[str, str]:
@@ -184,6 +188,11 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     attacker = attacker_of(account)
     if attacker is not None and total.epsilon > 0:
         yield Text(_in_words(account, attacker))
+    if account.budget is not None:
+        yield Text(
+            "What was spent is what would have been promised if this had been all from the start."
+            " What holds whatever is fitted next is the budget: that is the number to publish."
+        )
     rows = [
         ["Subject", f"{account.subject} ({_KINDS[account.kind]})"],
         ["Curator (who answers for the data)", said["curator"]],
@@ -207,6 +216,12 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         rows.append(["Left open", "; ".join(left_open)])
     yield Table("In short", rows)
     if not bad and total.epsilon > 0:
+        if total.epsilon >= _WEAK:
+            yield Text(
+                f"An epsilon of {up(total.epsilon)} says next to nothing by itself. Look at what an"
+                " attacker can learn, below, before you rely on it.",
+                loud=True,
+            )
         yield Text(
             f"Epsilon limits how much one record (here: {_UNITS.get(total.unit, total.unit)}) can"
             " change the probability of any result: by the factor"
@@ -240,8 +255,8 @@ def _in_words(account: Account, attacker: Attacker) -> str:
         was, used = f"what one certain {unit} says", "says one thing rather than another"
     spent = " by what has been spent so far" if account.budget else ""
     words = (
-        f"In words: random noise was added, so that the result hardly depends on {was}. Somebody"
-        f" who thinks with a probability of {percent(prior)} that it {used} can be brought{spent}"
+        f"In words: random noise limits what the result can tell about {was}. Somebody who thinks"
+        f" with a probability of {percent(prior)} that it {used} can be brought{spent}"
         f" to {percent(attacker.posterior(prior))} at most."
     )
     if attacker.surprise:
@@ -307,7 +322,7 @@ def _released(account: Account) -> Iterator[Any]:
 def _items(account: Account) -> Table:
     """Everything that was paid for, in the columns that say something."""
     columns: list[tuple[str, list[str]]] = [
-        ("Part", [x.name for x in account.items]),
+        ("Part", [item.name for item in account.items]),
         ("What it is", [item.what for item in account.items]),
         ("Date", [item.date for item in account.items]),
         ("Fits", ["" if item.count == 1 else str(item.count) for item in account.items]),
@@ -359,13 +374,14 @@ def _protected(account: Account) -> Iterator[Any]:
     if total.neighboring_relation == "zero_out":
         yield Text(
             "Hidden is whether a record was used: with it, and with a null record in its place,"
-            " which adds nothing, the result is almost equally likely. Nobody learns much from"
-            " the result about whether somebody is in the data."
+            " which adds nothing, any result is about equally likely, within what epsilon and"
+            " delta allow."
         )
     else:
         yield Text(
-            "Hidden is what a record says: with it, and with any other record in its place, the"
-            " result is almost equally likely. That the record is in the data is not hidden."
+            "Hidden is what a record says: with it, and with any other record in its place, any"
+            " result is about equally likely, within what epsilon and delta allow. That the record"
+            " is in the data is not hidden."
         )
     attacker = attacker_of(account)
     if attacker is None or not total.epsilon:
@@ -374,12 +390,15 @@ def _protected(account: Account) -> Iterator[Any]:
     if total.neighboring_relation == "zero_out":
         rows.append([f"whether a certain {unit} was used", up(total.epsilon)])
         rows.append(
-            [f"what a certain {unit} says, if it is known to be used", _several(attacker, 2)]
+            [
+                f"what a certain {unit} says, if it is known to be used",
+                _or_unknown(attacker.replaced),
+            ]
         )
     else:
         rows.append([f"what a {unit} says", up(total.epsilon)])
     if total.unit == "row":
-        rows += [[f"a person with {k} rows", _several(attacker, k)] for k in (3, 10)]
+        rows += [[f"a person with {k} rows", _or_unknown(attacker.of_several(k))] for k in (3, 10)]
     yield Table(
         "Epsilon for other questions, at the same delta",
         rows,
@@ -394,9 +413,8 @@ def _protected(account: Account) -> Iterator[Any]:
         )
 
 
-def _several(attacker: Attacker, count: int) -> str:
-    found = attacker.of_several(count)
-    return f"not computed, at least {count} times as much" if found is None else up(found)
+def _or_unknown(epsilon: float | None) -> str:
+    return "more; it was not computed" if epsilon is None else up(epsilon)
 
 
 def _attack(account: Account) -> Iterator[Any]:

@@ -5,8 +5,10 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import RELATIONS
+from scipy import sparse
 from scipy.special import expit
 from sklearn import metrics
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -66,7 +68,9 @@ def normals(n, seed=0, positives=0.5, shift=1.5):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = load_breast_cancer(return_X_y=True)
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01)).fit(X[::2], y[::2])
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, solver="newton-cg")).fit(
+        X[::2], y[::2]
+    )
     return model, X[1::2], y[1::2]
 
 
@@ -208,7 +212,9 @@ def test_errors_of_a_regressor_drown_in_no_wide_range():
 def test_many_classes_with_names():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[::2], names[::2])
+    model = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cg")).fit(
+        X[::2], names[::2]
+    )
     asked = ["accuracy", "balanced_accuracy", "f1_macro", "confusion_matrix", "log_loss", "brier"]
     found = private_score(
         model, X[1::2], names[1::2], metric=asked, epsilon=50.0, random_state=0
@@ -221,7 +227,7 @@ def test_many_classes_with_names():
 
 def test_a_threshold_of_a_models_own_is_that_of_its_labels():
     X, y = normals(4000)
-    inner = LogisticRegression().fit(X, y)
+    inner = LogisticRegression(solver="newton-cg").fit(X, y)
     model = FixedThresholdClassifier(inner, threshold=0.2).fit(X, y)
     names = ["recall", "roc_auc", "accuracy"]
     found = private_score(model, X, y, metric=names, epsilon=20.0, random_state=0).value
@@ -251,6 +257,42 @@ def test_predictions_that_are_no_numbers_raise_and_warn_of_nothing(bad):
         warnings.simplefilter("error")
         found = private_score(Broken(), X, y, metric=["roc_auc", "log_loss"], random_state=0).value
     assert all(math.isfinite(float(score)) for score in found.values())
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1.0, 1e6, INF])
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_few_rows_and_any_budget_give_numbers_or_a_refusal(n, epsilon):
+    X, y = normals(n)
+    names = ["roc_curve", "calibration_curve", "confusion_matrix", "roc_auc", "log_loss", "f1"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".* is NaN", PrivacyWarning)
+        warnings.filterwarnings("ignore", "delta=", PrivacyWarning)
+        options = {"epsilon": epsilon, "random_state": 0}
+        found = private_score(Linear(), X, y, metric=names, **options).value
+        errors = private_score(
+            Ridge().fit(X, y),
+            X,
+            y,
+            metric=["r2", "mean_absolute_error"],
+            target_bounds=(0, 1),
+            **options,
+        ).value
+    for score in (*found.values(), *errors.values()):
+        assert np.all(np.isnan(score.value)) or np.all(score.low <= score.value)
+        assert np.all(np.isnan(score.value)) or np.all(score.value <= score.high)
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, sparse.csr_array, np.asarray, list])
+def test_rows_reach_the_model_in_their_own_form(form):
+    class Asks(Linear):
+        def predict(self, X):
+            assert isinstance(X, form if isinstance(form, type) else np.ndarray)
+            return np.zeros(100, int)
+
+    X, y = normals(100)
+    rows = [list(row) for row in X] if form is list else form(X)
+    assert private_score(Asks(), rows, y == 1, random_state=0).value.n == 100
 
 
 # What is refused, and what shows nothing --------------------------------------------------------

@@ -61,7 +61,7 @@ def search(estimator=FAST, candidates=SOME, **options):
 def renyi(order, mu, mean):
     """Renyi divergence of a search over Gaussian mechanisms, by the theorem as it is printed."""
     g = logarithmic_rate(mean)
-    orders = np.geomspace(1.0001, 1e5, 200_000)
+    orders = np.geomspace(1.0001, 1e5, 20_000)
     least = np.min((1 - 1 / orders) * orders * mu**2 / 2 + math.log(1 / g) / orders)
     return order * mu**2 / 2 + least + math.log(mean) / (order - 1)
 
@@ -69,9 +69,8 @@ def renyi(order, mu, mean):
 @pytest.mark.parametrize("mean", [1.5, 10, 300])
 @pytest.mark.parametrize("mu", [0.1, 1.0])
 def test_epsilon_of_a_search_is_that_of_the_theorem(mean, mu):
-    orders = np.geomspace(1.01, 1e4, 20_000)
-    at = np.array([renyi(order, mu, mean) for order in orders[::20]])
-    orders = orders[::20]
+    orders = np.geomspace(1.01, 1e4, 1000)
+    at = np.array([renyi(order, mu, mean) for order in orders])
     bound = at + np.log1p(-1 / orders) - (math.log(DELTA) + np.log(orders)) / (orders - 1)
     found = epsilon_of(private_search(gaussian(1 / mu), mean), DELTA, "zero_out")
     assert bound.min() * (1 - 1e-3) <= found <= bound.min() * 1.05  # which has fewer orders
@@ -145,26 +144,27 @@ def test_up_to_three_candidates_are_all_fitted():
 
 
 def test_batches_have_one_curve_above_all_trials():
-    sizes = {"batch_size": [40, 80, None]}
-    model = search(candidates=sizes, method="random", validation_fraction=0.25)
+    sizes = {"batch_size": [30, 60, None], "n_iter": [20]}
+    model = search(candidates=sizes, method="random", validation_fraction=0.25, epsilon=1.0)
     spending = model._plan().spending(module.Sizes(400, 5, 3), None)
     (leaf,) = counted(spending.event)
     base = spending.candidates[0].event
     assert leaf.kind == "search" and counted(base) == leaf.inside
-    assert leaf.inside[0].rate == pytest.approx(40 / 300)
+    assert leaf.inside[0].rate == pytest.approx(30 / 300)
     for candidate in spending.candidates:
         assert 0.9 < excess_over(candidate.event, base) <= 1
     assert 0.99 < excess_over(gaussian(spending.multiplier), base) <= 1
-    assert 3.95 < epsilon_of(spending.event, DELTA, "zero_out") <= 4.0
+    assert 0.99 < epsilon_of(spending.event, DELTA, "zero_out") <= 1.0
 
 
 def test_few_candidates_on_batches_are_composed_with_their_scores():
-    model = search(candidates={"batch_size": [50, 100]})
-    cost = epsilon_of(model.privacy_event(400), DELTA, "zero_out")
-    assert 4.0 * (1 - 1e-3) <= cost <= 4.0
-    assert [leaf.count for leaf in counted(model.privacy_event(400))] == [3, 3, 2]
-    public = search(candidates={"batch_size": [50, 100]}, validation_fraction=None)
-    assert [leaf.count for leaf in counted(public.privacy_event(400))] == [3, 3]
+    batches = {"candidates": {"batch_size": [20, 40], "n_iter": [20]}, "epsilon": 1.0}
+    model = search(**batches)
+    event = model.privacy_event(400)
+    assert 1 - 1e-3 <= epsilon_of(event, DELTA, "zero_out") <= 1.0
+    assert [leaf.count for leaf in counted(event)] == [20, 20, 2]
+    public = search(validation_fraction=None, **batches)
+    assert [leaf.count for leaf in counted(public.privacy_event(400))] == [20, 20]
 
 
 # Trials are private -----------------------------------------------------------------------------
@@ -318,12 +318,42 @@ def test_workers_find_the_same_and_say_nothing(capfd):
     assert not out.out and not out.err
 
 
+def test_threads_within_trials_do_not_let_a_ledger_count_them(capfd):
+    table = pd.DataFrame(X, columns=list("abcde"))
+    halves = [(name, BoundedScaler((-9, 9)), list(name)) for name in ("ab", "cd")]
+    columns = ColumnTransformer(halves, sparse_threshold=0, verbose=True)
+    pipeline = Pipeline([("columns", columns), ("model", FAST)], verbose=True)
+    candidates = {"columns__n_jobs": [2, None], "model__clip_norm": [0.5, 1.0]}
+    ledger = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    with ledger, __import__("joblib").parallel_config("threading", n_jobs=2):
+        search(pipeline, candidates, n_jobs=1).fit(table, Y)
+    assert [entry.estimator for entry in ledger.entries] == ["PrivateSearch"]
+    out = capfd.readouterr()
+    assert not out.out and not out.err
+
+
+def warning(model, rows, labels):
+    warnings.warn("a trial saw rows", UserWarning, stacklevel=1)
+    return model.predict(rows) == labels
+
+
+def test_threads_show_no_warnings_of_each_other_and_leave_no_filters():
+    before = [*warnings.filters]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for seed in range(3):
+            with __import__("joblib").parallel_config("threading"):
+                search(n_jobs=6, n_trials=30, scoring=warning, random_state=seed).fit(X, Y)
+        assert warnings.filters[0][0] == "always"
+    assert not warned and before == [*warnings.filters]
+
+
 def test_noise_of_every_trial_is_its_own(monkeypatch):
     same = {"alpha": [1e-6, 1e-6, 1e-6]}
-    fitted = ran(monkeypatch, search(candidates=same, method="random", random_state=4))
+    fitted = ran(monkeypatch, search(candidates=same, method="random", random_state=5))
     weights = [tuple(model.coef_.ravel()) for model in fitted]
     assert len(set(weights)) == len(weights) > 1
-    secure = ran(monkeypatch, search(candidates=same, random_state=None))
+    secure = ran(monkeypatch, search(candidates=same, method="all", random_state=None))
     assert len({tuple(model.coef_.ravel()) for model in secure}) == 3
     assert all(model.random_state is None for model in secure)
 
@@ -346,8 +376,10 @@ def test_a_ledger_is_charged_once_for_all_trials():
     ledger = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
     ledger.fit(search(candidates=FEW, epsilon=1.0), X, Y)
     assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(1.0)
-    ledger.fit(search(epsilon=1.0), X, Y)
-    assert len(ledger.entries) == 2 and 1.0 < ledger.epsilon() < 3.5
+    assert ledger.entries[0].event == search(candidates=FEW, epsilon=1.0).privacy_event(400)
+    searches = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    searches.fit(search(epsilon=1.0), X, Y)
+    assert len(searches.entries) == 1 and searches.epsilon() == pytest.approx(1.0, rel=1e-4)
     with pytest.raises(PrivacyBudgetError):
         ledger.fit(search(epsilon=20.0), X, Y)
 
@@ -358,7 +390,7 @@ def test_a_ledger_is_charged_once_for_all_trials():
 def test_the_better_candidate_is_found_and_its_score_is_noisy():
     rows, labels = blobs(n=3000)
     bad = {"alpha": [1e3, 2e3, 3e3, 1e-6], "n_iter": [20]}
-    model = search(candidates=bad, n_trials=20, epsilon=3.0).fit(rows, labels)
+    model = search(candidates=bad, n_trials=20, epsilon=3.0, random_state=2).fit(rows, labels)
     assert model.best_params_["alpha"] == 1e-6
     held_out = np.sort(np.random.default_rng(0).permutation(3000)[:600])
     exact = model.score(rows[held_out], labels[held_out])
@@ -451,6 +483,7 @@ def test_distributions_are_a_public_list_of_draws():
     assert len(listed) == 30 and model.best_params_ in listed
 
 
+@pytest.mark.filterwarnings("ignore:a search or a cross-validation:dpsubspace.PrivacyWarning")
 def test_it_is_an_estimator():
     model = search(epsilon=8.0)
     assert is_classifier(model) and hasattr(model, "predict_proba")
@@ -516,11 +549,12 @@ ERRORS = [
     *(({"candidates": {name: [1.0, 2.0]}}, f"must not set '{name}'") for name in trials.REFUSED),
     (
         {
-            "estimator": TABLE.set_params(scale=BoundedScaler()),
+            "estimator": SCALED,
             "candidates": {"model__epsilon": [1]},
         },
         "must not set 'model__epsilon'",
     ),
+    ({"estimator": LEARNS, "candidates": {}}, "may learn from the private rows"),
     ({"candidates": {"loss": ["hinge", "nonsense"]}}, "`loss` must be one of"),
     ({"candidates": {"nobody": [1, 2]}}, "Invalid parameter 'nobody'"),
     ({"candidates": []}, "`candidates` must be a dict"),
@@ -576,3 +610,14 @@ def test_other_refusals():
         search(steps, {"model__alpha": [1e-3, 1e-4]}).fit(X, Y)
     with pytest.raises(ValueError, match="contains NaN"):
         search().fit(np.where(X > 2, np.nan, X), Y)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_callbacks_that_would_count_trials_are_refused(inside):
+    callback = pytest.importorskip("sklearn.callback")
+    watched = DPSGDClassifier(n_iter=3).set_callbacks(callback.ProgressBar())
+    model = Pipeline([("model", watched)]) if inside else watched
+    with pytest.raises(ValueError, match="take them off with set_callbacks"):
+        search(model, {}).fit(X, Y)
+    with pytest.raises(ValueError, match="take them off with set_callbacks"):
+        search(Pipeline([("model", FAST)]), {"model": [watched]}).fit(X, Y)

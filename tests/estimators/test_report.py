@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers import blobs
 from scipy import stats
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.exceptions import FitFailedWarning
@@ -22,6 +23,7 @@ from sklearn.model_selection import (
     GroupKFold,
     KFold,
     RandomizedSearchCV,
+    RepeatedKFold,
     ShuffleSplit,
     cross_validate,
 )
@@ -33,6 +35,7 @@ import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPCalibratedClassifier,
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
@@ -41,6 +44,7 @@ from dpsubspace import (
     PrivacyGuarantee,
     PrivacyLedger,
     PrivacyReport,
+    PrivateSearch,
     privacy_report,
     private_mean,
     private_quantile,
@@ -335,7 +339,11 @@ def test_several_records_of_one_person_are_counted():
     assert attacker.of_several(2) == pytest.approx(
         epsilon_of(gaussian(3.7302), 1e-5, "replace_one")
     )
-    assert Attacker.of(EVENTS["batches"], 1.0, 1e-5, "zero_out").of_several(2) is None
+    assert attacker.replaced == attacker.of_several(2)
+    batches = Attacker.of(EVENTS["batches"], 1.0, 1e-5, "zero_out")
+    assert batches.of_several(2) is None
+    assert batches.replaced == epsilon_of(EVENTS["batches"], 1e-5, "replace_one")
+    assert Attacker.of(EVENTS["both"], 1.0, 1e-5, "zero_out").replaced is None
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -349,6 +357,9 @@ def test_bounds_are_in_order(name):
         rate >= a * (1 - 1e-9) for rate, a in zip(rates, (0.001, 0.01, 0.1, 1.0), strict=True)
     )
     assert attacker.advantage >= rates[2] - 0.1 - 1e-12
+    assert attacker.surprise <= 0.01 and attacker.posterior(0.5) >= 0.5
+    of_ledger = Attacker.of(EVENTS[name], epsilon, 1e-5, "zero_out", adaptive=True)
+    assert of_ledger.advantage >= attacker.advantage and of_ledger.surprise <= 0.01
 
 
 # Reports of fits ----------------------------------------------------------------------------------
@@ -453,6 +464,12 @@ def test_a_large_delta_is_said_to_be():
     with pytest.warns(dpsubspace.PrivacyWarning, match="Such a promise"):
         model = DPSGDClassifier(delta=0.1, n_iter=3).fit(X, Y)
     assert "would be kept even by publishing one whole record" in privacy_report(model).to_html()
+
+
+def test_an_epsilon_that_protects_nobody_is_said_to():
+    page = privacy_report(fitted(epsilon=30.0)).to_html()
+    assert "An epsilon of 30 says next to nothing by itself" in page
+    assert "says next to nothing by itself. Look" not in privacy_report(fitted()).to_html()
 
 
 def test_given_classes_are_not_warned_of():
@@ -563,6 +580,12 @@ def test_parts_that_do_not_add_up_have_no_sum():
     assert not report.holds and "different units (person, row)" in str(report)
 
 
+def test_a_frozen_private_step_counts():
+    frozen = FrozenEstimator(BoundedScaler(epsilon=0.5, delta=1e-5).fit(X))
+    report = privacy_report(make_pipeline(frozen, DPSGDClassifier(**QUICK)).fit(X, Y))
+    assert report.holds and report.epsilon > 1.05
+
+
 def test_a_folder_of_transformed_rows_is_vouched_for(tmp_path):
     model = Pipeline(
         [("scale", BoundedScaler(bounds=(-9, 9))), ("model", DPSGDClassifier(**QUICK))],
@@ -645,12 +668,49 @@ def test_sizes_that_a_search_does_not_tell_are_asked_for():
     by_person = GridSearchCV(model, grid, cv=GroupKFold(3)).fit(X, Y, groups=np.arange(300) // 3)
     with pytest.raises(PrivacyError, match="n_train"):
         privacy_report(by_person)
+    # Of 6 splits of 3 folds each has two thirds of the rows, and on batches less rows cost more.
+    model = DPSGDClassifier(**QUICK, batch_size=50)
+    repeated = GridSearchCV(model, grid, cv=RepeatedKFold(n_splits=3, n_repeats=2)).fit(X, Y)
+    with pytest.raises(PrivacyError, match="n_train"):
+        privacy_report(repeated)
+    model = DPSGDClassifier(**QUICK)
     alone = GridSearchCV(model, grid, cv=3, refit=False).fit(X, Y)
     with pytest.raises(PrivacyError, match="n_samples"):
         privacy_report(alone)
     report = privacy_report(alone, n_samples=300)
     assert report.holds and report.epsilon == pytest.approx(
         gaussian_epsilon(3 * gaussian_sq_mu(1.0, 1e-5), 1e-5), rel=1e-6
+    )
+
+
+def test_a_private_search_is_one_fit_that_holds():
+    candidates = {"alpha": [0.0, 1e-3, 1e-2, 0.1]}
+    search = PrivateSearch(DPSGDClassifier(n_iter=3), candidates, epsilon=3.0).fit(X, Y)
+    report = privacy_report(search)
+    assert report.holds and report.epsilon == 3.0
+    text = " ".join(str(report).split())
+    assert "the time that they took" in text and "best of about 10 runs" in text
+    made = search.privacy_
+    assert PrivacyGuarantee.from_json(made.to_json()) == made
+    check_schema(made.to_json())
+    plan = privacy_report(clone(search), n_samples=300, n_features=5, n_outputs=3)
+    assert plan.epsilon == 3.0 and plan.verdict.startswith("A plan")
+
+
+def test_a_model_inside_of_another_counts():
+    model = DPSGDClassifier(epsilon=1.0, **QUICK).fit(X[:150], Y[:150])
+    for inner in (model, FrozenEstimator(model)):
+        outer = DPCalibratedClassifier(inner, epsilon=0.5).fit(X[150:], Y[150:])
+        report = privacy_report(outer)
+        assert report.holds and 1.0 < report.epsilon < 1.5
+        assert "model inside was fitted before" in " ".join(str(report).split())
+    plain = GaussianNB().fit(X[:150], Y[:150])
+    outer = DPCalibratedClassifier(plain, epsilon=0.5).fit(X[150:], Y[150:])
+    assert not privacy_report(outer).holds
+    outer = DPCalibratedClassifier(FrozenEstimator(plain), epsilon=0.5).fit(X[150:], Y[150:])
+    report = privacy_report(outer)
+    assert report.holds and "(GaussianNB) was fitted on public rows" in (
+        " ".join(str(report).split())
     )
 
 
@@ -684,6 +744,18 @@ def test_report_of_a_ledger_states_the_budget_and_each_charge():
     assert read["budget"] == 2.0 and [p["name"] for p in read["parts"]] == ["readmission", "median"]
     for part in read["parts"]:
         check_schema(json.dumps(part["guarantee"]))
+    assert all(re.match(r"\d{4}-\d\d-\d\d", part["date"]) for part in read["parts"])
+    assert read["parts"][0]["guarantee"]["n_samples"] == 300
+
+
+def test_a_ledger_around_a_search_has_all_of_its_fits():
+    search = GridSearchCV(DPSGDClassifier(n_iter=3), {"epsilon": [0.1, 0.2]}, cv=3)
+    with PrivacyLedger(epsilon=2.0, delta=1e-6) as ledger:
+        search.fit(X, Y)
+    read = json.loads(privacy_report(ledger).to_json())
+    assert len(read["parts"]) == 7
+    said = json.loads(privacy_report(search).to_json())["epsilon_of_noisy_releases"]
+    assert said == pytest.approx(ledger.epsilon(), rel=1e-6)
 
 
 def test_ledgers_that_are_empty_seeded_or_broken():
