@@ -41,6 +41,9 @@ _OCTAVES, _ALL_OCTAVES = 16, 64
 # Log-odds of the first candidates for probabilities: there are as many up to its negative.
 _LARGEST = 8.0
 
+# Probability of sets that are far too large at which a fit warns.
+_UNSURE = 0.1
+
 # With this probability the coverage of one fit is below what is said of it.
 _UNLUCKY = 0.05
 
@@ -92,6 +95,10 @@ class _Rank:
         else:
             least = betaincinv(reached, self.n + 1 - reached, left)
         return max(0.0, float(least.max()))
+
+    def above_all(self, rank: int) -> float:
+        """Bound on the probability that the choice is above all scores, however they lie."""
+        return min(1.0, self.n_candidates * math.exp(-self.strength * (self.n - rank)))
 
     def _below(self, rank: int, reached: np.ndarray) -> np.ndarray:
         """Bound on the probability that the choice has fewer records up to it than `reached`."""
@@ -164,6 +171,8 @@ class _Conformal(PrivateEstimator):
         )
         if wanted is None:
             _tell_of_few(plan, rank, records)
+        elif rank.above_all(wanted) > _UNSURE:
+            _tell_of_width(plan, rank, records)
         self._start_spending(guarantee)
         self._frozen, self.n_features_in_ = frozen, rows.n_features
         self.expected_coverage_ = self.likely_coverage_ = 1.0
@@ -602,6 +611,20 @@ def _errors(bounds: tuple[float, float] | None, n: int) -> np.ndarray:
 def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> np.ndarray:
     """Numbers within public bounds, where there are any."""
     return values if bounds is None else np.clip(values, *bounds)
+
+
+def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
+    """Warn that what is predicted may be far too wide, by public sizes."""
+    more = (2 * math.log(rank.n_candidates) + 1 - math.log(_UNSURE)) / rank.strength
+    needed = math.ceil((plan.level + more) / (1 - plan.level))
+    warn(
+        f"{records.n} {records.unit}s are few for confidence_level={plan.level:g} at epsilon="
+        f"{plan.target.epsilon:g}: what is predicted holds the truth as often as is asked for, but"
+        f" may be wide without any use. About {needed} {records.unit}s would do. For intervals"
+        " `target_bounds` help.",
+        PrivacyWarning,
+        about=("conformal width", plan.target.epsilon),
+    )
 
 
 def _tell_of_few(plan: _Plan, rank: _Rank, records: Records) -> None:

@@ -480,11 +480,14 @@ class Book:
         if plan is None:
             plan = self._open_plan(spent.epsilon)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
-        found, most = _apart(plan.cost(totals[-1]), self.terms.epsilon)
-        text += (
-            f" and would bring the total to epsilon={found} at delta={self.terms.delta:.3g},"
-            f" over the budget of {most}."
-        )
+        if plan.covers(plan.cost(totals[-1])):  # what is short is the part for it
+            text += f" and no more than epsilon={rounded(plan.epsilon, math.floor)} was set apart."
+        else:
+            found, most = _apart(plan.cost(totals[-1]), self.terms.epsilon)
+            text += (
+                f" and would bring the total to epsilon={found} at delta={self.terms.delta:.3g},"
+                f" over the budget of {most}."
+            )
         if slack_parts(event) and not price.slack:
             text += (
                 " (What batches save is not counted: the part of delta that is set apart for"
@@ -562,13 +565,14 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
 
 
 def _set_apart(price: Price) -> str:
-    """What helps where releases without a delta do not fit."""
-    if not price.epsilon:
+    """What helps where releases without a delta, or private searches, do not fit."""
+    epsilon = price.epsilon + price.search_epsilon
+    if not 0 < epsilon < math.inf:
         return ""
     return (
-        " A release without a delta is cheap where a part of epsilon was set apart for such ones"
-        f" from the start, PrivacyLedger(..., pure_epsilon={rounded(price.epsilon, math.ceil)}), or"
-        " where it comes before all that needs a delta."
+        " Releases without a delta and private searches are cheap where a part of epsilon was set"
+        f" apart for them from the start, PrivacyLedger(..., pure_epsilon="
+        f"{rounded(epsilon, math.ceil)}), or where they come before everything else."
     )
 
 

@@ -7,6 +7,7 @@ from dpsubspace import (
     DPSGDClassifier,
     PrivacyBudgetError,
     PrivacyLedger,
+    PrivateSearch,
     privacy_report,
     private_quantile,
     private_score,
@@ -40,6 +41,21 @@ def test_refused_release_without_delta_names_what_should_have_been_set_apart(mod
             DPSGDClassifier(epsilon=0.9).fit(X, Y)  # it would not help there
     assert "pure_epsilon" not in str(refused.value)
     assert len(ledger) == 1
+
+
+def test_refused_search_names_what_should_have_been_set_apart():
+    candidates = {"loss": ["log_loss", "hinge"], "row_norm": ["l2", 1.0, 2.0]}
+    first = DPSGDClassifier(epsilon=1.0, n_iter=2)
+    search = PrivateSearch(DPSGDClassifier(n_iter=2), candidates, epsilon=1.0)
+    with PrivacyLedger(epsilon=3.0, delta=1e-5, pure_epsilon=0.5):
+        first.fit(X, Y)
+        with pytest.raises(PrivacyBudgetError, match=r"epsilon=0\.5 was set apart\.") as refused:
+            search.fit(X, Y)
+    named = str(refused.value).split("pure_epsilon=")[1].split(")")[0]
+    with PrivacyLedger(epsilon=3.0, delta=1e-5, pure_epsilon=float(named)) as ledger:
+        first.fit(X, Y)
+        search.fit(X, Y)
+    assert len(ledger) == 2
 
 
 def test_ledger_of_a_block_is_reported():
