@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bounds, check_real
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
 from dpsubspace._estimators.frozen import (
     Frozen,
     HeldOut,
     check_frozen,
     held_out_labels,
     held_out_targets,
+    pure_target,
 )
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -39,6 +40,9 @@ _OCTAVES, _ALL_OCTAVES = 16, 64
 
 # Log-odds of the first candidates for probabilities: there are as many up to its negative.
 _LARGEST = 8.0
+
+# Probability of sets that are far too large at which a fit warns.
+_UNSURE = 0.1
 
 # With this probability the coverage of one fit is below what is said of it.
 _UNLUCKY = 0.05
@@ -92,6 +96,10 @@ class _Rank:
             least = betaincinv(reached, self.n + 1 - reached, left)
         return max(0.0, float(least.max()))
 
+    def above_all(self, rank: int) -> float:
+        """Bound on the probability that the choice is above all scores, however they lie."""
+        return min(1.0, self.n_candidates * math.exp(-self.strength * (self.n - rank)))
+
     def _below(self, rank: int, reached: np.ndarray) -> np.ndarray:
         """Bound on the probability that the choice has fewer records up to it than `reached`."""
         if self.strength == math.inf:
@@ -135,7 +143,7 @@ class _Conformal(PrivateEstimator):
 
     def _plan(self) -> _Plan:
         level = check_real("confidence_level", self.confidence_level, low=0, high=1)
-        return _Plan(checked_target(self, pure=True), level)
+        return _Plan(pure_target(self), level)
 
     def _release_threshold(
         self,
@@ -163,6 +171,8 @@ class _Conformal(PrivateEstimator):
         )
         if wanted is None:
             _tell_of_few(plan, rank, records)
+        elif rank.above_all(wanted) > _UNSURE:
+            _tell_of_width(plan, rank, records)
         self._start_spending(guarantee)
         self._frozen, self.n_features_in_ = frozen, rows.n_features
         self.expected_coverage_ = self.likely_coverage_ = 1.0
@@ -195,9 +205,9 @@ class DPConformalClassifier(ClassifierMixin, _Conformal):
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default=0.0
-        Small additive allowance of the guarantee beside `epsilon`, which nothing here needs: 0
-        promises more, and costs no accuracy that could be seen. Else as in other estimators.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -293,7 +303,7 @@ class DPConformalClassifier(ClassifierMixin, _Conformal):
         *,
         confidence_level: float = 0.9,
         epsilon: float = 1.0,
-        delta: float | str = 0.0,
+        delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -418,9 +428,9 @@ class DPConformalRegressor(RegressorMixin, _Conformal):
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default=0.0
-        Small additive allowance of the guarantee beside `epsilon`, which nothing here needs: 0
-        promises more, and costs no accuracy that could be seen. Else as in other estimators.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -484,7 +494,7 @@ class DPConformalRegressor(RegressorMixin, _Conformal):
         confidence_level: float = 0.9,
         target_bounds: tuple[float, float] | None = None,
         epsilon: float = 1.0,
-        delta: float | str = 0.0,
+        delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -601,6 +611,20 @@ def _errors(bounds: tuple[float, float] | None, n: int) -> np.ndarray:
 def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> np.ndarray:
     """Numbers within public bounds, where there are any."""
     return values if bounds is None else np.clip(values, *bounds)
+
+
+def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
+    """Warn that what is predicted may be far too wide, by public sizes."""
+    more = (2 * math.log(rank.n_candidates) + 1 - math.log(_UNSURE)) / rank.strength
+    needed = math.ceil((plan.level + more) / (1 - plan.level))
+    warn(
+        f"{records.n} {records.unit}s are few for confidence_level={plan.level:g} at epsilon="
+        f"{plan.target.epsilon:g}: what is predicted holds the truth as often as is asked for, but"
+        f" may be wide without any use. About {needed} {records.unit}s would do. For intervals"
+        " `target_bounds` help.",
+        PrivacyWarning,
+        about=("conformal width", plan.target.epsilon),
+    )
 
 
 def _tell_of_few(plan: _Plan, rank: _Rank, records: Records) -> None:

@@ -257,7 +257,8 @@ def turns_up(
     values = np.asarray(found, dtype=np.float64).T
     grid = _Doubles(n_levels)
     if bounds is not None:
-        grid = _Line(*(np.reshape(bound, (-1, 1)) for bound in bounds), n_levels)
+        low, high = (np.reshape(bound, (-1, 1)) for bound in bounds)
+        grid = _Line(low, high, n_levels)
     place, ups = np.zeros(values.shape, dtype=np.int64), np.zeros(values.shape, dtype=np.int64)
     for stage in range(n_levels):
         middle = place + 2 ** (n_levels - 1 - stage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,17 +36,22 @@ def in_many_runs(
     coins: np.ndarray,
     n_training: int,
     seeds: Iterator[int | None],
+    check: Callable[[PrivacyGuarantee], None],
 ) -> tuple[np.ndarray, PrivacyGuarantee]:
     """One fit for each coin, after some that teach what to look at: the same.
 
-    A number is above 0 where it says that the canary took part.
+    A number is above 0 where it says that the canary took part. `check` may refuse the claim of the
+    first fit.
     """
     design = subject.design
     planted = design.planted(X, y, groups, subject)
     known = np.arange(n_training) % 2 == 0
     seen, guarantee = [], None
     for coin in np.concatenate([known, coins]):
+        first = guarantee is None
         fitted, guarantee = _run(subject, planted.world(np.array([coin])), next(seeds))
+        if first:
+            check(guarantee)
         seen.append(design.seen(fitted, planted, subject))
     assert guarantee is not None, "there are coins"
     shown = np.nan_to_num(np.stack(seen))

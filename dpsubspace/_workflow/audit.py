@@ -20,10 +20,11 @@ from scipy.special import bdtrc
 from dpsubspace._accounting.cost import gaussian_epsilon, sq_mu_of
 from dpsubspace._accounting.events import counted
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.permission import ledger_delta
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._workflow.attacks import in_many_runs, in_one_run, mu_from_errors
 from dpsubspace._workflow.canaries import Subject, subject_of
-from dpsubspace.exceptions import PrivacyError, PrivacyWarning
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning
 
 __all__ = ["AuditResult", "audit_epsilon", "audit_estimator"]
 
@@ -259,7 +260,8 @@ def audit_estimator(
     Raises
     ------
     PrivacyError
-        If `estimator` cannot be audited, or claims nothing; the message says what can be.
+        If `estimator` cannot be audited, or claims nothing; the message says what can be. Inside of
+        a :class:`PrivacyLedger`.
     ValueError
         If a parameter is out of its range or the data cannot be used.
 
@@ -308,8 +310,13 @@ def audit_estimator(
     check_choice("statistic", statistic, ("guesses", "gaussian"))
     confidence = check_real("confidence", confidence, low=0.5, high=1, include_low=True)
     n_training = check_integer("n_training", n_training, low=10)
-    subject = subject_of(estimator, fit_params)
-    method = _method(subject, method, statistic, groups, fit_params)
+    if ledger_delta() is not None:
+        raise PrivacyError(
+            "an audit tells more of its rows than a ledger could charge: run it outside of the"
+            " ledger, on public or synthetic rows."
+        )
+    subject = subject_of(estimator, y, fit_params)
+    method = _method(subject, method, statistic, groups)
     n_canaries = _DEFAULT[method] if n_canaries is None else n_canaries
     n_canaries = check_integer("n_canaries", n_canaries, low=2)
     if statistic == "gaussian":
@@ -329,12 +336,15 @@ def audit_estimator(
     coins = source.random(n_canaries) < 0.5
     with warnings.catch_warnings():
         # These are about accuracy, of which an audit asks nothing.
-        warnings.simplefilter("ignore", PrivacyWarning)
+        for category in (PrivacyWarning, PublicDataWarning):
+            warnings.simplefilter("ignore", category)
+        seeds = _seeds(source, random_state)
         if method == "one_run":
-            shown, guarantee = in_one_run(subject, X, y, coins, _seeds(source, random_state))
+            shown, guarantee = in_one_run(subject, X, y, coins, seeds)
         else:
-            seeds = _seeds(source, random_state)
-            shown, guarantee = in_many_runs(subject, X, y, groups, coins, n_training, seeds)
+            many = (subject, X, y, groups, coins, n_training, seeds)
+            check = _check_gaussian if statistic == "gaussian" else lambda guarantee: None
+            shown, guarantee = in_many_runs(*many, check)
     result = AuditResult(
         epsilon_lower_bound=0.0,
         epsilon_claimed=guarantee.epsilon,
@@ -348,7 +358,7 @@ def audit_estimator(
         statistic=statistic,
     )
     if statistic == "gaussian":
-        return _by_both_errors(result, shown, coins, guarantee)
+        return _by_both_errors(result, shown, coins)
     half, order = n_guesses // 2, np.argsort(shown, kind="stable")
     n_correct = int(coins[order[n_canaries - half :]].sum() + (~coins[order[:half]]).sum())
     bound = audit_epsilon(
@@ -357,9 +367,7 @@ def audit_estimator(
     return replace(result, epsilon_lower_bound=bound, n_correct=n_correct)
 
 
-def _method(
-    subject: Subject, method: str, statistic: str, groups: Any, fit_params: dict[str, Any] | None
-) -> str:
+def _method(subject: Subject, method: str, statistic: str, groups: Any) -> str:
     """How canaries are planted; PrivacyError where they cannot be so."""
     reason = ""
     if subject.design.own is None:
@@ -380,15 +388,17 @@ def _seeds(source: np.random.Generator, random_state: int | None) -> Iterator[in
         yield None if random_state is None else seed
 
 
-def _by_both_errors(
-    result: AuditResult, shown: np.ndarray, coins: np.ndarray, guarantee: PrivacyGuarantee
-) -> AuditResult:
-    """Bound of Nasr et al. (2023) from guesses about all canaries; `shown` is above 0 for "in"."""
+def _check_gaussian(guarantee: PrivacyGuarantee) -> None:
+    """PrivacyError unless the claim is about Gaussian noise alone."""
     if sq_mu_of(counted(guarantee.event), guarantee.neighboring_relation) is None:
         raise PrivacyError(
             "statistic='gaussian' is for Gaussian noise without sampling, and the claim is about"
             " something else: use statistic='guesses'."
         )
+
+
+def _by_both_errors(result: AuditResult, shown: np.ndarray, coins: np.ndarray) -> AuditResult:
+    """Bound of Nasr et al. (2023) from guesses about all canaries; `shown` is above 0 for "in"."""
     guessed = shown > 0
     wrong_in, wrong_out = int((guessed & ~coins).sum()), int((~guessed & coins).sum())
     n_in, n_out = int(coins.sum()), int((~coins).sum())

@@ -121,7 +121,7 @@ class AuditDisplay:
             If matplotlib is not installed; nothing was fitted then.
         """
         pyplot("AuditDisplay")
-        options = {"random_state": random_state} | (audit_params or {})
+        options: dict[str, Any] = {"random_state": random_state} | (audit_params or {})
         found = [audit_estimator(each, X, y, **options) for each in estimators.values()]
         return cls.from_results(found, names=[*estimators], ax=ax, **plot_params)
 

@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.curves import LEAST_SLACK, price_of, slack_parts
+from dpsubspace._accounting.curves import LEAST_SLACK, Price, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
 from dpsubspace._workflow.journal import Journal, broken, new_id
 from dpsubspace._workflow.ledger_file import (
@@ -216,6 +216,10 @@ class Book:
     @classmethod
     def opened(cls, journal: Journal) -> Book:
         """What a file says, all of it checked; PrivacyError where it cannot be believed."""
+        if journal.path.is_dir():
+            raise IsADirectoryError(
+                f"`path` must be a file, and {str(journal.path)!r} is a folder."
+            )
         if not journal.path.is_file():
             raise FileNotFoundError(f"there is no file {str(journal.path)!r}.")
         with journal.held():
@@ -471,22 +475,25 @@ class Book:
             return (
                 f"{text} and the first fit took all of the budget of {self.terms.epsilon:.4g} that"
                 " is not for releases without a delta: its cost does not add up like that of"
-                " full-batch fits."
+                " full-batch fits." + _set_apart(price)
             )
         if plan is None:
             plan = self._open_plan(spent.epsilon)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
-        found, most = _apart(plan.cost(totals[-1]), self.terms.epsilon)
-        text += (
-            f" and would bring the total to epsilon={found} at delta={self.terms.delta:.3g},"
-            f" over the budget of {most}."
-        )
+        if plan.covers(plan.cost(totals[-1])):  # what is short is the part for it
+            text += f" and no more than epsilon={rounded(plan.epsilon, math.floor)} was set apart."
+        else:
+            found, most = _apart(plan.cost(totals[-1]), self.terms.epsilon)
+            text += (
+                f" and would bring the total to epsilon={found} at delta={self.terms.delta:.3g},"
+                f" over the budget of {most}."
+            )
         if slack_parts(event) and not price.slack:
             text += (
                 " (What batches save is not counted: the part of delta that is set apart for"
                 f" that, slack={self.terms.slack:.3g}, is used up.)"
             )
-        return text
+        return text + _set_apart(price)
 
     def check_match(self, relation: str, unit: str, *, secure: bool) -> None:
         """Raise PrivacyError unless such a fit can be added to this ledger."""
@@ -555,6 +562,18 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
     while f"{value:.{digits}g}" == f"{limit:.{digits}g}" and digits < 17:
         digits += 1
     return f"{value:.{digits}g}", f"{limit:.{digits}g}"
+
+
+def _set_apart(price: Price) -> str:
+    """What helps where releases without a delta, or private searches, do not fit."""
+    epsilon = price.epsilon + price.search_epsilon
+    if not 0 < epsilon < math.inf:
+        return ""
+    return (
+        " Releases without a delta and private searches are cheap where a part of epsilon was set"
+        f" apart for them from the start, PrivacyLedger(..., pure_epsilon="
+        f"{rounded(epsilon, math.ceil)}), or where they come before everything else."
+    )
 
 
 def check_number(name: str, value: Any, most: float, *, include_zero: bool = False) -> None:

@@ -52,10 +52,12 @@ class BudgetDisplay:
         Delta that epsilons are stated at.
     title : str, default=""
         What stands above the picture.
+    alone : array-like of shape (n_parts,) or None, default=None
+        Epsilon of each by itself; None is that of the Gaussian mechanism of its mu.
 
     Attributes
     ----------
-    names, sq_mus, left, delta, title
+    names, sq_mus, left, delta, title, alone
         As given.
     shares : ndarray of shape (n_parts,)
         Part of the budget that each takes; with what is left they add up to 1.
@@ -80,8 +82,9 @@ class BudgetDisplay:
     -----
     The picture is made of guarantees, which are public, and costs nothing.
 
-    What is not Gaussian is drawn as the Gaussian mechanism that a ledger charges it as. A
-    release without a delta may be charged by its epsilon instead, which is then less.
+    What is not Gaussian is drawn as the Gaussian mechanism that a ledger charges it as. What a
+    ledger charges by its epsilon, since it has no delta, takes its part of what the budget would
+    have in squares of mu without such releases, less what it has beside them.
 
     Examples
     --------
@@ -105,12 +108,14 @@ class BudgetDisplay:
         left: float = 0.0,
         delta: float = 1e-5,
         title: str = "",
+        alone: Any = None,
     ):
         self.names = names
         self.sq_mus = sq_mus
         self.left = left
         self.delta = delta
         self.title = title
+        self.alone = alone
 
     @property
     def shares(self) -> np.ndarray:
@@ -122,6 +127,8 @@ class BudgetDisplay:
     @property
     def epsilons(self) -> np.ndarray:
         """Epsilon of each by itself."""
+        if self.alone is not None:
+            return np.asarray(self.alone, dtype=np.float64)
         return np.array([gaussian_epsilon(float(x), self.delta) for x in self.sq_mus])
 
     @classmethod
@@ -156,11 +163,16 @@ class BudgetDisplay:
             )
         account = account_of(ledger, ReportSizes())
         spent, budget = account.total.epsilon, ledger.budget
+        sq_mus, left = _charged(ledger, _sq_mus(account, ledger.delta))
         display = cls(
             names=[item.name for item in account.items],
-            sq_mus=_sq_mus(account, ledger.delta),
-            left=gaussian_sq_mu(ledger.remaining(), ledger.delta),
+            sq_mus=sq_mus,
+            left=left,
             delta=ledger.delta,
+            alone=[
+                entry.epsilon if entry.charge.epsilon else gaussian_epsilon(sq_mu, ledger.delta)
+                for entry, sq_mu in zip(ledger.entries, sq_mus, strict=True)
+            ],
             title=f"epsilon {spent:.3g} of {budget:.3g} spent (delta = {ledger.delta:.3g})",
         )
         return display.plot(ax=ax, **plot_params)
@@ -287,7 +299,7 @@ class BudgetDisplay:
         if self.left > 0:
             options = {"facecolor": _LEFT, "edgecolor": "grey", "hatch": "///"} | (left_kw or {})
             self.bars_[-1].set(**options)
-        self._write(sq_mus, ends - starts, kind, text_kw or {})
+        self._write(self._alone(names, sq_mus), ends - starts, kind, text_kw or {})
         ax.set_yticks(places, names)
         ax.invert_yaxis()
         ax.set_xlim(0, ends[-1] or 1.0)
@@ -317,11 +329,17 @@ class BudgetDisplay:
             names, sq_mus = [*names, "left"], np.append(sq_mus, self.left)
         return names, sq_mus
 
-    def _write(self, sq_mus: np.ndarray, sizes: np.ndarray, kind: str, text_kw: dict) -> None:
+    def _alone(self, names: list[str], sq_mus: np.ndarray) -> np.ndarray:
+        """Epsilon of each bar by itself, with those of the last ones that stand for several."""
+        epsilons = np.array([gaussian_epsilon(float(x), self.delta) for x in sq_mus])
+        if self.alone is not None and len(self.names) <= _MOST_BARS:
+            epsilons[: len(self.names)] = self.epsilons
+        return epsilons
+
+    def _write(self, epsilons: np.ndarray, sizes: np.ndarray, kind: str, text_kw: dict) -> None:
         """Numbers in a column beside the bars: how long each is, and epsilon by itself."""
         texts, form = [], "{:.1%}" if kind == "share" else "+{:.3g}"
-        for i, (sq_mu, size) in enumerate(zip(sq_mus, sizes, strict=True)):
-            alone = gaussian_epsilon(float(sq_mu), self.delta)
+        for i, (alone, size) in enumerate(zip(epsilons, sizes, strict=True)):
             words = f"{form.format(size)}  (epsilon {alone:.3g} alone)"
             options = {"va": "center", "transform": self.ax_.get_yaxis_transform()} | text_kw
             texts.append(self.ax_.text(1.02, i, words, **options))
@@ -330,6 +348,26 @@ class BudgetDisplay:
 
 def _sq_mus(account: Account, delta: float) -> list[float]:
     return [item.count * _sq_mu(item.guarantee, delta) for item in account.items]
+
+
+def _charged(ledger: PrivacyLedger, sq_mus: list[float]) -> tuple[list[float], float]:
+    """Bars of a ledger, and what is left, where some is charged or set apart by its epsilon.
+
+    `sq_mus` are those of the dominating Gaussian mechanisms, which stay where these are charged.
+    """
+
+    def beside(epsilon: float) -> float:
+        return gaussian_sq_mu(max(ledger.budget - epsilon, 0.0), ledger.delta)
+
+    charges = [entry.charge for entry in ledger.entries]
+    pure = math.fsum(charge.epsilon for charge in charges)
+    unit = (beside(0.0) - beside(pure)) / pure if pure else 0.0
+    bars = [
+        charge.sq_mu + unit * charge.epsilon if charge.epsilon else sq_mu
+        for charge, sq_mu in zip(charges, sq_mus, strict=True)
+    ]
+    apart = beside(pure) - beside(max(pure, ledger.pure_epsilon))
+    return bars, gaussian_sq_mu(ledger.remaining(), ledger.delta) + apart
 
 
 def _sq_mu(guarantee: PrivacyGuarantee, delta: float, event: Any = None) -> float:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import counted, gaussian
@@ -75,7 +76,7 @@ class Subject:
     @property
     def name(self) -> str:
         """Name of the class or function."""
-        return self.what.__name__ if inspect.isfunction(self.what) else type(self.what).__name__
+        return self.what.__name__ if _is_function(self.what) else type(self.what).__name__
 
     @property
     def relation(self) -> str:
@@ -94,23 +95,30 @@ class Subject:
     def fitted(self, planted: Planted, present: np.ndarray | None, seed: Any) -> Any:
         """Fit, or what a function gives, with the rows where `present` is False as null records."""
         who = {"present": present, "groups": planted.groups}
-        if inspect.isfunction(self.what):
+        if _is_function(self.what):
             given = {**self.parameters}
-            privacy = (given.pop(name, 0.0) for name in ("epsilon", "delta"))
-            target = Target(*privacy, given.pop("neighboring_relation"))
+            epsilon, delta = given.pop("epsilon"), given.pop("delta", 0.0)
+            target = Target(epsilon, delta, given.pop("neighboring_relation"))
             if self.design.targets is not None and planted.y is not None:
                 given["y"] = planted.y
             return _PRIVATE[self.what](planted.X, target, seed, **given, **who)
-        model: Any = clone(self.what).set_params(random_state=seed)
+        model: Any = clone(self.what)
+        model.set_params(random_state=seed)
         targets = () if self.design.targets is None else (planted.y,)
         return model._fit(planted.X, *targets, **who, **self.fit_params)
 
 
-def subject_of(estimator: Any, fit_params: Mapping[str, Any] | None) -> Subject:
+def _is_function(what: Any) -> bool:
+    """Whether `what` is a function, and no estimator."""
+    return inspect.isfunction(what)
+
+
+def subject_of(estimator: Any, y: Any, fit_params: Mapping[str, Any] | None) -> Subject:
     """What is to be audited; PrivacyError where that cannot be."""
     given = dict(fit_params or {})
-    given.pop("groups", None)
-    if inspect.isfunction(estimator) and estimator in DESIGNS:
+    if "groups" in given:
+        raise ValueError("`fit_params` has 'groups': pass them as `groups`.")
+    if _is_function(estimator) and estimator in DESIGNS:
         allowed = inspect.signature(estimator).parameters
         if unknown := [name for name in given if name not in allowed]:
             raise ValueError(f"`fit_params` has {unknown[0]!r}, which no parameter is called.")
@@ -131,6 +139,10 @@ def subject_of(estimator: Any, fit_params: Mapping[str, Any] | None) -> Subject:
         if design is None:
             raise PrivacyError(_refusal(estimator))
         subject = Subject(estimator, estimator.get_params(deep=False), given, design)
+    if subject.design.targets is not None and np.ndim(y) != 1:
+        raise ValueError(
+            f"{subject.name} is audited with one column of targets: pass `y` of shape (n_samples,)."
+        )
     if subject.parameters["epsilon"] == math.inf:
         raise PrivacyError("a fit with epsilon=inf claims nothing that an audit could refute.")
     return subject
@@ -247,7 +259,7 @@ class Design:
         becomes easier to predict and every canary keeps its pull to the end.
         """
         X = _dense(X)
-        length = _LONG if "row_norm" in subject.parameters else _longest(X)
+        length = _LONG if subject.parameters.get("row_norm") == "l2" else _longest(X)
         for name in ("row_norm", "data_norm"):
             if isinstance(subject.parameters.get(name), Real):
                 length = float(subject.parameters[name])
@@ -282,8 +294,10 @@ class Design:
 
 def _dense(X: Any) -> np.ndarray:
     """Rows as a table of floats; a column of numbers is one feature."""
-    X = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
-    return X.reshape(len(X), -1).astype(float)
+    options: dict[str, Any] = {"accept_sparse": True, "ensure_2d": False, "dtype": np.float64}
+    rows: Any = check_array(X, input_name="X", **options)
+    rows = rows.toarray() if sparse.issparse(rows) else rows
+    return rows.reshape(len(rows), -1)
 
 
 def _new_name(groups: Any) -> Any:
@@ -427,8 +441,8 @@ def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray
     found, bounds = np.reshape(fitted.value, (-1, d)), subject.parameters["bounds"]
     if bounds is None:
         return turns_up(found, SEARCH).sum(axis=1).astype(float)
-    ends = tuple(np.broadcast_to(np.asarray(end, dtype=float), d) for end in bounds)
-    ups = turns_up(found, functions.BETWEEN_BOUNDS, bounds=ends)
+    low, high = (np.broadcast_to(np.asarray(end, dtype=float), d) for end in bounds)
+    ups = turns_up(found, functions.BETWEEN_BOUNDS, bounds=(low, high))
     return ups.sum(axis=1).astype(float)
 
 

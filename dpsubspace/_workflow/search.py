@@ -319,7 +319,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 " since that might tell of rows: fit the candidates to public or invented rows."
             )
         for _, part in private_parts(model, fitted=True):
-            part.privacy_ = guarantee
+            part.privacy_ = self.privacy_
         if labels is not None:
             self.classes_ = labels
         self.best_estimator_, self.best_params_, self.best_score_ = model, params, score

@@ -17,7 +17,8 @@ from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.events import composed, is_free
-from dpsubspace._accounting.permission import inside_ledger
+from dpsubspace._accounting.permission import already_paid, inside_ledger
+from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
@@ -77,6 +78,11 @@ class Candidate:
         values = {name: clone(value, safe=False) for name, value in params.items()}
         model: Any = clone(estimator)
         model.set_params(**values)
+        if has_callbacks(model):
+            raise ValueError(
+                "a candidate has callbacks, which would be called in every trial and so tell how"
+                " many there were: take them off with set_callbacks()."
+            )
         for name, part in private_parts(model):
             if isinstance(part, PersonalizedLinearRegression):
                 raise ValueError(
@@ -229,7 +235,7 @@ class Trial:
         What is warned of, raised or printed by a trial might tell how many there were, so nothing
         is; a trial without a model has the score of one that is always wrong.
         """
-        with warnings.catch_warnings(), inside_ledger(self.delta, _paid):
+        with warnings.catch_warnings(), already_paid(self.delta):
             warnings.simplefilter("ignore")
             model, values = self._fitted(rows), np.zeros(len(rows.y))
             if model is not None:
@@ -263,10 +269,6 @@ class Trial:
             return values if values.shape == (len(rows.y),) else np.zeros(len(rows.y))
         except Exception:
             return np.zeros(len(rows.y))
-
-
-def _paid(guarantee: Any) -> None:
-    """Everything that a trial releases is part of what the search was charged for."""
 
 
 def _refused(guarantee: Any) -> None:

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CASES, small_module, tasks
-from helpers import InformedClassifier, blobs, public_rows, scale_noise
+from helpers import InformedClassifier, SeededNoise, blobs, public_rows, scale_noise
+from scipy import optimize, stats
 from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 from dpsubspace import (
     DPPCA,
@@ -27,6 +31,7 @@ from dpsubspace import (
     GradientDirections,
     GSDScorer,
     PersonalizedLinearRegression,
+    PrivacyError,
     PublicSubspaceLinearRegression,
     audit_epsilon,
     audit_estimator,
@@ -35,7 +40,11 @@ from dpsubspace import (
     private_quantile,
     select_public,
 )
+from dpsubspace._accounting.permission import inside_ledger
+from dpsubspace._estimators import functions
 from dpsubspace._release.bingham import sample_bingham
+from dpsubspace._statistics.quantiles import _Doubles, _Line, turns_up
+from dpsubspace._workflow.attacks import mu_from_errors
 from dpsubspace._workflow.audit import _p_value
 from dpsubspace._workflow.canaries import DESIGNS
 
@@ -86,8 +95,8 @@ STRONG = 1.2  # what is shown of a claim of 1 where the noise is a tenth of what
 
 
 def small(Model, n_outputs, **options):
-    """A torch model of few steps, whose fits take a while."""
-    return lambda: Model(module=small_module(5, n_outputs), n_iter=2, **options)
+    """A torch model of one step, whose fits take a while."""
+    return lambda: Model(module=small_module(5, n_outputs), n_iter=1, **options)
 
 
 def sets():
@@ -118,14 +127,15 @@ def claimed(Estimator, **options):
     return partial(Estimator, **{"epsilon": 1.0, "delta": 1e-5, **options})
 
 
-FEW, MANY = {"n_canaries": 100, "n_training": 60}, {"method": "many_runs"}
+MANY, FEW = {"method": "many_runs"}, {"n_canaries": 100, "n_training": 60}
+FEWER = {"n_canaries": 80, "n_training": 40}  # of fits that take a while
 AUDITS = {
     "DPSGDClassifier": {
         "plain": Audit(claimed(DPSGDClassifier), LABELS),
         "public bound": Audit(claimed(DPSGDClassifier, row_norm=1.0), LABELS),
         "hinge": Audit(claimed(DPSGDClassifier, loss="hinge"), LABELS),
         "batches": Audit(claimed(DPSGDClassifier, batch_size=400), LABELS),
-        "many runs": Audit(claimed(DPSGDClassifier), LABELS, options=FEW | MANY),
+        "many runs": Audit(claimed(DPSGDClassifier, n_iter=10), LABELS, options=FEW | MANY),
     },
     "DPSGDFClassifier": {
         "plain": Audit(claimed(DPSGDFClassifier), LABELS),
@@ -151,15 +161,17 @@ AUDITS = {
     },
     "PersonalizedLinearRegression": {
         "plain": Audit(
-            claimed(PersonalizedLinearRegression, missing_groups="each_row", **RANGES), NUMBERS
+            claimed(PersonalizedLinearRegression, **RANGES),
+            NUMBERS,
+            options={"groups": np.arange(len(X))},
         )
     },
     "DPModuleClassifier": {
-        "plain": Audit(small(DPModuleClassifier, 4, delta=1e-5), LABELS, options=FEW)
+        "plain": Audit(small(DPModuleClassifier, 4, delta=1e-5), LABELS, options=FEWER)
     },
     "DPModuleRegressor": {
         "plain": Audit(
-            small(DPModuleRegressor, 1, delta=1e-5, target_bounds=(-1, 2)), NUMBERS, options=FEW
+            small(DPModuleRegressor, 1, delta=1e-5, target_bounds=(-1, 2)), NUMBERS, options=FEWER
         )
     },
     "BoundedScaler": {
@@ -228,6 +240,158 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatc
     assert broken.refuted and broken.epsilon_lower_bound > audit.strong
     assert broken.epsilon_lower_bound <= broken.epsilon_reachable
     assert "REFUTES" in str(broken)
+
+
+# Other guarantees ---------------------------------------------------------------------------------
+
+
+def replacing(audit):
+    """The same audit of a guarantee about records that are replaced."""
+    relation = {"neighboring_relation": "replace_one"}
+    if audit.what in DESIGNS:
+        return replace(audit, given={**audit.given, **relation})
+    return replace(audit, what=lambda: audit.what().set_params(**relation))
+
+
+REPLACED = [
+    ("DPSGDClassifier", "plain"),
+    ("DPPCA", "drawn directions"),
+    ("BoundedScaler", "counts"),
+    ("private_covariance", "plain"),
+    ("private_quantile", "public range"),
+    ("select_public", "plain"),
+]
+
+
+@pytest.mark.parametrize(("name", "setting"), REPLACED)
+def test_replaced_records_are_audited(monkeypatch, name, setting):
+    audit = replacing(AUDITS[name][setting])
+    assert not audit.run().refuted
+    break_noise(monkeypatch)
+    broken = audit.run()
+    assert broken.refuted and broken.epsilon_lower_bound > STRONG
+
+
+@pytest.mark.parametrize("name", ["BoundedScaler", "private_mean", "private_quantile"])
+def test_persons_are_audited(monkeypatch, name):
+    audit = next(iter(AUDITS[name].values()))
+    groups = np.array([f"person {i:03}" for i in range(len(X))])
+    honest = audit.run(groups=groups)
+    assert not honest.refuted and honest.method == "many_runs"
+    break_noise(monkeypatch)
+    assert audit.run(groups=groups).epsilon_lower_bound > 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("private_mean", "public bound"), ("DPPCA", "gaussian"), ("DPLinearRegression", "plain")],
+)
+def test_both_errors_show_far_more_of_gaussian_noise(monkeypatch, name, setting):
+    audit = AUDITS[name][setting]
+    honest = audit.run(statistic="gaussian", **FEW)
+    assert not honest.refuted and honest.n_guesses == honest.n_canaries
+    break_noise(monkeypatch)
+    guesses, broken = audit.run(**FEW, **MANY), audit.run(statistic="gaussian", **FEW)
+    assert guesses.epsilon_lower_bound < broken.epsilon_lower_bound <= broken.epsilon_reachable
+    assert broken.epsilon_lower_bound > 3.0
+
+
+def test_both_errors_find_most_of_what_is_claimed():
+    """One number, whose noise is all there is between the attacker and the truth."""
+    given = {"data_norm": 1.0, "method": "gaussian", "epsilon": 8.0, "delta": 1e-5}
+    options = {"statistic": "gaussian", "n_canaries": 1500, "random_state": 0}
+    found = audit_estimator(private_mean, np.linspace(-1, 1, 50), fit_params=given, **options)
+    assert 6.0 < found.epsilon_lower_bound <= 8.0 and not found.refuted
+
+
+def test_mu_from_errors_is_that_of_clopper_and_pearson():
+    # Of binomial distributions with this rate, 5 of 50 or fewer have probability 0.025.
+    most = optimize.brentq(lambda p: stats.binom.cdf(5, 50, p) - 0.025, 0.1, 0.5)
+    mu = mu_from_errors(5, 50, 5, 50, confidence=0.95)
+    assert mu == pytest.approx(-2 * stats.norm.ppf(most))
+    assert mu_from_errors(25, 50, 25, 50, confidence=0.95) == 0.0
+    assert mu_from_errors(50, 50, 0, 50, confidence=0.95) == 0.0
+
+
+def test_turns_of_a_search_are_read_off_what_it_found(rng):
+    places = rng.integers(0, 2**14, size=(3, 4))
+    ups = np.vectorize(lambda place: int(place).bit_count())(places)
+    low, high = np.zeros((3, 1)), np.array([[1.0], [50.0], [1e9]])
+    for grid, bounds in ((_Doubles(14), None), (_Line(low, high, 14), (low, high))):
+        np.testing.assert_array_equal(turns_up(grid.value(places).T, 14, bounds=bounds).T, ups)
+
+
+def test_each_fit_has_noise_of_its_own_and_secure_noise_without_a_seed(monkeypatch):
+    seeds = []
+    source = lambda seed: seeds.append(seed) or SeededNoise(len(seeds))  # noqa: E731
+    monkeypatch.setattr(functions, "as_noise", source)
+    few = {"n_canaries": 10, "n_training": 10} | MANY
+    audit_estimator(private_mean, X)
+    audit_estimator(private_mean, X, **few)
+    assert seeds == [None] * 21
+    audit_estimator(private_mean, X, **few, random_state=0)
+    assert None not in seeds[21:] and len({*seeds[21:]}) == 20
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "match"),
+    [
+        (DPSGDClassifier(epsilon=math.inf), {}, "claims nothing"),
+        (make_pipeline(DPSGDClassifier()), {}, "one private step"),
+        (GridSearchCV(DPSGDClassifier(), {}), {}, "inside of it"),
+        (LinearRegression(), {}, "These can: BoundedScaler, "),
+        (DPPCA, {}, "pass an instance"),
+        (DPPCA(), {"method": "one_run"}, "alike"),
+        (DPSGDClassifier(), {"method": "one_run", "groups": LABELS}, "is a person"),
+        (private_mean, {"method": "one_run", "statistic": "gaussian"}, "independent"),
+        (DPSGDClassifier(batch_size=20), {"statistic": "gaussian"} | FEW, "statistic='guesses'"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(what, options, match):
+    with pytest.raises(PrivacyError, match=match):
+        audit_estimator(what, X, LABELS, random_state=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "match"),
+    [
+        (DPSGDClassifier(), {"n_canaries": 10, "n_guesses": 12}, "n_guesses"),
+        (DPSGDClassifier(), {"statistic": "gaussian", "n_guesses": 12}, "leave out"),
+        (DPSGDClassifier(), {"method": "both"}, "method"),
+        (DPSGDClassifier(), {"statistic": "laplace"}, "statistic"),
+        (DPSGDClassifier(), {"n_training": 1}, "n_training"),
+        (DPSGDClassifier(), {"confidence": 1.0}, "confidence"),
+        (DPSGDClassifier(), {"random_state": -1}, "random_state"),
+        (DPSGDClassifier(), {"fit_params": {"groups": LABELS}}, "pass them as `groups`"),
+        (private_mean, {"fit_params": {"norm": 1.0}}, "'norm'"),
+        (select_public, {}, "lacks 'candidates'"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_before_a_fit(monkeypatch, what, options, match):
+    monkeypatch.setattr(DPSGDClassifier, "_fit", None)
+    with pytest.raises(ValueError, match=match):
+        audit_estimator(what, X, LABELS, **options)
+
+
+def test_targets_are_asked_for():
+    with pytest.raises(ValueError, match="pass `y`"):
+        audit_estimator(DPSGDRegressor(), X)
+    with pytest.raises(ValueError, match="one column"):
+        audit_estimator(DPSGDRegressor(), X, np.zeros((100, 2)))
+
+
+def test_nothing_is_audited_inside_of_a_ledger():
+    with (
+        inside_ledger(1e-5, lambda guarantee: None),
+        pytest.raises(PrivacyError, match="outside of the ledger"),
+    ):
+        audit_estimator(private_mean, X)
+
+
+# Canaries in public directions --------------------------------------------------------------------
 
 
 class WithCanaries(InformedClassifier):

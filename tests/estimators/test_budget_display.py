@@ -17,6 +17,7 @@ from dpsubspace import (
     PrivacyError,
     PrivacyLedger,
     private_quantile,
+    private_score,
     select_public,
 )
 from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
@@ -91,6 +92,20 @@ def test_what_has_no_delta_and_what_runs_on_batches_is_drawn():
     display = BudgetDisplay.from_ledger(ledger)
     assert display.epsilons[0] == pytest.approx(1.0, rel=0.1)
     assert 0 < display.shares[1] < display.shares[0] < 1
+
+
+def test_what_is_charged_by_its_epsilon_is_drawn_so():
+    ledger = PrivacyLedger(epsilon=2.0, delta=1e-5, pure_epsilon=0.5)
+    with ledger:
+        model = DPSGDClassifier(epsilon=1.0, n_iter=3).fit(X, Y)
+    half = BudgetDisplay.from_ledger(ledger)
+    with ledger:
+        private_score(model, X, Y, epsilon=0.4)
+    display = BudgetDisplay.from_ledger(ledger)
+    np.testing.assert_allclose(display.epsilons, [1.0, 0.4], rtol=1e-3)
+    whole, beside = gaussian_sq_mu(2.0, 1e-5), gaussian_sq_mu(1.6, 1e-5)
+    assert display.shares[1] == pytest.approx(1 - beside / whole, rel=2e-2)
+    assert half.shares[0] == pytest.approx(display.shares[0], rel=1e-2)  # bars keep their size
 
 
 def test_releases_of_one_fit_have_their_names():

@@ -141,7 +141,7 @@ def test_a_better_model_has_smaller_sets(rng):
     X[np.arange(3000), y] += 3
     sizes = []
     for columns in ([0], [0, 1, 2, 3]):
-        model = LogisticRegression().fit(X[:500][:, columns], y[:500])
+        model = LogisticRegression(solver="newton-cg").fit(X[:500][:, columns], y[:500])
         fitted = DPConformalClassifier(model, random_state=0).fit(
             X[500:1500][:, columns], y[500:1500]
         )
@@ -187,7 +187,8 @@ def test_with_too_few_rows_everything_is_predicted_and_nothing_charged(kind, rng
     assert fitted.expected_coverage_ == fitted.likely_coverage_ == 1.0
     said = int(str(caught[0].message).split("About ")[1].split()[0])
     X, y = draw(said + 30, rng)
-    assert fitted.fit(X, y).privacy_.epsilon == 1.0
+    with pytest.warns(PrivacyWarning, match="wide without any use"):  # enough, but few still
+        assert fitted.fit(X, y).privacy_.epsilon == 1.0
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
@@ -228,3 +229,11 @@ def test_candidates_are_in_order_and_end_at_all_labels():
     for n in (64, 1024):
         found = _probabilities(n)
         assert len(found) == n and (np.diff(found) > 0).all() and found[-1] == 1.0
+
+
+def test_few_rows_that_make_intervals_useless_are_told_by_public_sizes():
+    X, y = np.random.default_rng(0).normal(size=(2, 4000))
+    model = LinearRegression().fit(X[:50, None], y[:50])
+    with pytest.warns(PrivacyWarning, match=r"242 rows are few .* About \d+ rows would do"):
+        DPConformalRegressor(model).fit(X[:242, None], y[:242])
+    assert DPConformalRegressor(model).fit(X[:, None], y).half_width_ < 10  # and no warning

@@ -49,6 +49,7 @@ def test_public_docstring(name, skip):
 
 # Parameters of one name that are not one thing, and why.
 DIFFERENT = {
+    "estimator": "a fitted one, or what a search fits clones of",
     "data_norm": "public rows tell it of some estimators",
     "loss": "classifiers and regressors have other losses",
     "n_components": "directions of features, of gradients, or components",
@@ -61,7 +62,6 @@ DIFFERENT = {
     "target_bounds": "any number of targets, or one",
     "method": "how a mean is found, or what a round releases",
     "groups": "persons, or parts of the parameters of a module",
-    "estimator": "what is fitted, chosen among, calibrated or audited",
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
     "batch_size": "of a step, or of what goes through a public map",
