@@ -82,7 +82,8 @@ class PrivacyLedger:
         same budget. None keeps the ledger in memory.
     max_failures : int, default=10
         How many fits may fail before their first release and not be charged. What such a
-        failure tells of the records (that a label occurs, say) is not counted.
+        failure tells of the records (that a label occurs, say) is not counted. In a ``with``
+        block failures before a release are not seen at all, and this does not limit them.
 
     Attributes
     ----------
