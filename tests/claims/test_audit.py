@@ -223,7 +223,7 @@ AUDITS = {
 
 
 # One choice each, of which a canary among other rows shows nothing even with a tenth of the
-# noise: that claims are not refuted says little of these, until there are canaries that tip the choice.
+# noise. That claims are not refuted says little of these, until canaries tip the choice.
 PREDICTS = FrozenEstimator(LinearRegression().fit(X[::2], NUMBERS[::2]))
 WITHOUT_POWER = {
     "DPCalibratedClassifier": claimed(DPCalibratedClassifier, estimator=HELD_OUT),
