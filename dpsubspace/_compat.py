@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CallbackSupportMixin", "nameless", "start_progress", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "has_callbacks", "nameless", "start_progress", "with_callbacks"]
 
 try:
     from sklearn.callback import (
@@ -32,6 +32,12 @@ def nameless(method):
     """`method` of a base class that users do not know: Python's errors leave its class out."""
     method.__qualname__ = method.__name__
     return method
+
+
+def has_callbacks(estimator: Any) -> bool:
+    """Whether callbacks of scikit-learn follow the fits of an estimator, or of one inside it."""
+    inside = estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ()
+    return any(getattr(each, "_skl_callbacks", None) for each in (estimator, *inside))
 
 
 def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Callable[[], None]]:

@@ -79,6 +79,8 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     once: dict = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.warn_explicit(message, category, file, line, module, once)
+    if not caught:  # nor is it remembered: what filters hide stays hidden
+        return
     told = ("dpsubspace", about, category, line)
     if told in known and (message, category, line) in once:  # not so if filters say "always"
         return

@@ -40,19 +40,18 @@ y_train, y_held_out, y_new = y[:700], y[700:1400], y[1400:]
 # else than a coin which row is where, and who has rows in both, needs one ledger.) Rows of
 # the class count four times, so that few are missed: its probabilities are then too high.
 
-training, held_out = (PrivacyLedger(epsilon=1.0, delta=1e-5) for _ in range(2))
-model = DPSGDFClassifier(epsilon=1.0, class_weight={1: 4.0})
-training.fit(model, X_train, y_train, label="model")
+with PrivacyLedger(epsilon=1.0, delta=1e-5):
+    model = DPSGDFClassifier(epsilon=1.0, class_weight={1: 4.0}).fit(X_train, y_train)
 
 # %%
 # One price for all scores
 # ------------------------
 # Every metric is read from the same noisy counts of scores and labels.
 
+held_out = PrivacyLedger(epsilon=1.0, delta=1e-5)
 metrics = ["accuracy", "roc_auc", "roc_curve", "calibration_curve"]
-scores, _ = held_out.run(
-    private_score, model, X_held_out, y_held_out, metric=metrics, epsilon=0.4, label="scores"
-)
+with held_out:
+    scores, _ = private_score(model, X_held_out, y_held_out, metric=metrics, epsilon=0.4)
 print(scores["accuracy"], scores["roc_auc"], sep="\n")
 print(f"on the new rows: accuracy {model.score(X_new, y_new):.3f}\n")
 
@@ -62,8 +61,9 @@ print(f"on the new rows: accuracy {model.score(X_new, y_new):.3f}\n")
 # Weights bias probabilities, and so does private training. Two numbers, found on the held-out
 # rows, repair most of that. Where noise would hide them, probabilities stay as they are.
 
-right = DPCalibratedClassifier(model, method="sigmoid", epsilon=0.2)
-held_out.fit(right, X_held_out, y_held_out, label="recalibration")
+with held_out:
+    right = DPCalibratedClassifier(model, method="sigmoid", epsilon=0.2)
+    right.fit(X_held_out, y_held_out)
 before, after = (log_loss(y_new, m.predict_proba(X_new)) for m in (model, right))
 print(
     f"log-odds times {right.slope_:.2f}, plus {right.intercept_:.2f}: the log loss of the new rows"
@@ -76,8 +76,9 @@ print(f"goes from {before:.3f} to {after:.3f}")
 # In at least nine of ten cases, noise included. Where both labels are in the set, the model
 # does not know.
 
-sets = DPConformalClassifier(right, confidence_level=0.9, epsilon=0.4)
-held_out.fit(sets, X_held_out, y_held_out, label="sets")
+with held_out:
+    sets = DPConformalClassifier(right, confidence_level=0.9, epsilon=0.4)
+    sets.fit(X_held_out, y_held_out)
 found = sets.predict_set(X_new)
 held = found[range(len(y_new)), y_new].mean()
 sure = (found.sum(axis=1) == 1).mean()

@@ -131,7 +131,9 @@ def on_held_out(Estimator):
         if issubclass(Estimator, RegressorMixin):
             model, y = LinearRegression().fit(rows, np.sin(rows[:, 0])), np.where(codes, 2.0, 0.1)
         else:
-            model = LogisticRegression(C=1e-3).fit(rows, np.arange(len(rows)) % n_classes)
+            model = LogisticRegression(C=1e-3, solver="newton-cg").fit(
+                rows, np.arange(len(rows)) % n_classes
+            )
             y = codes.astype(int)
         budget = {"epsilon": target.epsilon, "delta": target.delta}
         budget["neighboring_relation"] = target.neighboring_relation

@@ -63,12 +63,18 @@ class Price:
         Square of the mu that dominates the rest but for the slack.
     slack : float
         Slack of the rest.
+    rest_sq_mu : float
+        Part of `sq_mu` that is not of searches.
+    search_epsilon : float
+        Epsilon of all searches at their part of `slack`, where these are charged by that.
     """
 
     epsilon: float
     pure_sq_mu: float
     sq_mu: float
     slack: float
+    rest_sq_mu: float = 0.0
+    search_epsilon: float = 0.0
 
     @property
     def needs_delta(self) -> bool:
@@ -105,14 +111,18 @@ def _price(parts: tuple[Leaf, ...], slack: float, relation: str) -> Price:
         sets = [(sampled, sq_mu), (plain + sampled, 0.0)] if plain else [(sampled, 0.0)]
         choices += [(beside + _sampled_sq_mu(s, slack, relation), slack) for s, beside in sets]
         sq_mu, used = min(choices)
+    rest, search_epsilon = sq_mu, 0.0
     for leaf in searches:
-        sq_mu += leaf.count * _search_sq_mu(leaf, slack, relation)
+        epsilon, found = _search_price(leaf, slack, relation)
+        sq_mu, search_epsilon = sq_mu + leaf.count * found, search_epsilon + leaf.count * epsilon
         used += leaf.count * slack
     return Price(
         epsilon=math.fsum(leaf.count * pure_epsilon(leaf, relation) for leaf in pure),
         pure_sq_mu=math.fsum(_pure_sq_mu(leaf, relation) for leaf in pure),
         sq_mu=sq_mu,
         slack=used if sq_mu < math.inf else 0.0,
+        rest_sq_mu=rest,
+        search_epsilon=search_epsilon,
     )
 
 
@@ -151,8 +161,8 @@ def _pld_curve(parts: tuple[Leaf, ...], relation: str) -> tuple[np.ndarray, np.n
     return orders, divergences
 
 
-def _search_sq_mu(leaf: Leaf, slack: float, relation: str) -> float:
-    """Square of the mu that dominates one private search but for `slack`.
+def _search_price(leaf: Leaf, slack: float, relation: str) -> tuple[float, float]:
+    """Epsilon of one private search at `slack`, and the square of the mu above it but for that.
 
     By Renyi divergences, which other accountants do not have (``renyi_curve``).
     """
@@ -160,14 +170,16 @@ def _search_sq_mu(leaf: Leaf, slack: float, relation: str) -> float:
 
     (leaf,) = moved([leaf], relation)
     if not slack:
-        return math.inf
+        return math.inf, math.inf
     last = 1.0
     while (renyi_curve([leaf], np.array([last])) > slack).any():
         last *= 1.5
         if last > 1e4:
-            return math.inf
+            return math.inf, math.inf
     orders = np.linspace(0.0, last, _POINTS)
-    return dominating_mu(orders, renyi_curve([leaf], orders), slack) ** 2
+    divergences = renyi_curve([leaf], orders)
+    epsilon = float(orders[np.argmax(divergences <= slack)])  # divergences fall
+    return epsilon, dominating_mu(orders, divergences, slack) ** 2
 
 
 def _pure_sq_mu(leaf: Leaf, relation: str) -> float:

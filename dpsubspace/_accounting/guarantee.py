@@ -249,3 +249,8 @@ class Released(NamedTuple):
 
     value: Any
     privacy: PrivacyGuarantee
+
+    def __str__(self) -> str:
+        several = isinstance(self.value, dict)
+        values = map(str, self.value.values()) if several else [str(self.value)]
+        return "\n".join([*values, str(self.privacy)])

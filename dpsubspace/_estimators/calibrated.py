@@ -14,8 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_choice
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
-from dpsubspace._estimators.frozen import Frozen, HeldOut, check_frozen, held_out_labels
+from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
+from dpsubspace._estimators.frozen import (
+    Frozen,
+    HeldOut,
+    check_frozen,
+    held_out_labels,
+    pure_target,
+)
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -33,12 +39,12 @@ _INTERCEPTS = np.arange(-48, 49) / 8
 # Log-odds are counted in cells of this width, up to this size.
 _WIDTH, _LARGEST = 1 / 16, 16.0
 
-# What is far from the mark is cut, to `_CUT` at least, which few rows need because of noise. It
-# counts for too little then, so that many rows cut less, by these two: each is a number of records
-# that make a candidate e times less likely. At the end it is log loss. Beside an intercept, which
-# says little beside a wide cut, it grows by its root alone.
-_CUT, _FINE, _FINER, _WHOLE = 3.0, 50.0, 12.0, 300.0
-_CUT_OF_PAIRS, _FINE_OF_PAIRS = 1.0, 100.0
+# What is far from the mark is cut, which few rows need because of noise: to `_CUT` at least, for a
+# slope alone and beside an intercept. It counts for too little then, so that many rows cut less, by
+# a root: of how much all records tell, over `_FINE`. At the end it is log loss that is least.
+_CUT = {"temperature": 3.0, "sigmoid": 1.0}
+_FINE = {"temperature": 16.0, "sigmoid": 100.0}
+_WHOLE = 300.0
 
 # Distances from "no change" over which the prior falls by a factor of e: for slopes above 1, whose
 # harm has no bound, for those below, and for intercepts. All constants here were chosen on models
@@ -103,11 +109,7 @@ class _Plan:
 
     def _cut(self, evidence: float) -> float:
         """Where to cut, by how much all records together can tell."""
-        if self.method == "sigmoid":
-            wide = max(_CUT_OF_PAIRS, math.sqrt(evidence / _FINE_OF_PAIRS))
-        else:
-            enough = evidence / _FINE
-            wide = max(_CUT, min(enough, math.sqrt(_FINER * enough)))
+        wide = max(_CUT[self.method], math.sqrt(evidence / _FINE[self.method]))
         return min(wide, _WHOLE)
 
     @property
@@ -136,9 +138,9 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default=0.0
-        Small additive allowance of the guarantee beside `epsilon`, which nothing here needs: 0
-        promises more, and costs no accuracy that could be seen. Else as in other estimators.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -223,7 +225,7 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
         *,
         method: str = "temperature",
         epsilon: float = 1.0,
-        delta: float | str = 0.0,
+        delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -310,7 +312,7 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     def _plan(self) -> _Plan:
         """Parameters of the fit; ValueError where one is out of its range."""
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
-        return _Plan(checked_target(self, pure=True), method)
+        return _Plan(pure_target(self), method)
 
     def _fit(self, X: Any, y: Any, *, groups: Any = None, present: np.ndarray | None = None):
         """Fit with the records where `present` is False as null records."""

@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bounds, check_real
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
 from dpsubspace._estimators.frozen import (
     Frozen,
     HeldOut,
     check_frozen,
     held_out_labels,
     held_out_targets,
+    pure_target,
 )
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -135,7 +136,7 @@ class _Conformal(PrivateEstimator):
 
     def _plan(self) -> _Plan:
         level = check_real("confidence_level", self.confidence_level, low=0, high=1)
-        return _Plan(checked_target(self, pure=True), level)
+        return _Plan(pure_target(self), level)
 
     def _release_threshold(
         self,
@@ -195,9 +196,9 @@ class DPConformalClassifier(ClassifierMixin, _Conformal):
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default=0.0
-        Small additive allowance of the guarantee beside `epsilon`, which nothing here needs: 0
-        promises more, and costs no accuracy that could be seen. Else as in other estimators.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -293,7 +294,7 @@ class DPConformalClassifier(ClassifierMixin, _Conformal):
         *,
         confidence_level: float = 0.9,
         epsilon: float = 1.0,
-        delta: float | str = 0.0,
+        delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -418,9 +419,9 @@ class DPConformalRegressor(RegressorMixin, _Conformal):
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default=0.0
-        Small additive allowance of the guarantee beside `epsilon`, which nothing here needs: 0
-        promises more, and costs no accuracy that could be seen. Else as in other estimators.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
+        0, and with another one there is next to no less noise.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
@@ -484,7 +485,7 @@ class DPConformalRegressor(RegressorMixin, _Conformal):
         confidence_level: float = 0.9,
         target_bounds: tuple[float, float] | None = None,
         epsilon: float = 1.0,
-        delta: float | str = 0.0,
+        delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
         random_state: int | np.random.RandomState | None = None,
     ):

@@ -11,9 +11,17 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from dpsubspace._accounting.budget import Target
 from dpsubspace._rows.records import Records, check_groups
 
-__all__ = ["Frozen", "HeldOut", "check_frozen", "held_out_labels", "held_out_targets"]
+__all__ = [
+    "Frozen",
+    "HeldOut",
+    "check_frozen",
+    "held_out_labels",
+    "held_out_targets",
+    "pure_target",
+]
 
 # Probabilities below this count as this (scikit-learn's calibrators do the same).
 _LEAST = float(np.finfo(np.float64).eps)
@@ -71,6 +79,16 @@ class HeldOut:
     y: np.ndarray
     records: Records
     n_features: int
+
+
+def pure_target(estimator: Any) -> Target:
+    """Privacy that the parameters of `estimator` ask for, without a delta unless one is given.
+
+    A choice gains next to nothing from one, and a ledger of exactly its epsilon has room for it.
+    """
+    auto = isinstance(estimator.delta, str) and estimator.delta == "auto"
+    delta = 0.0 if auto else estimator.delta
+    return Target(estimator.epsilon, delta, estimator.neighboring_relation).checked(pure=True)
 
 
 def check_frozen(estimator: Any, method: str, what: str) -> Frozen:

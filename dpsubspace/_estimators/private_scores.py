@@ -338,9 +338,10 @@ def private_score(
     makes metrics of errors with heavy tails a little too good.
 
     Intervals count the noise and that the rows are a sample, by drawing samples from what was
-    released. They are about rows that the model has not seen. If it was fitted on these rows, the
-    guarantee holds as it does otherwise, charged beside that of the fit; but score and
-    interval are then about these rows, on which the model is too good.
+    released. They are about rows that the model has not seen. If it was fitted on these rows by a
+    private estimator, the guarantee holds as it does otherwise, charged beside that of the fit;
+    but score and interval are then about these rows, on which the model is too good. A model
+    that was fitted on them without privacy is not public: its score has no guarantee.
 
     With `groups` a metric is that of a row drawn from a person drawn at random; intervals take
     persons to be single rows, and are wider than they need be.
@@ -403,6 +404,7 @@ def _score(
         n_features=rows.n_features,
         public=(*public, "that the model says of a row what depends on that row alone"),
         unit=records.unit,
+        of="private_score",
     )
     prepared = rows.prepared(asked)
     about_to_release(guarantee)
@@ -460,7 +462,11 @@ class _Rows:
             y = y.reshape(-1)
             return cls(model, X, y, np.empty(0), records, width, ends, loss_bound)
         if bounds is not None:
-            raise ValueError("`target_bounds` are for metrics of regressors: leave them out.")
+            raise ValueError(
+                "`target_bounds` are for metrics of regressors, such as 'r2', and"
+                f" {asked.names[0]!r} is one of classifiers: pass another `metric`, or leave them"
+                " out."
+            )
         classes = _classes_of(model, asked)
         labels = check_rows_and_labels(estimator, blank, y)[1]
         codes = _codes(labels, classes)
@@ -589,7 +595,7 @@ class _Said:
         largest = 1.0
         if "range" in releases and releases.budget.private:
             counts = self._released(releases, "range", error_cells(self.numbers["error"]), ERRORS)
-            largest = largest_error(counts, _scale(releases, "range", 2.0))
+            largest = largest_error(counts, _scale(releases, "range", 2.0), records.n)
         columns = [self._column(name, largest) for name in names]
         sums = releases.laplace("sums", bounded_sums(np.stack(columns, axis=1), shares, records))
         scale = _scale(releases, "sums", 1.0)
@@ -623,8 +629,8 @@ class _Found:
                 return self.counts.value(metric, level)
             return PrivacyError(
                 f"the noisy number of rows of the smallest class that {metric!r} depends on is"
-                f" {few:.0f}, which the noise hides: it would say nothing. More rows or a larger"
-                " epsilon help; 'accuracy' needs no rows of each class. What was released"
+                f" {max(few, 0.0):.0f}, which the noise hides: it would say nothing. More rows or"
+                " a larger epsilon help; 'accuracy' needs no rows of each class. What was released"
                 " stays charged."
             )
         assert self.sums is not None
@@ -677,7 +683,7 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
     if bounds is None:
         raise ValueError(
             "metrics of regressors need the public range of targets: pass `target_bounds`, such as"
-            " (0, 100)."
+            " (0, 100). Of a classifier ask for another `metric`, such as 'accuracy'."
         )
     check_bounds("target_bounds", bounds, 1)
     low, high = (float(np.asarray(end).reshape(-1)[0]) for end in bounds)

@@ -229,16 +229,20 @@ def error_cells(errors: np.ndarray) -> np.ndarray:
     return np.floor(np.clip(octaves, 0, ERRORS - 1)).astype(np.intp)
 
 
-def largest_error(counts: np.ndarray, scale: float) -> float:
-    """Bound on nearly all errors, from released counts with noise of a scale.
+def largest_error(counts: np.ndarray, scale: float, n: int) -> float:
+    """Bound on nearly all of `n` errors, from released counts with noise of a scale.
 
-    An octave beyond the largest size of which, with all larger ones, noise does not explain
-    the number: three standard deviations of it. Where it explains all of them there is no bound.
+    An octave beyond the largest size of which, with all larger ones, noise does not explain the
+    number: three standard deviations of it. Two octaves where these are a twentieth of the records
+    or more, and no bound at all where noise explains everything.
     """
-    above = np.cumsum(counts)
-    clear = above > 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
-    first = int(np.argmax(clear)) if clear.any() else 0
-    return min(1.0, 2.0 ** (1 - first / 2))
+    above, hidden = np.cumsum(counts), 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
+    clear = above > hidden
+    if not clear.any():
+        return 1.0
+    first = int(np.argmax(clear))
+    octaves = 2 if hidden[first] > n / 20 else 1
+    return min(1.0, 2.0 ** (octaves - first / 2))
 
 
 # What cells tell ------------------------------------------------------------------------------

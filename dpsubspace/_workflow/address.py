@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -15,6 +16,14 @@ from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["LedgerAddress", "payer_for"]
 
+# Of the process that imported this: containers and machines give one number to many processes.
+_IMPORTED = uuid.uuid4().hex
+
+
+def this_process() -> str:
+    """Name of this process, which no other has, its forks included."""
+    return f"{_IMPORTED}-{os.getpid()}"
+
 
 @dataclass(frozen=True)
 class LedgerAddress:
@@ -26,18 +35,18 @@ class LedgerAddress:
         File that keeps it while the block is open.
     session : str
         Id of the block.
-    process : int
-        Process that opened it.
+    process : str
+        Name of the process that opened it.
     """
 
     path: str
     session: str
-    process: int = field(default_factory=os.getpid)
+    process: str = field(default_factory=this_process)
 
     def payer(self) -> Payer | None:
         """Ledger that it leads to, by its file where it was opened elsewhere."""
         here = open_here(self.session)
-        if here is not None or os.getpid() == self.process:
+        if here is not None or self.process == this_process():
             return here
         if not os.path.isfile(self.path):
             raise PrivacyError(CLOSED)

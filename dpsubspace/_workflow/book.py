@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.curves import LEAST_SLACK, price_of, slack_parts
+from dpsubspace._accounting.curves import LEAST_SLACK, Price, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
 from dpsubspace._workflow.journal import Journal, broken, new_id
 from dpsubspace._workflow.ledger_file import (
@@ -216,6 +216,10 @@ class Book:
     @classmethod
     def opened(cls, journal: Journal) -> Book:
         """What a file says, all of it checked; PrivacyError where it cannot be believed."""
+        if journal.path.is_dir():
+            raise IsADirectoryError(
+                f"`path` must be a file, and {str(journal.path)!r} is a folder."
+            )
         if not journal.path.is_file():
             raise FileNotFoundError(f"there is no file {str(journal.path)!r}.")
         with journal.held():
@@ -471,7 +475,7 @@ class Book:
             return (
                 f"{text} and the first fit took all of the budget of {self.terms.epsilon:.4g} that"
                 " is not for releases without a delta: its cost does not add up like that of"
-                " full-batch fits."
+                " full-batch fits." + _set_apart(price)
             )
         if plan is None:
             plan = self._open_plan(spent.epsilon)
@@ -486,7 +490,7 @@ class Book:
                 " (What batches save is not counted: the part of delta that is set apart for"
                 f" that, slack={self.terms.slack:.3g}, is used up.)"
             )
-        return text
+        return text + _set_apart(price)
 
     def check_match(self, relation: str, unit: str, *, secure: bool) -> None:
         """Raise PrivacyError unless such a fit can be added to this ledger."""
@@ -550,6 +554,17 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
     while f"{value:.{digits}g}" == f"{limit:.{digits}g}" and digits < 17:
         digits += 1
     return f"{value:.{digits}g}", f"{limit:.{digits}g}"
+
+
+def _set_apart(price: Price) -> str:
+    """What helps where releases without a delta do not fit."""
+    if not price.epsilon:
+        return ""
+    return (
+        " A release without a delta is cheap where a part of epsilon was set apart for such ones"
+        f" from the start, PrivacyLedger(..., pure_epsilon={rounded(price.epsilon, math.ceil)}), or"
+        " where it comes before all that needs a delta."
+    )
 
 
 def check_number(name: str, value: Any, most: float, *, include_zero: bool = False) -> None:

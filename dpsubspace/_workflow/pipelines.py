@@ -44,8 +44,8 @@ def private_parts(
         raise PrivacyError(
             f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
             " estimators of this package and Pipelines of them, but no subclasses, since these"
-            " may do more with the rows. Where clones are fitted (grid search, cross-validation,"
-            " ensembles), charge the privacy_event() of each clone yourself, or use public data."
+            " may do more with the rows. What fits clones (grid search, cross-validation,"
+            " ensembles) is counted inside of `with ledger:`, fit by fit."
         )
     parts = []
     for name, step in _flat_steps(estimator.steps, fitted):

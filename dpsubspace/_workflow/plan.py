@@ -58,11 +58,15 @@ class Charge:
 
     @classmethod
     def choices(cls, price: Price) -> list[Charge]:
-        """Ways to charge a price: what has no delta by its epsilon, or by its mu."""
-        by_epsilon = cls(price.sq_mu, price.slack, price.epsilon)
-        if not price.epsilon:
-            return [by_epsilon]
-        return [by_epsilon, cls(price.sq_mu + price.pure_sq_mu, price.slack, 0.0)]
+        """Ways to charge a price: what has no delta, and searches, by their epsilon or by mu."""
+        pure = {(0.0, price.epsilon), (price.pure_sq_mu, 0.0)} if price.epsilon else {(0.0, 0.0)}
+        found = [cls(price.sq_mu + mu, price.slack, epsilon) for mu, epsilon in sorted(pure)]
+        if 0 < price.search_epsilon < math.inf and price.slack:
+            found += [
+                cls(price.rest_sq_mu + mu, price.slack, epsilon + price.search_epsilon)
+                for mu, epsilon in sorted(pure)
+            ]
+        return found
 
     def at(self, delta: float) -> float:
         """Epsilon at `delta`."""
@@ -116,6 +120,15 @@ class Plan:
     *A mechanism charged as e*, whose l is at most ``e^e``. For each output the divergence of what
     comes after falls in its order, so that at ``t / l`` it is at most that at ``t e^-e``, and so
     at most ``V(t e^-e; B, S, E - e) = V(t; B, S, E)``.
+
+    *A mechanism charged as (e, s)*, whose divergence at ``e^e`` is at most s in both orders, as
+    that of a private search is. It is a postprocessing of randomised response that with
+    probability s says everything, and says that it does (Kairouz, Oh, Viswanath, 2015): of a coin
+    that has nothing to do with the records, and of a mechanism with l up to ``e^e``. To show the
+    coin as well can only tell more. So H is at most ``(1 - s) (G(u) + min(1, u) S') + s``, by the
+    case of e and since no divergence is above 1. For ``u >= 1`` that is at most ``G + S' + s``.
+    For less, it is at most ``G + u (S' + s)`` if ``1 - G(u) <= u``, and G(u) is at least
+    ``1 - u``, the divergence of what tells nothing.
 
     *When the plan is fixed.* As long as everything charged was charged by its epsilon, e_0 in
     all, any plan may follow whose E is at least e_0, chosen by whatever was seen: by the last

@@ -15,7 +15,7 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -30,6 +30,10 @@ from dpsubspace._workflow.ledger_file import LedgerEntry
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["Account", "Item", "Sizes", "account_of"]
+
+
+# Splitters of which the number of splits says how many records are in each.
+_FOLDS = (KFold, StratifiedKFold)
 
 
 @dataclass(frozen=True)
@@ -416,7 +420,8 @@ def _training_rows(search: Any, refit: Account | None, sizes: Sizes) -> tuple[in
         delta = refit.total.delta  # that of a ledger around the search, or one that was given
     if sizes.n_train is not None:
         return check_integer("n_train", sizes.n_train, low=1), delta
-    folds = search.cv is None or isinstance(search.cv, int) or "Fold" in type(search.cv).__name__
+    # Repeated folds have more splits than folds, and others as they like.
+    folds = search.cv is None or isinstance(search.cv, int) or type(search.cv) in _FOLDS
     grouped = "Group" in type(search.cv).__name__ or (
         refit is not None and refit.total.unit != "row"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -307,14 +308,18 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         trials = plan.trials(spending, noise, guarantee.delta)
         scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
         self._start_spending(guarantee)
-        score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
+        with warnings.catch_warnings():
+            # Also around all trials: threads that leave filters of their own bring back those of
+            # others, in any order.
+            warnings.simplefilter("ignore")
+            score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
         if model is None:
             raise RuntimeError(
                 "the best trial has no model, and the budget is spent. What went wrong is not told,"
                 " since that might tell of rows: fit the candidates to public or invented rows."
             )
         for _, part in private_parts(model, fitted=True):
-            part.privacy_ = guarantee
+            part.privacy_ = self.privacy_
         if labels is not None:
             self.classes_ = labels
         self.best_estimator_, self.best_params_, self.best_score_ = model, params, score

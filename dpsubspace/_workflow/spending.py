@@ -205,18 +205,16 @@ class _Share:
         found = search_scale(search, self.epsilon, self.delta, self.relation, _TOLERANCE)
         event = search(found).event  # pyright: ignore[reportAttributeAccessIssue]
         sq_mu = least_sq_mu(event)
-        for candidate in candidates:
+        for candidate in (each for each in candidates if each is not base):
             epsilon = self.epsilon * math.exp(found)
             if not _batches(candidate):
                 epsilon = min(epsilon, gaussian_epsilon(sq_mu * (1 - _SPARE), self.delta))
-            for _ in range(0 if candidate is base else _MOST_TIMES):
+            for _ in range(_MOST_TIMES):
                 over = excess_over(candidate.set_budget(epsilon, self.delta), event)
                 if over <= 1:
                     break
                 epsilon *= min(_LOWER, over**-0.5)
             else:
-                if candidate is base:
-                    continue
                 raise PrivacyError(
                     "candidates on batches differ so much that no common bound of what they tell"
                     " was found: give them one batch_size and n_iter, or batch_size=None."

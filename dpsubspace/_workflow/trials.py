@@ -16,7 +16,8 @@ from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.events import composed, is_free
-from dpsubspace._accounting.permission import inside_ledger
+from dpsubspace._accounting.permission import already_paid
+from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
@@ -33,6 +34,10 @@ __all__ = ["Candidate", "Rows", "Trial", "given_to", "scoring_of"]
 # What the search itself sets in every candidate.
 REFUSED = ("epsilon", "delta", "noise_multiplier", "neighboring_relation", "random_state")
 
+# What Pipelines and ColumnTransformers have for it in every candidate: nothing is printed of a
+# trial, and all of it runs in one thread, since other threads would not know that it is paid for,
+# and a ledger around the search would count the trials.
+_QUIET = {"verbose": False, "n_jobs": 1}
 
 # Candidates -------------------------------------------------------------------------------------
 
@@ -71,6 +76,11 @@ class Candidate:
         values = {name: clone(value, safe=False) for name, value in params.items()}
         model: Any = clone(estimator)
         model.set_params(**values)
+        if has_callbacks(model):
+            raise ValueError(
+                "a candidate has callbacks, which would be called in every trial and so tell how"
+                " many there were: take them off with set_callbacks()."
+            )
         for name, part in private_parts(model):
             if isinstance(part, PersonalizedLinearRegression):
                 raise ValueError(
@@ -87,6 +97,8 @@ class Candidate:
             raise ValueError(
                 "`memory` would give later trials what an earlier one has released: leave it None."
             )
+        names = [(name, name.split("__")[-1]) for name in model.get_params()]
+        model.set_params(**{name: _QUIET[last] for name, last in names if last in _QUIET})
         return cls(params, model, sizes)
 
     def plan(self, part: Any) -> DpEvent:
@@ -218,7 +230,7 @@ class Trial:
         What is warned of, raised or printed by a trial might tell how many there were, so nothing
         is; a trial without a model has the score of one that is always wrong.
         """
-        with warnings.catch_warnings(), inside_ledger(self.delta, _paid):
+        with warnings.catch_warnings(), already_paid(self.delta):
             warnings.simplefilter("ignore")
             model, values = self._fitted(rows), np.zeros(len(rows.y))
             if model is not None:
@@ -251,7 +263,3 @@ class Trial:
             return values if values.shape == (len(rows.y),) else np.zeros(len(rows.y))
         except Exception:
             return np.zeros(len(rows.y))
-
-
-def _paid(guarantee: Any) -> None:
-    """Everything that a trial releases is part of what the search was charged for."""

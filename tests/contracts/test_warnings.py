@@ -241,3 +241,13 @@ def test_noise_that_public_rows_make_up_for_is_not_told():
     (text,) = messages(model, X[private], y[private], **rows)
     assert "will probably hide most" in text and model.init_ == "zero"
     assert model.score(X[private], y[private]) < 0.6
+
+
+def test_what_was_not_shown_is_not_remembered():
+    """Trials of a private search warn where nobody hears it, and nobody may learn of it later."""
+    X, y = blobs(n=61)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = {*globals().get("__warningregistry__", {})} - {"version"}
+        cross_val_score(DPSGDClassifier(epsilon=0.1), X, y, cv=4)
+    assert {*globals().get("__warningregistry__", {})} - {"version"} == before

@@ -141,7 +141,7 @@ def test_a_better_model_has_smaller_sets(rng):
     X[np.arange(3000), y] += 3
     sizes = []
     for columns in ([0], [0, 1, 2, 3]):
-        model = LogisticRegression().fit(X[:500][:, columns], y[:500])
+        model = LogisticRegression(solver="newton-cg").fit(X[:500][:, columns], y[:500])
         fitted = DPConformalClassifier(model, random_state=0).fit(
             X[500:1500][:, columns], y[500:1500]
         )

@@ -21,7 +21,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 rng = np.random.default_rng(0)
 Y = np.arange(2000) % 2
 X = rng.normal(size=(2000, 3)) + Y[:, None]
-MODEL = LogisticRegression().fit(X[:500], Y[:500])
+MODEL = LogisticRegression(solver="newton-cg").fit(X[:500], Y[:500])
 DISPLAYS = [PrivateRocCurveDisplay, PrivateCalibrationDisplay]
 METRIC = dict(zip(DISPLAYS, ["roc_curve", "calibration_curve"], strict=True))
 

@@ -47,6 +47,7 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
+from dpsubspace._accounting.leaves import renyi_curve
 from dpsubspace._workflow.book import About
 from dpsubspace._workflow.watch import Watch
 
@@ -802,6 +803,24 @@ def test_a_private_search_is_charged():
     batches = RepeatAndSelectDpEvent(sampled_gaussian(5.0, 0.1, 20), 10.0, 0.0)
     with pytest.raises(PrivacyError, match="search"):
         other.charge(batches, neighboring_relation="replace_one")
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["search first", "fit first"])
+def test_a_search_leaves_room_for_fits(first):
+    """It is charged by its epsilon at a slack: far less than the Gaussian mechanism above it."""
+    search = RepeatAndSelectDpEvent(gaussian(37.0, 20), 10.0, 0.0)
+    assert 0.8 < epsilon_of(search, **AT) < 1.1
+    book = ledger(3.0, pure_epsilon=0.0 if first else 1.6)
+    events = [search, gaussian(5.0)]
+    for event in events if first else events[::-1]:
+        book.charge(event, **ZERO_OUT)
+    charge = next(entry.charge for entry in book.entries if entry.charge.slack)
+    assert charge.sq_mu == 0 and 1.0 < charge.epsilon < 1.6
+    # What is beyond that epsilon is no more than the slack: it may be charged so.
+    curve = renyi_curve(counted(search), np.array([charge.epsilon]))
+    assert curve[0] <= charge.slack
+    assert max(epsilon_of(event, **AT) for event in events) < book.epsilon() <= 3.0
+    assert not first or book.remaining() > 0.5
 
 
 def test_what_is_refused_says_why_and_what_would_fit():

@@ -4,6 +4,8 @@ import copy
 import json
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -337,6 +339,20 @@ def test_what_was_pickled_in_a_block_charges_it_while_it_is_open_and_is_refused_
     copied.fit(X, y)
     pickle.loads(text).fit(X, y)
     assert len(book) == 1
+
+
+def test_another_process_with_the_same_number_charges_the_ledger(tmp_path):
+    # As in two containers.
+    ledger = PrivacyLedger(epsilon=5.0, delta=1e-5, path=tmp_path / "ledger")
+    with ledger:
+        sent = pickle.dumps(DPSGDClassifier(n_iter=3))
+        code = (
+            "import os, pickle, sys; import numpy as np\n"
+            f"os.getpid = lambda: {os.getpid()}\n"
+            f"pickle.loads({sent!r}).fit(np.eye(60, 3), np.arange(60) % 2)"
+        )
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+        assert [entry.estimator for entry in ledger.entries] == ["DPSGDClassifier"]
 
 
 def test_a_file_that_is_open_can_be_charged_by_who_knows_its_block(tmp_path):

@@ -23,6 +23,7 @@ from sklearn.model_selection import (
     GroupKFold,
     KFold,
     RandomizedSearchCV,
+    RepeatedKFold,
     ShuffleSplit,
     cross_validate,
 )
@@ -667,6 +668,12 @@ def test_sizes_that_a_search_does_not_tell_are_asked_for():
     by_person = GridSearchCV(model, grid, cv=GroupKFold(3)).fit(X, Y, groups=np.arange(300) // 3)
     with pytest.raises(PrivacyError, match="n_train"):
         privacy_report(by_person)
+    # Of 6 splits of 3 folds each has two thirds of the rows, and on batches less rows cost more.
+    model = DPSGDClassifier(**QUICK, batch_size=50)
+    repeated = GridSearchCV(model, grid, cv=RepeatedKFold(n_splits=3, n_repeats=2)).fit(X, Y)
+    with pytest.raises(PrivacyError, match="n_train"):
+        privacy_report(repeated)
+    model = DPSGDClassifier(**QUICK)
     alone = GridSearchCV(model, grid, cv=3, refit=False).fit(X, Y)
     with pytest.raises(PrivacyError, match="n_samples"):
         privacy_report(alone)

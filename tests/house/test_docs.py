@@ -29,6 +29,9 @@ def test_readme_runs_and_its_figures_hold(capsys):
     printed = capsys.readouterr().out
     for line in ("multiplier 11.79 + 100 x (Gaussian noise, multiplier 39.32)", "does not refute"):
         assert line in printed
+    assert "PrivacyLedger: epsilon 1.9 of 2 spent" in printed  # what was spent honestly
+    assert names["score"].value == pytest.approx(0.92, abs=0.07)
+    assert "Of this epsilon = 1.9 has been spent" in names["report"].verdict
 
 
 def admissions(n=2000):
@@ -131,6 +134,12 @@ def test_privacy_page_runs(tmp_path, monkeypatch):
     page = names | {"model": fitted, "other_model": fitted}
     exec(code("docs/privacy.md"), page)
     assert f"{page['whole'].epsilon():.2f}" == "1.15"  # the Pipeline with public rows
+    assert [entry.estimator for entry in page["ledger"].entries[:3]] == [
+        "DPSGDClassifier",
+        "private_mean",
+        "private_score",
+    ]
+    assert len(page["same"]) == 4
     assert page["regression"].privacy_.unit == "person"
     assert page["folds"]["estimator"][0].privacy_.unit == "person"
     # The recipe for mixed columns beats normalised rows of raw columns by far.
@@ -150,3 +159,16 @@ def test_page_on_reports_runs(tmp_path, monkeypatch, capsys):
     assert "Differentially private: epsilon = 1, delta = 1e-05, per row." in printed
     assert "(epsilon = 1, delta = 1e-05)-differentially private per row" in printed
     assert (tmp_path / "digits.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.usefixtures("closed_figures")
+def test_page_on_one_budget_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # it saves a report
+    page = {}
+    exec(code("docs/one_budget.md"), page)
+    printed = capsys.readouterr().out
+    for line in ("PrivacyLedger: epsilon 1.9 of 2 spent", "0.96\n1.41\n[0.4, 1.32]\n"):
+        assert line in printed
+    assert page["score"].value == pytest.approx(0.9, abs=0.07)
+    assert page["held_out"].epsilon() == pytest.approx(1.0)
+    assert "Of this epsilon = 1.9 has been spent" in page["report"].verdict

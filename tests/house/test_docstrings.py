@@ -49,6 +49,7 @@ def test_public_docstring(name, skip):
 
 # Parameters of one name that are not one thing, and why.
 DIFFERENT = {
+    "estimator": "a fitted one, or what a search fits clones of",
     "data_norm": "public rows tell it of some estimators",
     "loss": "classifiers and regressors have other losses",
     "n_components": "directions of features, of gradients, or components",

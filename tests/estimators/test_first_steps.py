@@ -1,0 +1,72 @@
+"""What somebody meets who uses a ledger, scores and reports for the first time."""
+
+import numpy as np
+import pytest
+
+from dpsubspace import (
+    DPSGDClassifier,
+    PrivacyBudgetError,
+    PrivacyLedger,
+    privacy_report,
+    private_quantile,
+    private_score,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(600, 3))
+Y = np.where(X[:, 0] + RNG.normal(size=600) > 0, "ill", "well")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return DPSGDClassifier(epsilon=1.0).fit(X[:300], Y[:300])
+
+
+def test_scores_before_and_after_a_fit_add_up_where_epsilon_was_set_apart(model):
+    with PrivacyLedger(epsilon=2.0, delta=1e-5, pure_epsilon=0.5) as ledger:
+        DPSGDClassifier(epsilon=1.0).fit(X, Y)
+        private_score(model, X[300:], Y[300:], epsilon=0.3)
+        private_score(model, X[300:], Y[300:], epsilon=0.2)
+    assert ledger.epsilon() == pytest.approx(1.5, abs=1e-6)
+    assert [entry.label for entry in ledger.entries[1:]] == ["private_score"] * 2
+
+
+def test_refused_release_without_delta_names_what_should_have_been_set_apart(model):
+    with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
+        DPSGDClassifier(epsilon=0.9).fit(X, Y)
+        with pytest.raises(PrivacyBudgetError, match=r"^private_score .*pure_epsilon=0\.3\)"):
+            private_score(model, X[300:], Y[300:], epsilon=0.3)
+        with pytest.raises(PrivacyBudgetError) as refused:
+            DPSGDClassifier(epsilon=0.9).fit(X, Y)  # it would not help there
+    assert "pure_epsilon" not in str(refused.value)
+    assert len(ledger) == 1
+
+
+def test_ledger_of_a_block_is_reported():
+    with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
+        DPSGDClassifier(epsilon=0.5).fit(X, Y)
+    report = privacy_report(ledger)
+    assert report.holds
+    assert "DPSGDClassifier" in str(report)
+
+
+def test_what_was_released_prints_as_text(model):
+    scores = private_score(model, X[300:], Y[300:], metric=["accuracy", "roc_auc"], epsilon=1.0)
+    first, second, third, *_ = str(scores).splitlines()
+    assert first.startswith("accuracy = ")
+    assert second.startswith("roc_auc = ")
+    assert third == "(epsilon = 1)-differentially private per row"
+    median = private_quantile(X[:, 0], 0.5, bounds=(-4, 4), epsilon=1.0)
+    assert str(median).startswith(f"{median.value}\n(epsilon = 1, delta = 1e-05)-")
+
+
+def test_metrics_of_the_other_kind_of_model_name_the_way_out(model):
+    with pytest.raises(ValueError, match="Of a classifier ask for another `metric`"):
+        private_score(model, X, Y, metric="r2")
+    with pytest.raises(ValueError, match="'accuracy' is one of classifiers: pass another"):
+        private_score(model, X, X[:, 0], target_bounds=(-4, 4))
+
+
+def test_ledger_in_a_folder_is_refused(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        PrivacyLedger(1.0, 1e-5, path=tmp_path)
