@@ -1,12 +1,12 @@
 """Charges from several processes on one file, under ``kill -9``: what is lost, and what it costs.
 
 Each worker charges one ledger and writes down, on a pipe, the label of each charge that has
-returned. Meanwhile workers are killed at random moments and new ones take their places, until
-so many charges have returned. Then the file is read: `lost` are charges that returned and are not
-in it, `twice` those that are in it more than once, and `cut_short` those that are in it though
-their worker was killed before it could say so, of which there is at most one a kill. `torn` says
-how often a half-written record was found. *seconds* are the median of one charge, in memory and in
-a file, which is synced to the disk.
+returned. After every 50 of them a random worker is killed, in whatever it is doing, and a new one
+takes its place, until so many charges have returned. Then the file is read: `lost` are charges
+that returned and are not in it, `twice` those that are in it more than once, and `cut_short` those
+that are in it though their worker was killed before it could say so, of which there is at most one
+a kill. `torn` says how often a half-written record was found. *seconds* are the median of one
+charge, in memory and in a file, which is synced to the disk.
 
 usage: python benchmarks/bench_ledger_file.py [--out benchmarks/results/ledger_file.json]
 """
@@ -92,14 +92,15 @@ def _charged(path, n_charges, rng):
 
     for _ in range(4):
         start()
-    next_kill = time.monotonic() + 15
+    next_kill = 50
     while len(told) < n_charges:
         for key, _ in waiting.select(timeout=0.05):
             take(key.data)
-        if time.monotonic() > next_kill:
+        if len(told) >= next_kill:
+            time.sleep(rng.uniform(0, 0.01))
             end(rng.choice(list(waiting.get_map().values())).data)
             start()
-            next_kill = time.monotonic() + rng.uniform(1, 8)
+            next_kill = len(told) + 50
     for key in list(waiting.get_map().values()):
         end(key.data)
     return told, kills
