@@ -12,11 +12,12 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.events import composed, is_free
-from dpsubspace._accounting.permission import already_paid
+from dpsubspace._accounting.permission import already_paid, inside_ledger
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
@@ -25,6 +26,7 @@ from dpsubspace._rows.records import Records
 from dpsubspace._statistics.scores import score_total
 from dpsubspace._workflow.pipelines import private_parts
 from dpsubspace._workflow.planner import intact_parts, share_of_parts
+from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -99,6 +101,9 @@ class Candidate:
             )
         names = [(name, name.split("__")[-1]) for name in model.get_params()]
         model.set_params(**{name: _QUIET[last] for name, last in names if last in _QUIET})
+        for part in (model, *model.get_params().values()):
+            if type(part) is not FrozenEstimator and hasattr(part, "_skl_callbacks"):
+                del part._skl_callbacks  # of scikit-learn 1.9, which clones keep
         return cls(params, model, sizes)
 
     def plan(self, part: Any) -> DpEvent:
@@ -259,7 +264,13 @@ class Trial:
 
     def _values(self, model: Any, rows: Rows, scoring: Callable[..., Any]) -> np.ndarray:
         try:
-            values = np.asarray(scoring(model, rows.X, rows.y), dtype=np.float64)
+            with inside_ledger(self.delta, _refused):
+                values = np.asarray(scoring(model, rows.X, rows.y), dtype=np.float64)
             return values if values.shape == (len(rows.y),) else np.zeros(len(rows.y))
         except Exception:
             return np.zeros(len(rows.y))
+
+
+def _refused(guarantee: Any) -> None:
+    """What scores a model has no budget to release anything: only the score itself was paid for."""
+    raise PrivacyError("a `scoring` must not fit or release anything.")

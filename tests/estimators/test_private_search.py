@@ -30,6 +30,7 @@ from dpsubspace import (
     PrivacyLedger,
     PrivateSearch,
     privacy_cost,
+    private_mean,
 )
 from dpsubspace._accounting.cost import epsilon_of, gaussian_sq_mu
 from dpsubspace._accounting.curves import price_of
@@ -330,6 +331,26 @@ def test_threads_within_trials_do_not_let_a_ledger_count_them(capfd):
     assert [entry.estimator for entry in ledger.entries] == ["PrivateSearch"]
     out = capfd.readouterr()
     assert not out.out and not out.err
+
+
+def test_no_callback_counts_trials(capfd):
+    callback = pytest.importorskip("sklearn.callback").ProgressBar()
+    pipeline = Pipeline([("scale", BoundedScaler((-9, 9))), ("model", FAST)])
+    pipeline.set_callbacks(callback)
+    search(pipeline, {"model__clip_norm": [0.5, 1.0]}).fit(X, Y)
+    assert pipeline._skl_callbacks == [callback]
+    out = capfd.readouterr()
+    assert not out.out and not out.err
+
+
+def spending(model, rows, labels):
+    private_mean(rows, data_norm=9.0, epsilon=5.0)
+    return model.predict(rows) == labels
+
+
+def test_a_scoring_releases_nothing_that_was_not_paid_for():
+    model = search(candidates=FEW, epsilon=200.0, scoring=spending).fit(X, Y)
+    assert abs(model.best_score_) < 0.2
 
 
 def warning(model, rows, labels):
