@@ -12,7 +12,6 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.budget import Budget
@@ -101,9 +100,6 @@ class Candidate:
             )
         names = [(name, name.split("__")[-1]) for name in model.get_params()]
         model.set_params(**{name: _QUIET[last] for name, last in names if last in _QUIET})
-        for part in (model, *model.get_params().values()):
-            if type(part) is not FrozenEstimator and hasattr(part, "_skl_callbacks"):
-                del part._skl_callbacks  # of scikit-learn 1.9, which clones keep
         return cls(params, model, sizes)
 
     def plan(self, part: Any) -> DpEvent:

@@ -333,16 +333,6 @@ def test_threads_within_trials_do_not_let_a_ledger_count_them(capfd):
     assert not out.out and not out.err
 
 
-def test_no_callback_counts_trials(capfd):
-    callback = pytest.importorskip("sklearn.callback").ProgressBar()
-    pipeline = Pipeline([("scale", BoundedScaler((-9, 9))), ("model", FAST)])
-    pipeline.set_callbacks(callback)
-    search(pipeline, {"model__clip_norm": [0.5, 1.0]}).fit(X, Y)
-    assert pipeline._skl_callbacks == [callback]
-    out = capfd.readouterr()
-    assert not out.out and not out.err
-
-
 def spending(model, rows, labels):
     private_mean(rows, data_norm=9.0, epsilon=5.0)
     return model.predict(rows) == labels
