@@ -26,7 +26,9 @@ from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import counted, gaussian
-from dpsubspace._estimators import choice, functions
+from dpsubspace._estimators import choice, functions, private_scores
+from dpsubspace._estimators.calibrated import DPCalibratedClassifier
+from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
 from dpsubspace._estimators.gsd import GSDScorer
@@ -123,7 +125,8 @@ def subject_of(estimator: Any, y: Any, fit_params: Mapping[str, Any] | None) -> 
         if unknown := [name for name in given if name not in allowed]:
             raise ValueError(f"`fit_params` has {unknown[0]!r}, which no parameter is called.")
         parameters = {name: p.default for name, p in allowed.items()} | given
-        left_out = ("X", "random_state", "groups")
+        left_out = ["X", "random_state", "groups"]
+        left_out += [] if DESIGNS[estimator].targets is None else ["y"]
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         missing = [name for name, value in parameters.items() if value is inspect.Parameter.empty]
         if missing:
@@ -458,6 +461,17 @@ def _of_covariance(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
     return np.append(np.diag(fitted.value), row @ fitted.value @ row)
 
 
+def _of_held_out(fitted: Any, *_: Any) -> np.ndarray:
+    """The numbers that a wrapper of a fitted model has learned."""
+    names = ("slope_", "intercept_", "threshold_", "half_width_")
+    return np.concatenate(_numbers(fitted, *names))
+
+
+def _of_score(fitted: Any, *_: Any) -> np.ndarray:
+    """The score."""
+    return np.ravel(np.asarray(fitted.value, dtype=float))
+
+
 def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:
     """Whether the first set was chosen."""
     return np.array([fitted.value == next(iter(subject.parameters["candidates"]))], dtype=float)
@@ -497,6 +511,7 @@ _PRIVATE: dict[Any, Callable[..., Any]] = {
     functions.private_quantile: functions._quantile,
     functions.private_covariance: functions._covariance,
     choice.select_public: choice._select,
+    private_scores.private_score: private_scores._score,
 }
 
 _CLASSES = Design(_of_linear, "classes", own=_own_weights)
@@ -521,5 +536,9 @@ DESIGNS: dict[Any, Design] = {
     functions.private_mean: Design(_of_mean, own=_own_entries),
     functions.private_quantile: Design(_of_quantiles, rows=_around_quantiles),
     functions.private_covariance: Design(_of_covariance, own=_own_variances, instead=0.0),
+    DPCalibratedClassifier: Design(_of_held_out, "classes"),
+    DPConformalClassifier: Design(_of_held_out, "classes"),
+    DPConformalRegressor: Design(_of_held_out, "numbers"),
+    private_scores.private_score: Design(_of_score, "classes"),
     choice.select_public: Design(_of_choice, rows=_between_sets),
 }

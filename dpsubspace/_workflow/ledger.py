@@ -448,7 +448,8 @@ class PrivacyLedger:
         if module.partition(".")[0] != __name__.partition(".")[0]:
             raise PrivacyError(
                 f"{name} is no private function of this package: what it tells of the records"
-                " could not be counted. Call private_mean, private_quantile or private_covariance."
+                " could not be counted. Call private_score, private_mean, private_quantile,"
+                " private_covariance or select_public."
             )
         if self.failures >= self._terms.max_failures:
             raise PrivacyError(
