@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpsubspace._accounting.events import (
@@ -113,7 +113,7 @@ class PrivacyGuarantee:
     secure: bool
     public: tuple[str, ...] = ()
     joint: bool = False
-    of: str = ""
+    of: str = field(default="", compare=False)  # a name says nothing of what was released
     n_samples: int | None = None
     n_features: int | None = None
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS
+from dpsubspace._strict_json import finite, read_json
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["SCHEMA", "as_fields", "digest_of", "dumped", "fields_from"]
@@ -42,7 +43,7 @@ def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) 
         "schema": SCHEMA,
         "statement": str(guarantee).partition("\n")[0],
         "of": guarantee.of,
-        "epsilon": _number(guarantee.epsilon),
+        "epsilon": finite(guarantee.epsilon),
         "delta": guarantee.delta,
         "neighboring_relation": guarantee.neighboring_relation,
         "unit": guarantee.unit,
@@ -79,7 +80,7 @@ def fields_from(source: str | os.PathLike[str]) -> dict[str, Any]:
     name = "the JSON" if is_text else repr(os.fspath(source))
     try:
         text = source if is_text else Path(source).read_text(encoding="utf-8")
-        whole = json.loads(str(text), parse_constant=_refused, object_pairs_hook=_without_repeats)
+        whole = read_json(str(text))
     except (ValueError, RecursionError) as error:
         raise _unreadable(name, f"it is no JSON ({error})") from error
     try:
@@ -159,21 +160,6 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "event": (lambda value: isinstance(value, dict), "an object"),
     "version": (_is_text, "a text"),
 }
-
-
-def _number(value: float) -> float | str:
-    return "inf" if value == math.inf else value
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a field is given twice")
-    return found
 
 
 def _unreadable(name: str, why: str) -> PrivacyError:

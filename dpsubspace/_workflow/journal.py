@@ -24,6 +24,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from dpsubspace._strict_json import read_json
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 __all__ = ["Journal", "broken", "new_id"]
@@ -113,7 +114,7 @@ class Journal:
     def _read(self, line: bytes) -> dict[str, Any]:
         """Record of a line that follows those that have been read."""
         try:
-            record = json.loads(line, parse_constant=_refused, object_pairs_hook=_without_repeats)
+            record = read_json(line)
         except (ValueError, RecursionError) as error:
             raise broken(self.path, f"line {self._number + 1} is no JSON ({error})") from error
         if not isinstance(record, dict):
@@ -167,17 +168,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a field is given twice")
-    return found
 
 
 def broken(path: Any, why: str) -> PrivacyError:

@@ -30,6 +30,7 @@ from dpsubspace._accounting.permission import (
     open_to_all,
     payer_around,
 )
+from dpsubspace._strict_json import finite
 from dpsubspace._workflow.address import LedgerAddress, payer_for
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, new_id
@@ -656,13 +657,11 @@ class PrivacyLedger:
         """
         whole = {
             **asdict(self._terms),
-            "spent": _finite(self.epsilon()),
-            "spent_if_planned": _finite(self.epsilon_if_planned()),
+            "spent": finite(self.epsilon()),
+            "spent_if_planned": finite(self.epsilon_if_planned()),
             "remaining": self.remaining(),
             "failures": self.failures,
-            "entries": [
-                {**row, "own_epsilon": _finite(row["own_epsilon"])} for row in self._rows()
-            ],
+            "entries": [{**row, "own_epsilon": finite(row["own_epsilon"])} for row in self._rows()],
         }
         return json.dumps(whole, indent=1, allow_nan=False)
 
@@ -869,7 +868,3 @@ def _kept(path: Path, terms: Terms) -> Book:
 
 def _about(guarantee: PrivacyGuarantee) -> About:
     return About(guarantee.of, guarantee.n_samples, guarantee.n_features)
-
-
-def _finite(value: float) -> float | str:
-    return "inf" if value == math.inf else value

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dpsubspace._strict_json import finite
 from dpsubspace._workflow.plan import Charge, Plan
 from dpsubspace.exceptions import PrivacyError
 
@@ -146,8 +147,8 @@ def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, 
         **{name: getattr(entry, name) for name in names},
         "unit": entry.unit,
         "event": plain(entry.event),
-        "own_epsilon": _finite(entry.epsilon),
-        "charge": {name: _finite(value) for name, value in asdict(entry.charge).items()},
+        "own_epsilon": finite(entry.epsilon),
+        "charge": {name: finite(value) for name, value in asdict(entry.charge).items()},
         "plan": plan_fields(plan),
     }
 
@@ -210,7 +211,3 @@ def _typed(value: Any, name: str, kind: type, what: str) -> Any:
     if not good:
         raise PrivacyError(f"`{name}` of {what} must be of type {kind.__name__}")
     return float(value) if kind is float and value is not None else value
-
-
-def _finite(value: float) -> float | str:
-    return "inf" if value == math.inf else value

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsubspace._accounting.statement import as_fields, digest_of, dumped
+from dpsubspace._strict_json import finite
 from dpsubspace._workflow.report_page import FILL_IN, document, fragment, plain_text
 from dpsubspace._workflow.report_subject import Account, Sizes, account_of
 from dpsubspace._workflow.report_words import (
@@ -147,8 +148,8 @@ class PrivacyReport:
             "file": self._file,
             "holds": self.holds,
             "planned": account.planned,
-            "epsilon": _number(self.epsilon),
-            "epsilon_of_noisy_releases": _number(total.epsilon),
+            "epsilon": finite(self.epsilon),
+            "epsilon_of_noisy_releases": finite(total.epsilon),
             "delta": self.delta,
             "neighboring_relation": total.neighboring_relation,
             "unit": total.unit,
@@ -190,10 +191,6 @@ class PrivacyReport:
 
     def _repr_html_(self) -> str:
         return fragment(self.title, self._sections())
-
-
-def _number(value: float) -> float | str:
-    return "inf" if value == math.inf else value
 
 
 def privacy_report(

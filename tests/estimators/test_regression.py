@@ -118,7 +118,7 @@ def test_a_ledger_fits_regressors(plane):
     X, y = plane
     ledger = PrivacyLedger(epsilon=1.5, delta=1e-5)
     model = ledger.fit(DPSGDRegressor(epsilon=1.0, delta=1e-5), X, np.column_stack([y, y]))
-    assert ledger.entries[0][1] == model.privacy_.event
+    assert ledger.entries[0].event == model.privacy_.event
     assert ledger.epsilon() == pytest.approx(1.0)
 
 
