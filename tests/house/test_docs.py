@@ -161,6 +161,8 @@ def test_page_on_reports_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "digits.html").read_text().startswith("<!DOCTYPE html>")
 
 
+# Noise is not seeded: once in many runs it hides a class that the model hardly ever predicts.
+@pytest.mark.filterwarnings("ignore:f1_macro is NaN:dpsubspace.PrivacyWarning")
 @pytest.mark.usefixtures("closed_figures")
 def test_page_on_one_budget_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # it saves a report
