@@ -82,6 +82,9 @@ _KNOWN = tuple(dict.fromkeys([*FROM_LABELS, *FROM_CELLS, *SUMS, *_SAME]))
 # of sums beside counts.
 _EDGES, _RANGE, _SUMS_BESIDE = 0.15, 0.1, 0.3
 
+# Share of decision values in one cell of the public grid above which their order is hidden.
+_IN_ONE = 0.9
+
 # Log loss above which no row counts for more, unless the caller knows better.
 _LOSS_BOUND = 5.0
 
@@ -549,6 +552,8 @@ class _Said:
             grid = fine_edges(probabilities=self.probabilities)
             fine = self._released(releases, "edges", np.searchsorted(grid, self.scores), FINE)
             fine = on_simplex(fine, n)
+            if not self.probabilities and fine.max() > _IN_ONE * n:
+                _tell_of_scale()
             k = n_cells(n, budget.scales["cells"])
         else:
             grid = _between(self.scores)
@@ -642,6 +647,18 @@ class _Found:
             " more rows or a larger epsilon help; 'root_mean_squared_error' does not depend"
             " on it. What was released stays charged."
         )
+
+
+def _tell_of_scale() -> None:
+    """Warn of decision values of another size than the grid is made for, as it was released."""
+    warn(
+        "nearly all decision values of the model lie in one cell of the public grid, which is 0.25"
+        " wide near 0 and wider beyond: their order is hidden, and what depends on it is worth"
+        " nothing, intervals included. Use a model with `predict_proba`, or scale the features so"
+        " that decision values are about 1 in size.",
+        PrivacyWarning,
+        about=("scale of scores",),
+    )
 
 
 def _as_score(

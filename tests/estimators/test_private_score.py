@@ -431,3 +431,17 @@ def test_the_same_seed_gives_the_same_score_and_another_another():
     ]
     assert (found[0].value, found[0].low) == (found[1].value, found[1].low)
     assert found[0].value != found[2].value
+
+
+@pytest.mark.parametrize(("size", "told"), [(1.0, False), (1e-9, True)])
+def test_decision_values_of_another_size_are_told_of(size, told):
+    """One cell holds them all then, and an interval would not cover."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 1))
+    y = X[:, 0] + rng.normal(size=2000) > 0
+    model = LinearSVC().fit(X, y)
+    model.coef_, model.intercept_ = model.coef_ * size, np.array([0.1])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        private_score(model, X, y, metric="roc_auc", epsilon=1.0, random_state=0)
+    assert any("one cell" in str(each.message) for each in caught) == told
