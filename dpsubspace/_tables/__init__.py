@@ -1,0 +1,1 @@
+"""Tables as they come: what is known of their columns, how they are read and encoded."""
