@@ -23,6 +23,7 @@ from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
+from dpsubspace._tables.schema import Buy, Categories, Range, Schema
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.audit_display import AuditDisplay
 from dpsubspace._workflow.budget_display import BudgetDisplay
@@ -49,6 +50,8 @@ __all__ = [
     "AuditResult",
     "BoundedScaler",
     "BudgetDisplay",
+    "Buy",
+    "Categories",
     "DPCalibratedClassifier",
     "DPConformalClassifier",
     "DPConformalRegressor",
@@ -79,7 +82,9 @@ __all__ = [
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
+    "Range",
     "Released",
+    "Schema",
     "ScoreCells",
     "SharedLinearModel",
     "SubspaceDistance",

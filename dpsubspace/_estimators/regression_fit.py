@@ -179,6 +179,11 @@ class RegressionFit:
             solver = "moments" if small else "descent"
         return replace(self, reach=reach, solver=solver)
 
+    def for_table(self, bound: float, extent: Any, limits: Any) -> RegressionFit:
+        """The same on encoded tables, of columns that lie in `extent`, with targets in `limits`."""
+        bounds = extent if self.bounds is None else self.bounds
+        return replace(self, bounds=bounds, target_bounds=copied(limits))
+
     def standards(self, sizes: Sizes, public: PublicRows | None = None) -> Standards:
         """How columns and targets are standardised; `public` are rows that tell ranges."""
         columns, targets, known = self.bounds, self.target_bounds, self.public.tells_ranges(sizes)

@@ -1,1 +1,1 @@
-"""Tables as they come: what is known of their columns, how they are read and encoded."""
+"""Tables as they come: what is public about their columns, and their rows as numbers and codes."""
