@@ -392,7 +392,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
                 " with tabular_pipeline(estimator, schema)."
             )
         model = steps[1]
-        if not (isinstance(model, PrivateEstimator) and (is_classifier(model) or is_regressor(model))):
+        if not (
+            isinstance(model, PrivateEstimator) and (is_classifier(model) or is_regressor(model))
+        ):
             raise TypeError(
                 "the last step of a TabularPipeline must be a linear classifier or regressor of"
                 f" this package, got {type(model).__name__}."
