@@ -80,13 +80,14 @@ class Purchase:
             return
         hidden, _ = hidden_records(budget, "ranges", len(self.names))
         if hidden > _HIDDEN * records.n:
+            several = len(self.names) > 1
+            which = f"ranges of {len(self.names)} columns" if several else "range of one column"
             names = ", ".join(repr(name) for name in self.names[:10])
             raise PrivacyError(
-                f"the ranges of {len(self.names)} columns cannot be bought: of {records.n}"
-                f" {records.unit}s, noise would hide about {min(hidden, records.n):.0f} at either"
-                f" end of each range ({names}). Nothing was released or charged. Declare the"
-                " ranges from public knowledge, as Range(low, high), buy fewer of them, or use a"
-                " larger epsilon."
+                f"the {which} ({names}) cannot be bought: noise would hide"
+                f" about {min(hidden, records.n):.0f} of {records.n} {records.unit}s at either end."
+                " Nothing was released or charged. Declare ranges from public knowledge, as"
+                " Range(low, high), buy fewer of them, or use a larger epsilon."
             )
 
     def __call__(self, values: np.ndarray, releases: Releases) -> dict[str, tuple[float, float]]:
