@@ -35,6 +35,7 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
+smartquotes = False  # quotes are code in types such as {"zero_out", "replace_one"}
 default_role = "py:obj"  # single backticks of docstrings: a link where it is a name of ours
 
 # Pages.
@@ -49,6 +50,7 @@ autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 60
 python_trailing_comma_in_multi_line_signatures = False
 add_module_names = False
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
@@ -61,7 +63,8 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "min_reported_time": 1,
     "reset_argv": "site_gallery.pictures_in_the_build",
-    "reset_modules": ("matplotlib", "site_gallery.fresh_warnings"),
+    "reset_modules": ("matplotlib", "site_gallery.own_warnings"),
+    "reset_modules_order": "both",
     "backreferences_dir": "api/examples",
     "doc_module": ("dpsubspace",),
     "show_signature": False,

@@ -9,6 +9,7 @@ from pathlib import Path
 from dpsubspace import PrivacyWarning
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+outside = []  # the warnings of the build, while an example runs
 FIRST = ["plot_quickstart.py", "plot_tabular_pipeline.py"]
 
 
@@ -30,7 +31,9 @@ def pattern_of_those_that_run():
     """
     run = sorted(EXAMPLES.glob("plot_*.py"))
     if importlib.util.find_spec("torch") is None:
-        run = [path for path in run if not re.search(r"^(import|from) torch", path.read_text(), re.M)]
+        run = [
+            path for path in run if not re.search(r"^(import|from) torch", path.read_text(), re.M)
+        ]
     return rf"{re.escape(os.sep)}({'|'.join(path.stem for path in run)})\.py"
 
 
@@ -50,11 +53,15 @@ def print_warning(message, category, *_, **__):
     print(f"{category.__name__}: {message}")
 
 
-def fresh_warnings(gallery, name):
-    """Let no example silence the warnings of the next.
+def own_warnings(gallery, name, when):
+    """Let no example silence the warnings of the next, nor of what builds the site.
 
     Warnings of this package may hang on the noise and are printed; all others are errors.
     """
+    if when == "after":
+        warnings.filters[:], warnings.showwarning = outside.pop()
+        return
+    outside.append((warnings.filters[:], warnings.showwarning))
     warnings.resetwarnings()
     warnings.simplefilter("error")
     warnings.simplefilter("always", PrivacyWarning)

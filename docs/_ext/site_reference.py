@@ -28,7 +28,7 @@ SUBJECTS = {
     ),
     "public_data": (
         "Public data",
-        "Rows that anybody may see can help a private fit: choosing them, and measuring how near they are.",
+        "Public rows can help a private fit: how to choose them, and how near they are.",
         [
             "select_public",
             "PublicChoice",
@@ -84,7 +84,7 @@ SUBJECTS = {
     ),
     "reports": (
         "Reports and audits",
-        "What a model promises, written for those who answer for the data, and attacks that try to refute it.",
+        "What is promised, for those who answer for the data, and attacks that try to refute it.",
         ["privacy_report", "PrivacyReport", "audit_estimator", "audit_epsilon", "AuditResult"],
     ),
     "displays": (
@@ -114,9 +114,9 @@ SUBJECTS = {
 }
 
 
-def heading(title):
+def heading(title, line="="):
     """Give a title of reStructuredText."""
-    return f"{title}\n{'=' * len(title)}\n\n"
+    return f"{title}\n{line * len(title)}\n\n"
 
 
 def summary(names, *options):
@@ -143,9 +143,9 @@ def write_reference(folder):
     ]
     for page, (title, words, names) in SUBJECTS.items():
         module = ".. currentmodule:: dpsubspace\n\n"
-        body = summary(names, ":toctree: generated")
+        body = summary(names, ":nosignatures:", ":toctree: generated")
         write(folder / f"{page}.rst", heading(title) + module + f"{words}\n\n{body}")
-        parts.append(f"{title}\n{'-' * len(title)}\n\n{words}\n\n{summary(names)}\n")
+        parts.append(f"{heading(title, '-')}{words}\n\n{summary(names, ':nosignatures:')}\n")
     write(folder / "index.rst", "".join(parts))
 
 
