@@ -22,6 +22,8 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._checks import check_bounds, check_choice, check_real, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.trials import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
@@ -332,7 +334,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             y = np.asarray(y)
             if not hasattr(X, "columns") or len(X) != len(y):
                 raise ValueError(
-                    "a ColumnTransformer needs a data frame `X` with a `y` of its length."
+                    "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its"
+                    " length."
                 )
             self.n_features_in_, rows = X.shape[1], X
         else:
@@ -646,13 +649,14 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
 
 def _last(estimator: Any) -> Any:
     """What predicts: the last step of a Pipeline."""
-    return estimator.steps[-1][1] if type(estimator) is Pipeline else estimator
+    several = type(estimator) in (Pipeline, TabularPipeline)
+    return estimator.steps[-1][1] if several else estimator
 
 
 def _of_tables(estimator: Any) -> bool:
-    """Whether columns are chosen by a ColumnTransformer, so that they may be of any type."""
-    steps = estimator.steps if type(estimator) is Pipeline else []
-    return any(type(step) is ColumnTransformer for _, step in steps)
+    """Whether columns may be of any type: a ColumnTransformer or a schema says what they are."""
+    steps = estimator.steps if type(estimator) in (Pipeline, TabularPipeline) else []
+    return any(type(step) in (ColumnTransformer, TableEncoder) for _, step in steps)
 
 
 def _taken(X: Any, rows: np.ndarray) -> Any:
