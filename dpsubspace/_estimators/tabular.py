@@ -20,7 +20,7 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._compat import nameless
+from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.table_encoder import (
     Purchase,
@@ -289,6 +289,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
 
     # Public surface -------------------------------------------------------------------------
 
+    @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
     ):
@@ -495,7 +496,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         encoding = encoder.encoding_
         given |= {} if public is None else {"X_public": _encoded(encoding, public)}
         plan = parts.fit(encoding, before, limits)
-        model._fit(encoding(table), y, present, groups=groups, plan=plan, **given)
+        rows = encoding(table)
+        run_inside(
+            self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
+        )
         self.target_range_ = None
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
