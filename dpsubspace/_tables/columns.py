@@ -111,7 +111,7 @@ def read_column(column: Any, label: str) -> Numeric | Coded:
     dtype = column.dtype
     if hasattr(dtype, "is_temporal"):
         return _of_polars(column, label)
-    if isinstance(dtype, np.dtype):
+    if isinstance(dtype, np.dtype) and not (dtype.kind == "O" and hasattr(column, "factorize")):
         return _of_numpy(np.asarray(column), label)
     return _of_pandas(column, label)
 
@@ -142,17 +142,20 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
         return Numeric(series.to_numpy(dtype=wide, na_value=0), missing)
     if kind in "mM":
         raise refused(label, "dates or times")
-    if getattr(dtype, "type", None) is str:
+    try:
         codes, values = series.factorize()
-        return Coded(codes, values.tolist())
-    return _of_objects(series.to_numpy(dtype=object).tolist(), label)
+    except (TypeError, NotImplementedError):  # the latter is Arrow's
+        codes = values = None
+    if codes is None or values is None:  # raised out here: what was caught may carry a value
+        raise refused(label, "lists or other objects")
+    return _without_missing(codes, values.tolist())
 
 
 def _of_polars(series: Any, label: str) -> Numeric | Coded:
     dtype = series.dtype
     name = str(dtype).partition("(")[0]
     if dtype.is_float() or dtype.is_decimal() or name in ("Null", "Int128", "UInt128"):
-        return _of_numpy(series.cast(float).to_numpy(), label)
+        return _of_numpy(series.cast(float).fill_null(np.nan).to_numpy(), label)
     if dtype.is_integer() or name == "Boolean":
         values = series.fill_null(False if name == "Boolean" else 0)
         return Numeric(values.to_numpy(), series.is_null().to_numpy())
@@ -177,7 +180,7 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
         return Numeric(_joined(values), _joined(column.is_null()))
     if name.startswith(("float", "double", "halffloat", "decimal", "null")):
         # Arrow's check of what a type can hold would name a value in its message.
-        return _of_numpy(_joined(column.cast("float64", safe=False)), label)
+        return _of_numpy(_joined(column.cast("float64", safe=False).fill_null(np.nan)), label)
     if name.startswith(("date", "time", "duration", "month")):
         raise refused(label, "dates or times")
     raise refused(label, "bytes" if "binary" in name else "lists or other objects")
