@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -32,6 +32,9 @@ from dpsubspace._rows.records import check_groups
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
 from dpsubspace._tables.schema import Buy, Range
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 __all__ = ["TabularPipeline", "tabular_pipeline"]
 
@@ -259,6 +262,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     memory = None
     verbose = False
 
+    # What a search says in place of the steps, where it fitted this.
+    _said: PrivacyGuarantee | None = None
+
     def __init__(
         self,
         steps: list[tuple[str, Any]],
@@ -367,6 +373,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     @property
     def privacy_(self) -> PrivacyGuarantee:
         """What all of the fit cost, and what that rests on."""
+        if self._said is not None:
+            return self._said
         spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
         if not spent:
             raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
@@ -381,6 +389,13 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         epsilon = epsilon_of(event, last.delta, last.neighboring_relation)
         return replace(whole, event=event, epsilon=float(epsilon), public=public)
 
+    @privacy_.setter
+    def privacy_(self, guarantee: PrivacyGuarantee) -> None:
+        """Let a search, which knows what all of its trials cost, say so of the best of them."""
+        self._said = guarantee
+        for _, step in self.steps:
+            step.privacy_ = guarantee
+
     # The fit --------------------------------------------------------------------------------
 
     def _checked_steps(self) -> tuple[TableEncoder, Any]:
@@ -392,7 +407,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
                 " with tabular_pipeline(estimator, schema)."
             )
         model = steps[1]
-        if not (isinstance(model, PrivateEstimator) and (is_classifier(model) or is_regressor(model))):
+        if not (
+            isinstance(model, PrivateEstimator) and (is_classifier(model) or is_regressor(model))
+        ):
             raise TypeError(
                 "the last step of a TabularPipeline must be a linear classifier or regressor of"
                 f" this package, got {type(model).__name__}."
@@ -413,6 +430,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         return _Parts(target, encoder._plan(), plan, limits, buys)
 
     def _budget(self, sizes: Sizes) -> Budget:
+        before, rest = self._budgets(sizes)
+        return replace(rest, event=composed([before.event, rest.event]))
+
+    def _budgets(self, sizes: Sizes) -> tuple[Budget, Budget]:
+        """What the ranges cost and what the model does, for public sizes."""
         parts = self._parts()
         if parts.limits is None and not parts.buys_target and is_regressor(self):
             _check_target_known(sizes.labelled, self.steps[-1][1])
@@ -423,8 +445,13 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         # Which range is bought changes nothing of what the model costs.
         limits = (-1.0, 1.0) if parts.buys_target else parts.limits
         sizes = replace(sizes, n_features=n_features)
-        rest = parts.fit(encoding, before, limits).resolved(sizes).budget(sizes)
-        return replace(rest, event=composed([before.event, rest.event]))
+        return before, parts.fit(encoding, before, limits).resolved(sizes).budget(sizes)
+
+    def _charges(self, n_samples: int, **sizes: Any) -> list[tuple[str, DpEvent]]:
+        """What a fit of such sizes will be charged for, one after another, by step."""
+        budgets = self._budgets(Sizes(n_samples, **sizes))
+        names = [name for name, _ in self.steps]
+        return [(name, budget.event) for name, budget in zip(names, budgets, strict=True)]
 
     def _fit(
         self,
@@ -442,6 +469,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         ``"zero_out"``.
         """
         parts, (encoder, model) = self._parts(), self._checked_steps()
+        self._said = None
         given = _given_to(model, X_public, y_public)
         if parts.limits is None and not parts.buys_target and is_regressor(self):
             _check_target_known(y_public is not None, model)
