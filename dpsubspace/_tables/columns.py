@@ -138,9 +138,9 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
     if kind == "f":
         return _of_numpy(series.to_numpy(dtype=np.float64, na_value=np.nan), label)
     if kind in "biu":
-        wide = {"b": np.bool_, "i": np.int64, "u": np.uint64}[kind]
+        wide, fill = {"b": (np.bool_, False), "i": (np.int64, 0), "u": (np.uint64, 0)}[kind]
         missing = np.asarray(series.isna(), dtype=bool)
-        return Numeric(series.to_numpy(dtype=wide, na_value=0), missing)
+        return Numeric(series.to_numpy(dtype=wide, na_value=fill), missing)
     if kind in "mM":
         raise refused(label, "dates or times")
     found = None

@@ -246,7 +246,8 @@ def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:
         return
     raise ValueError(
         f"{label} has missing values, and the schema declares none: write"
-        f" {_with_missing(kind)}, or fill them with a constant that is known in advance."
+        f" {_with_missing(kind)}, or fill them with a constant that is known in advance. A mean of"
+        " these rows would not be private."
     )
 
 

@@ -152,6 +152,7 @@ def test_libraries_agree_on_any_table(rows):
         ),
         pd.DataFrame(columns, dtype=object).to_numpy(),
     ]
+    frames.append(frames[3].to_pandas(types_mapper=pd.ArrowDtype))
     first, *others = [read_table(frame, schema) for frame in frames]
     for other in others:
         np.testing.assert_array_equal(first.numbers, other.numbers)

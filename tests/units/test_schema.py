@@ -181,7 +181,7 @@ def test_schemas_are_equal_if_columns_and_their_order_are():
         ("schema.json", "Schema.from_json(path) reads one"),
         ({1: (0, 1)}, "rename the columns of the table"),
         ({"": (0, 1)}, "names must be text"),
-        ({"age": Range}, "about the column 'age', which is a class: write Range(...)"),
+        ({"age": Range}, "gives the class Range for the column 'age': write Range(...)"),
         ({"age": "Buy"}, "about the column 'age': write Range(low, high), Buy()"),
         ({"age": None}, "about the column 'age': write Range(low, high), Buy()"),
         ({"age": (0, 1, 2)}, "a tuple is short for a range and must be two numbers"),
