@@ -15,6 +15,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_ext"))
 
 import site_gallery  # noqa: E402
+import site_reference  # noqa: E402
 
 import dpsubspace  # noqa: E402
 
@@ -44,7 +45,7 @@ myst_heading_anchors = 4
 
 # Reference: one parameter on a line of a signature, without annotations, which the docstring
 # says in words.
-autosummary_generate = True
+autosummary_generate = [f"api/{subject}.rst" for subject in site_reference.SUBJECTS]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 60
