@@ -153,7 +153,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     Every number becomes a few cosines of it, from which a linear model learns a curve; every
     category becomes a column of its own; and a declared missing value becomes an indicator. Rows
     come out with a norm of at most 1. Nothing is learned from the rows, and nothing is spent,
-    unless the schema has columns whose range is to be bought (:class:`Buy`).
+    unless the schema has columns whose range is to be bought (:class:`Buy`). Then all of `epsilon`
+    is. It also decides how fine the encoding is: more rows and a larger budget carry more detail.
 
     :func:`tabular_pipeline` puts it in front of a model, with one budget for both.
 
@@ -168,9 +169,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         columns act together. "auto" gives them to tables of 2 to 16 numbers where the number of
         rows and the budget carry them.
     epsilon : float, default=1.0
-        Privacy budget that the table is encoded for: more rows and a larger budget give a finer
-        encoding. All of it is spent on the ranges that are bought, if any are. A
-        :func:`tabular_pipeline` sets it, and spends a fifth of its budget (of mu^2) on ranges.
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -13,7 +13,7 @@ from sklearn.base import MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
@@ -190,6 +190,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     n_features_in_: int
 
+    # Set by `fit`.
+    best_estimator_: Any
+    best_params_: Mapping[str, Any]
+    best_score_: float
+
     def __init__(
         self,
         estimator: Any,
@@ -229,7 +234,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         y_public: Any = None,
         X_public_val: Any = None,
         y_public_val: Any = None,
-    ):
+    ) -> Self:
         """Fit candidates to private rows, and keep the best.
 
         Parameters
@@ -502,7 +507,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_")
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
