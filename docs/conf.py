@@ -89,7 +89,7 @@ html_theme_options = {
         "image_dark": "_static/mark.svg",
     },
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "footer_start": ["copyright"],

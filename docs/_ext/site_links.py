@@ -24,10 +24,22 @@ def target_of(text):
     return None
 
 
+def ancestors(node):
+    """Give all nodes around a node."""
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def no_place_for_links(node):
+    """Say whether a node is a link itself, or goes into a table of contents."""
+    return isinstance(node, nodes.reference | pending_xref | nodes.title)
+
+
 def link_names(app, doctree):
     """Link public names, and examples, that a page mentions as code."""
     for code in list(doctree.findall(nodes.literal)):
-        if isinstance(code.parent, nodes.reference | pending_xref | nodes.title):
+        if any(map(no_place_for_links, ancestors(code))):
             continue
         if where := target_of(code.astext()):
             link = pending_xref("", refdoc=app.env.docname, refexplicit=True, refwarn=True, **where)
