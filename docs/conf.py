@@ -82,6 +82,7 @@ html_favicon = "_static/mark.svg"
 html_extra_path = ["example_report.html", "privacy_schema.json"]
 html_show_sourcelink = False
 html_copy_source = False
+html_sidebars = {page: [] for page in ("index", "getting_started", "benchmarks")}
 html_theme_options = {
     "logo": {
         "text": "dpsubspace",
