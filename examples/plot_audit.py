@@ -11,20 +11,22 @@ here. It can find a bug and never prove that there is none.
 """
 
 import matplotlib.pyplot as plt
-from sklearn.datasets import load_breast_cancer
+import numpy as np
 
 from dpsubspace import (
     AuditDisplay,
     AuditResult,
-    DPLinearRegression,
     DPSGDClassifier,
-    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
     audit_epsilon,
     audit_estimator,
     private_mean,
 )
 
-X, y = load_breast_cancer(return_X_y=True)
+rng = np.random.default_rng(0)
+X = rng.normal(size=(200, 3))
+y = (X.sum(axis=1) > 0).astype(int)
 
 # %%
 # One audit
@@ -57,10 +59,10 @@ print(f"249 of 250 guesses right: epsilon is at least {found:.2f}, which refutes
 
 audits = {
     "private_mean, epsilon 1": private_mean,
-    "DPLinearRegression, epsilon 1": DPLinearRegression(delta=1e-5),
+    "DPSGDRegressor, epsilon 1": DPSGDRegressor(delta=1e-5),
     "DPSGDClassifier, epsilon 1": DPSGDClassifier(delta=1e-5),
     "DPSGDClassifier, epsilon 4": result,
-    "DPSGDFClassifier, epsilon 4": DPSGDFClassifier(epsilon=4.0, delta=1e-5),
+    "GEPClassifier, epsilon 4": GEPClassifier(epsilon=4.0, delta=1e-5),
     "noise forgotten, epsilon 1": bug,
 }
 results = [

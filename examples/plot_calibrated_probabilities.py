@@ -2,8 +2,8 @@
 Are the probabilities right? Repairing them on held-out rows
 ============================================================
 
-Clipping and noise bias the probabilities of a private classifier: those of a rare class mostly come
-out too low. ``DPCalibratedClassifier`` repairs them with two numbers that it finds on private
+Clipping and noise bias the probabilities of a private classifier: here those of the rarer
+class are far too low for most rows. ``DPCalibratedClassifier`` repairs them with two numbers that it finds on private
 rows that were held out.
 
 This is an honest private pipeline: the classifier is paid for by its own rows, and the repair and
@@ -24,16 +24,16 @@ from dpsubspace import (
 )
 
 X, y = make_classification(
-    *(20_000, 20),
-    **{"n_informative": 5, "weights": [0.85], "class_sep": 0.4, "random_state": 0},
+    *(15_000, 20),
+    **{"n_informative": 5, "weights": [0.8], "flip_y": 0.2, "random_state": 0},
 )
-X, X_held_out, y, y_held_out = train_test_split(X, y, test_size=0.5, random_state=0)
+X, X_held_out, y, y_held_out = train_test_split(X, y, test_size=10_000, random_state=0)
 
 # %%
 # A private classifier
 # --------------------
 
-model = PrivacyLedger(epsilon=0.5, delta=1e-5).fit(DPSGDFClassifier(epsilon=0.5), X, y)
+model = PrivacyLedger(epsilon=0.3, delta=1e-5).fit(DPSGDFClassifier(epsilon=0.3), X, y)
 
 # %%
 # Look, repair, look again

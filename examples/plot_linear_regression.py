@@ -69,9 +69,24 @@ for epsilon, panel in zip(epsilons, panels, strict=True):
     true = np.array(list(truth.values()))
     for place, fit in enumerate(fits):
         jitter = 0.25 * (place / len(fits) - 0.5)
-        panel.plot(np.arange(4) + 0.15 + jitter, fit.coef_ / true, ".", color="C0", alpha=0.6, label="ten fits")
+        panel.plot(
+            np.arange(4) + 0.15 + jitter,
+            fit.coef_ / true,
+            ".",
+            color="C0",
+            alpha=0.6,
+            label="ten fits",
+        )
     said = np.abs(2 * fits[0].coef_std_ / true)
-    panel.errorbar(np.arange(4) - 0.2, fits[0].coef_ / true, said, fmt="o", color="C1", capsize=4, label="one fit says")
+    panel.errorbar(
+        np.arange(4) - 0.2,
+        fits[0].coef_ / true,
+        said,
+        fmt="o",
+        color="C1",
+        capsize=4,
+        label="one fit says",
+    )
     panel.axhline(1.0, color="grey", linestyle="--", linewidth=1)
     panel.set_xticks(range(4), truth)
     panel.set_title(f"epsilon {epsilon:g}")

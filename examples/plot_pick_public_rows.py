@@ -22,14 +22,14 @@ rng = np.random.default_rng(0)
 digits = rng.permutation(load_digits().data)
 private, public = digits[:1400], digits[1400:]
 photos = [
-    extract_patches_2d(photo.mean(axis=2), (8, 8), max_patches=300, random_state=0) / 16
+    extract_patches_2d(photo.mean(axis=2), (8, 8), max_patches=150, random_state=0) / 16
     for photo in load_sample_images().images
 ]
 kinds = {
     "digits": public,
     "upside down": public.reshape(-1, 8, 8)[:, ::-1].reshape(-1, 64),
     "photographs": np.concatenate(photos).reshape(-1, 64),
-    "noise": rng.uniform(0, 16, size=(600, 64)),
+    "noise": rng.uniform(0, 16, size=(300, 64)),
 }
 collection = np.concatenate(list(kinds.values()))
 kind = np.repeat(list(kinds), [len(rows) for rows in kinds.values()])

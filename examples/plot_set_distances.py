@@ -21,26 +21,33 @@ warnings.simplefilter("ignore", PrivacyWarning)  # they say that they are not pr
 X, y = load_digits(return_X_y=True)
 images = X.reshape(-1, 8, 8) / 16
 rng = np.random.default_rng(0)
-first, second = rng.permutation(len(X)).reshape(-1)[:1200].reshape(2, 600)
+first, second = rng.permutation(len(X)).reshape(-1)[:600].reshape(2, 300)
 sets = {
     "digits": X[first] / 16,
     "other digits": X[second] / 16,
     "mirrored": images[first][:, :, ::-1].reshape(-1, 64),
     "inverted": 1 - X[first] / 16,
     "shuffled pixels": X[first][:, rng.permutation(64)] / 16,
-    "noise": rng.uniform(size=(600, 64)),
+    "noise": rng.uniform(size=(300, 64)),
 }
 labels = {name: y[second if name == "other digits" else first] for name in sets}
 
 # %%
 # Each set beside each other one
 # ------------------------------
-# Dark is far. All three find the other digits nearest to the digits. They do not agree on the
-# rest: an inverted image has the same directions, but is far in optimal transport.
+# Bright is far. All three find the other digits nearest to the digits, but they do not agree on
+# the rest: for two of them shuffled pixels are the farthest, and for optimal transport
+# inverted images.
 
-figure, panels = plt.subplots(1, 3, figsize=(15, 5), layout="constrained")
-distances = {"gradient_subspace": None, "task2vec": labels, "optimal_transport": labels}
-for (distance, given), panel in zip(distances.items(), panels, strict=True):
-    GSDRankingDisplay.from_sets(sets, distance, labels=given, random_state=0, ax=panel)
+figure, panels = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
+distances = (
+    ("gradient_subspace", None, ".2f"),  # it draws labels of its own
+    ("task2vec", labels, ".2f"),
+    ("optimal_transport", labels, ".0f"),
+)
+for (distance, given, form), panel in zip(distances, panels, strict=True):
+    GSDRankingDisplay.from_sets(
+        sets, distance, labels=given, random_state=0, ax=panel, values_format=form
+    )
     panel.set_title(distance.replace("_", " "))
 plt.show()
