@@ -19,10 +19,13 @@ from dpsubspace._estimators.regression import (
     PublicSubspaceLinearRegression,
 )
 from dpsubspace._estimators.scaler import BoundedScaler
+from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._estimators.tabular import TabularPipeline, tabular_pipeline
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
+from dpsubspace._tables.schema import Buy, Categories, Range, Schema
 from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.audit_display import AuditDisplay
 from dpsubspace._workflow.budget_display import BudgetDisplay
@@ -41,7 +44,7 @@ from dpsubspace.exceptions import (
     PublicDataWarning,
 )
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "DPPCA",
@@ -49,6 +52,8 @@ __all__ = [
     "AuditResult",
     "BoundedScaler",
     "BudgetDisplay",
+    "Buy",
+    "Categories",
     "DPCalibratedClassifier",
     "DPConformalClassifier",
     "DPConformalRegressor",
@@ -79,10 +84,14 @@ __all__ = [
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
+    "Range",
     "Released",
+    "Schema",
     "ScoreCells",
     "SharedLinearModel",
     "SubspaceDistance",
+    "TableEncoder",
+    "TabularPipeline",
     "TorchFeatures",
     "audit_epsilon",
     "audit_estimator",
@@ -99,5 +108,6 @@ __all__ = [
     "select_public",
     "share_budget",
     "subspace_distance",
+    "tabular_pipeline",
     "task2vec_distance",
 ]

@@ -21,6 +21,7 @@ WINGS = (
     "ground",
     "_accounting",
     "_rows",
+    "_tables",
     "_release",
     "_gradients",
     "_public",

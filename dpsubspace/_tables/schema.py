@@ -1,0 +1,325 @@
+"""What is public about the columns of a table, as one object that files can hold."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dpsubspace._checks import shown
+from dpsubspace._strict_json import read_json
+from dpsubspace._tables.draft import drafted
+from dpsubspace._tables.kinds import Buy, Categories, Kind, Range, family, plain
+
+__all__ = ["Buy", "Categories", "Range", "Schema", "as_schema"]
+
+_FORMAT = "urn:dpsubspace:table-schema:1"
+
+# A schema of more than a line is written with a line for each column.
+_LINE = 88
+
+
+class Schema(Mapping[str, Kind]):
+    """What is public about the columns of a table.
+
+    A schema names the columns that a model may use, and says of each what is known without
+    looking at the private rows: the range of its numbers, or its categories. Columns of a table
+    that the schema does not name are not used.
+
+    Parameters
+    ----------
+    columns : dict of str to Range, Buy or Categories
+        The columns by name, in the order in which they are encoded. A tuple of two numbers is
+        short for :class:`Range`, and a list is short for :class:`Categories`.
+
+    Attributes
+    ----------
+    numbers : tuple of str
+        Names of the columns with a range, public or bought, in order.
+    categories : tuple of str
+        Names of the columns with categories, in order.
+    bought : tuple of str
+        Names of the columns whose range is bought, in order.
+
+    See Also
+    --------
+    Range : A column of numbers whose range is public.
+    Buy : A column of numbers whose range is bought.
+    Categories : A column with a few values that are known.
+
+    Notes
+    -----
+    Never write a schema from the private rows. The smallest and the largest value of a column are
+    each the value of one person, and a list of the values that occur says that somebody has each
+    of them. Nothing protects what a schema tells: the guarantee of a model counts it as public.
+
+    A schema is a mapping that cannot be changed. Two of them are equal if they have the same
+    columns in the same order.
+
+    Examples
+    --------
+    >>> from dpsubspace import Buy, Range, Schema
+    >>> schema = Schema({"age": Range(17, 90), "hours": (0, 99), "dose": Buy(), "sex": ["f", "m"]})
+    >>> schema["sex"]
+    Categories(['f', 'm'])
+    >>> schema.numbers
+    ('age', 'hours', 'dose')
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: Mapping[str, Any]):
+        if not isinstance(columns, Mapping):
+            raise TypeError(
+                "`schema` must be a Schema, or a dict from the names of columns to Range, Buy or"
+                f" Categories such as {{'age': Range(17, 90)}}, got {shown(columns)}."
+                " Schema.from_json(path) reads one from a file."
+            )
+        if not columns:
+            raise ValueError(
+                "`schema` is empty: name at least one column, such as {'age': Range(17, 90)}."
+            )
+        object.__setattr__(
+            self, "_columns", {_name(name): _kind(name, kind) for name, kind in columns.items()}
+        )
+
+    # A mapping that cannot be changed -------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Kind:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("A Schema cannot be changed: make a new one, Schema({**schema, ...}).")
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Kind]]]:
+        return type(self), (dict(self._columns),)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return list(self.items()) == list(other.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.items()))
+
+    def __repr__(self) -> str:
+        columns = [f"{name!r}: {kind!r}" for name, kind in self.items()]
+        line = f"Schema({{{', '.join(columns)}}})"
+        if len(line) <= _LINE:
+            return line
+        return "Schema({\n" + "".join(f"    {column},\n" for column in columns) + "})"
+
+    # What is in it --------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of the columns with a range, public or bought, in order."""
+        return tuple(name for name, kind in self.items() if not isinstance(kind, Categories))
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Names of the columns with categories, in order."""
+        return tuple(name for name, kind in self.items() if isinstance(kind, Categories))
+
+    @property
+    def bought(self) -> tuple[str, ...]:
+        """Names of the columns whose range is bought, in order."""
+        return tuple(name for name, kind in self.items() if isinstance(kind, Buy))
+
+    # Files ----------------------------------------------------------------------------------
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write the schema as JSON.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            File to write as well.
+
+        Returns
+        -------
+        str
+            The JSON, which :meth:`from_json` reads.
+        """
+        fields = {"schema": _FORMAT, "columns": [_fields(*item) for item in self.items()]}
+        text = json.dumps(fields, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        if path is not None:
+            Path(path).write_bytes(text.encode())
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> Schema:
+        """Read a schema from JSON.
+
+        Parameters
+        ----------
+        source : str or path
+            The JSON, or the path of a file with it, as :meth:`to_json` writes it.
+
+        Returns
+        -------
+        Schema
+            The schema, with the values of categories of the types that they had.
+
+        Raises
+        ------
+        ValueError
+            If it is not the JSON of a schema. The message says what is wrong.
+        """
+        is_text = isinstance(source, str) and source.lstrip().startswith("{")
+        name = "the JSON" if is_text else repr(os.fspath(source))
+        try:
+            text = source if is_text else Path(source).read_text(encoding="utf-8")
+            return cls(_columns_of(read_json(str(text))))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(
+                f"{name} cannot be read as a schema: {error} Write it with Schema.to_json(path)."
+            ) from error
+
+    @classmethod
+    def from_public(cls, frame: Any, *, columns: Any = None, max_categories: int = 100) -> Schema:
+        """Draft a schema from public rows, never from private ones.
+
+        Print the draft and correct it by hand. A range from a code book is better than what some
+        rows show, and numbers that stand for categories are drafted as a range.
+
+        Parameters
+        ----------
+        frame : data frame of pandas, Polars or Arrow
+            Public rows. Never pass the private rows here. The smallest and the largest value of a
+            column are each the value of one person, and a category that occurs says that somebody
+            has it. No guarantee would cover what the schema then tells.
+        columns : list of str, optional
+            Columns to draft. None drafts all.
+        max_categories : int, default=100
+            Most values that a column of categories can have.
+
+        Returns
+        -------
+        Schema
+            For a column of numbers a :class:`Range` around its values, rounded outward to two
+            digits of its width, with ``log=True`` where the middle value lies in its lowest tenth.
+            For text, True and False, and types of the library for categories,
+            :class:`Categories` with the values that occur. Either with ``missing=True`` where values
+            are missing.
+
+        Raises
+        ------
+        ValueError
+            If a column cannot be drafted. The message names the columns, and what to do.
+        """
+        return cls(drafted(frame, columns, max_categories))
+
+
+def as_schema(schema: Any) -> Schema:
+    """`schema` as a Schema, whether it is one or a dict."""
+    return schema if isinstance(schema, Schema) else Schema(schema)
+
+
+# Short forms ------------------------------------------------------------------------------------
+
+
+def _name(name: Any) -> str:
+    if isinstance(name, str) and name:
+        return str(name)
+    raise ValueError(
+        f"`schema` has the column name {shown(name)}, and names must be text: rename the columns of"
+        " the table first, for example frame.columns = ['age', ...]."
+    )
+
+
+def _kind(name: str, kind: Any) -> Kind:
+    """What the schema says about a column, which may be in a short form."""
+    if isinstance(kind, Kind):
+        return kind
+    about = f"`schema` says {shown(kind)} about the column {shown(name)}"
+    if isinstance(kind, type) and issubclass(kind, Kind):
+        raise TypeError(f"{about}, which is a class: write {kind.__name__}(...) with brackets.")
+    if not isinstance(kind, (tuple, list)):
+        raise TypeError(
+            f"{about}: write Range(low, high), Buy() or Categories([...]). A tuple (low, high) is"
+            " short for a range, and a list is short for categories."
+        )
+    numbers = [family(plain(value)) == "number" for value in kind]
+    if isinstance(kind, tuple) and (len(kind) != 2 or not all(numbers)):
+        raise ValueError(
+            f"{about}: a tuple is short for a range and must be two numbers, (low, high). A list is"
+            " short for categories."
+        )
+    if isinstance(kind, list) and len(kind) == 2 and all(numbers):
+        pair = shown(kind)[1:-1]
+        raise ValueError(
+            f"{about}, which could be a range or two categories: write Range({pair}) or"
+            f" Categories([{pair}])."
+        )
+    try:
+        return Range(*kind) if isinstance(kind, tuple) else Categories(tuple(kind))
+    except ValueError as error:
+        raise ValueError(f"{about}: {error}") from None
+
+
+# JSON -------------------------------------------------------------------------------------------
+
+_KINDS: dict[str, type[Kind]] = {"range": Range, "buy": Buy, "categories": Categories}
+_FIELDS = {
+    "range": ("low", "high", "log", "missing"),
+    "buy": ("log", "missing"),
+    "categories": ("values", "missing"),
+}
+
+
+def _fields(name: str, kind: Kind) -> dict[str, Any]:
+    known = next(known for known, of in _KINDS.items() if isinstance(kind, of))
+    values = {field: getattr(kind, field) for field in _FIELDS[known]}
+    return {"name": name, "kind": known, **values}
+
+
+def _columns_of(whole: Any) -> dict[str, Kind]:
+    """Columns of a JSON that was read; ValueError where it has another form."""
+    if not isinstance(whole, dict) or whole.get("schema") != _FORMAT:
+        found = whole.get("schema") if isinstance(whole, dict) else None
+        raise ValueError(f"its `schema` is {shown(found)}, not {_FORMAT!r}.")
+    if whole.keys() != {"schema", "columns"} or not isinstance(whole["columns"], list):
+        raise ValueError("it must have `schema` and a list of `columns`, and nothing else.")
+    columns = {}
+    for entry in whole["columns"]:
+        name, kind = _column_of(entry)
+        if name in columns:
+            raise ValueError(f"it names the column {shown(name)} twice.")
+        columns[name] = kind
+    return columns
+
+
+def _column_of(entry: Any) -> tuple[str, Kind]:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if not isinstance(name, str):
+        raise ValueError(
+            f"each of its `columns` must be an object with a `name`, not {shown(entry)}."
+        )
+    known = entry.get("kind")
+    if not isinstance(known, str) or known not in _KINDS:
+        raise ValueError(
+            f"the column {shown(name)} must be of a `kind` in {list(_KINDS)}, not {shown(known)}."
+        )
+    fields = {field: value for field, value in entry.items() if field not in ("name", "kind")}
+    if set(fields) != set(_FIELDS[known]):
+        raise ValueError(
+            f"the column {shown(name)} must have the fields {list(_FIELDS[known])}, and has"
+            f" {list(fields)}."
+        )
+    if known == "categories" and not isinstance(fields["values"], list):
+        raise ValueError(f"the `values` of the column {shown(name)} must be a list.")
+    try:
+        return name, _KINDS[known](**fields)
+    except ValueError as error:
+        raise ValueError(f"the column {shown(name)}: {error}") from None
