@@ -3,15 +3,14 @@ Are the probabilities right? Repairing them on held-out rows
 ============================================================
 
 Clipping and noise bias the probabilities of a private classifier: here those of the rarer
-class are far too low for most rows. ``DPCalibratedClassifier`` repairs them with two numbers that it finds on private
-rows that were held out.
+class are far too low for most rows. ``DPCalibratedClassifier`` repairs them with two numbers that
+it finds on private rows that were held out.
 
 This is an honest private pipeline: the classifier is paid for by its own rows, and the repair and
 both curves by the held-out rows. The rows are simulated.
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
 from sklearn.datasets import make_classification
 from sklearn.model_selection import train_test_split
 

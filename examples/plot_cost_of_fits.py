@@ -10,7 +10,6 @@ no row, so there is nothing to be honest about. A ledger counts the same fits as
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
 from sklearn.pipeline import make_pipeline
 
 from dpsubspace import (

@@ -51,9 +51,9 @@ print(f"chosen: {chosen}, accuracy on test rows {search.score(X_test, y_test):.3
 # %%
 # What does it save?
 # ------------------
-# On the left are all candidates, each at the noise of a fit with epsilon 1. On the right is what it costs to fit
-# so many candidates one by one, at epsilon 1 each and without their scores, which costs can be
-# known without any rows; and a search at epsilon 1, whose fits have 1.9 times as much noise.
+# On the left are all candidates, each in a fit of epsilon 1. On the right is what it costs to fit
+# so many of them one by one, at epsilon 1 each and without their scores; that can be known without
+# any rows. Beside it is a search at epsilon 1, whose fits have 1.9 times as much noise.
 
 found = {}
 for name, step in features.items():

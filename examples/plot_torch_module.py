@@ -3,9 +3,9 @@ Curves: training a torch module with privacy
 ============================================
 
 ``DPModuleClassifier`` and ``DPModuleRegressor`` train a torch module by DP-SGD. A module learns
-what no linear model of the columns can: borders and functions that are curved. It pays where there are many rows and
-where no public features do the same work: a small module, few parameters, and few columns are
-best, because noise grows with the number of parameters.
+what no linear model of the columns can: borders and functions that are curved. It pays where there
+are many rows, and no public features that do the same work. Small modules are best, because noise
+grows with the number of parameters.
 
 Each fit is an honest private pipeline, and would have to be charged if it were one of several on
 the same rows, as here. The rows are simulated. This example needs torch.
