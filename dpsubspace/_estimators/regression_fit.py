@@ -27,6 +27,7 @@ from dpsubspace._rows.data import Data
 from dpsubspace._rows.public import PublicRows
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import Regression, exact_solution
+from dpsubspace._solvers.weight_noise import WeightNoise
 from dpsubspace._statistics.standards import Standard
 
 __all__ = ["FittedRegression", "Prepared", "RegressionFit"]
@@ -81,8 +82,8 @@ class FittedRegression:
         Weights of mapped rows.
     constant : ndarray of shape (c,)
         Constants.
-    coef_std : ndarray of shape (c, d)
-        Standard deviation of the noise of the weights of rows as they are, about.
+    noise : WeightNoise
+        Noise of the weights of rows as they are, about.
     found : dict
         Whether noise left the place of each column and each target to be seen.
     view : View
@@ -95,7 +96,7 @@ class FittedRegression:
     limit: float
     weights: np.ndarray
     constant: np.ndarray
-    coef_std: np.ndarray
+    noise: WeightNoise
     found: Mapping[str, np.ndarray]
     view: View
     n_iter: int
@@ -113,6 +114,12 @@ class FittedRegression:
     def coef(self) -> np.ndarray:
         """Weights (c, d) of rows as they are, of which no entry is cut."""
         return self.affine.lifted(self.weights).T
+
+    @property
+    def coef_std(self) -> np.ndarray:
+        """Standard deviation (c, d) of the noise of each of them, about."""
+        assert self.noise.factor is not None
+        return np.linalg.norm(self.noise.factor, axis=1) * self.noise.sizes[:, None]
 
     @property
     def intercept(self) -> np.ndarray:
@@ -220,13 +227,14 @@ class RegressionFit:
         weights, constant = solution.weights * targets.scale, targets.location
         if self.constant:
             weights, constant = weights[:-1], constant + weights[-1]
-        lifted = affine.lifted(solution.noise[: affine.width])
         return FittedRegression(
             affine=affine,
             limit=prepared.limit,
             weights=weights,
             constant=constant,
-            coef_std=np.linalg.norm(lifted, axis=1) * (solution.sizes * targets.scale)[:, None],
+            noise=WeightNoise(
+                solution.sizes * targets.scale, affine.lifted(solution.noise[: affine.width])
+            ),
             found=prepared.found,
             view=prepared.view,
             n_iter=solution.n_iter,
