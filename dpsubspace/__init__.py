@@ -19,6 +19,8 @@ from dpsubspace._estimators.regression import (
     PublicSubspaceLinearRegression,
 )
 from dpsubspace._estimators.scaler import BoundedScaler
+from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._estimators.tabular import TabularPipeline, tabular_pipeline
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.angles import principal_angles, subspace_distance
@@ -88,6 +90,8 @@ __all__ = [
     "ScoreCells",
     "SharedLinearModel",
     "SubspaceDistance",
+    "TableEncoder",
+    "TabularPipeline",
     "TorchFeatures",
     "audit_epsilon",
     "audit_estimator",
@@ -104,5 +108,6 @@ __all__ = [
     "select_public",
     "share_budget",
     "subspace_distance",
+    "tabular_pipeline",
     "task2vec_distance",
 ]

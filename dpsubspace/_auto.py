@@ -94,6 +94,7 @@ __all__ = [
     "COHERENCE",
     "DOMINANT",
     "EMBEDDING_SHARE",
+    "FOCUS_SHARE",
     "HIDING",
     "HIDING_MODULES",
     "HIDING_TARGETS",
@@ -146,6 +147,9 @@ ADAPTIVE_NOISE = 0.1
 
 # Share of the ranges of rows and targets that a regressor buys.
 BOUNDS_SHARE = 0.1
+
+# Share of what finds where in their range the targets of a table lie.
+FOCUS_SHARE = 0.05
 
 # Where public rows are at hand: shares of the mean of the rows, and of what tells whether the
 # public rows are like the private ones.

@@ -44,12 +44,15 @@ class Target:
         What the guarantee hides.
     noise_multiplier : float or None
         That of each release of the last part of a budget, where `epsilon` is None.
+    beside : DpEvent or None
+        What has been released before out of the same budget: what is calibrated has the rest.
     """
 
     epsilon: float | None
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
     noise_multiplier: float | None = None
+    beside: DpEvent | None = None
 
     def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
         """The same in plain numbers, which stay what they are; ValueError where one is no use.
@@ -99,8 +102,13 @@ class Target:
     def calibrated(self, make_event: Callable[[float], DpEvent], n_samples: int | None) -> float:
         """Least multiplier at which ``make_event(multiplier)`` is within the budget."""
         assert self.epsilon is not None
-        delta = self.delta_at(n_samples)
-        return calibrate(make_event, float(self.epsilon), delta, self.neighboring_relation)
+        delta, beside = self.delta_at(n_samples), self.beside
+
+        def with_others(multiplier: float) -> DpEvent:
+            return composed([beside, make_event(multiplier)])
+
+        event = make_event if beside is None else with_others
+        return calibrate(event, float(self.epsilon), delta, self.neighboring_relation)
 
     def guarantee(
         self,
@@ -119,7 +127,7 @@ class Target:
         epsilon, free = self.epsilon, is_free(event)
         if free:
             epsilon, delta = 0.0, 0.0
-        elif epsilon is None:
+        elif epsilon is None or self.beside is not None:
             epsilon = epsilon_of(event, delta, relation)
         return PrivacyGuarantee(
             event=event,
@@ -288,6 +296,15 @@ class Budget:
         else:
             scales = _of_mu(target, parts, n_samples)
         return cls(target, parts, scales, _event(target, parts, scales), private)
+
+    def only(self, *names: str) -> Budget:
+        """The same for some of its parts, with the noise that they have, and what these cost."""
+        parts = {name: self.parts[name] for name in names}
+        scales = {name: self.scales[name] for name in names}
+        if not (self.private and parts):
+            return replace(self, parts=parts, scales=scales)
+        target = replace(self.target, epsilon=None)  # the statement is what they cost themselves
+        return Budget(target, parts, scales, _event(target, parts, scales), True)
 
     def of_all(self, name: str) -> float:
         """What all releases of a name together leave of their noise, batches and blocks or not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._statistics.counts import SMALLEST, noisy_range
+from dpsubspace._statistics.focus import FOCUS_RELEASES, noisy_focus
 
 __all__ = ["Bounded", "Bounds", "MappedRows", "ScaledRows", "scaled"]
 
@@ -50,6 +51,10 @@ class Bounds(Protocol):
         """What it releases."""
         ...
 
+    def for_table(self, bound: float, limits: Any) -> Any:
+        """The same for encoded tables: rows of a known norm, and targets within `limits`."""
+        ...
+
     def __call__(self, data: Data, releases: Releases) -> Bounded:
         """Bound rows and targets."""
         ...
@@ -69,6 +74,10 @@ class MappedRows:
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
         """Nothing is released."""
         return {}
+
+    def for_table(self, bound: float, limits: Any) -> MappedRows:
+        """The same: rows of any norm are bounded by the map, and labels need no range."""
+        return self
 
     def __call__(self, data: Data, releases: Releases) -> Bounded:
         """Return the map."""
@@ -93,6 +102,8 @@ class ScaledRows:
         Whether rows need a bound: not those of a module.
     share : float
         Of the budget, for what is released.
+    focus : float
+        Of the budget, for finding where in their range most targets lie; 0 takes the range.
     """
 
     data_norm: float | None
@@ -101,6 +112,7 @@ class ScaledRows:
     from_public: bool = False
     rows: bool = True
     share: float = _auto.BOUNDS_SHARE
+    focus: float = 0.0
 
     @property
     def size(self) -> float:
@@ -115,12 +127,19 @@ class ScaledRows:
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
         """One release of counts for the norms, and one for each target."""
         norm, targets = self.missing(sizes)
-        if not norm and not targets:
-            return {}
-        count = int(norm)
+        count, parts = int(norm), {}
         if targets:
             count += sizes.known("n_outputs", "the number of target ranges to release")
-        return {"bounds": Part(self.share, count)}
+        if count:
+            parts["bounds"] = Part(self.share, count)
+        if self.focus:
+            parts["focus"] = Part(self.focus, FOCUS_RELEASES)
+        return parts
+
+    def for_table(self, bound: float, limits: Any) -> ScaledRows:
+        """Bounds of rows whose norm is known, and of targets somewhere within `limits`."""
+        data_norm = bound if self.data_norm is None else self.data_norm
+        return replace(self, data_norm=data_norm, target_bounds=limits, focus=_auto.FOCUS_SHARE)
 
     def __call__(self, data: Data, releases: Releases) -> Bounded:
         """Bounds from public knowledge or noisy counts, and what is scaled by them."""
@@ -129,11 +148,23 @@ class ScaledRows:
         *bounds, targets_found = self._range(values, data, releases)
         found = {"data_norm": norm_found, "target_bounds": np.array(targets_found)}
         low, high = (np.broadcast_to(np.asarray(b, float), values.shape[1:]) for b in bounds)
+        if "focus" in releases and releases.budget.private:
+            low, high = self._focused(values, low, high, releases)
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
         targets = as_like(scaled(values, low, high), like)
         return Bounded(row_map, targets, (low.copy(), high.copy()), found)
+
+    def _focused(
+        self, values: np.ndarray, low: np.ndarray, high: np.ndarray, releases: Releases
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Part of the range of every target that nearly all of its values are in."""
+        share, scale = releases.budget.parts["focus"].share, releases.budget.scales["focus"]
+        ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
+        ends = noisy_focus(scaled(values, low, high), releases, "focus", ratio)
+        start, end = (low + (high - low) * (place + 1) / 2 for place in ends)
+        return start, end
 
     def _norm(self, data: Data, releases: Releases) -> tuple[float, bool]:
         """Bound on row norms, and whether it is one."""

@@ -107,6 +107,10 @@ class LinearFit:
                 return adaptive
         return replace(self, centre_if=None, descent=with_steps(self, sizes))
 
+    def for_table(self, bound: float, extent: Any, limits: Any) -> LinearFit:
+        """The same on encoded tables, with rows of norm `bound` and targets within `limits`."""
+        return replace(self, bounds=self.bounds.for_table(bound, limits))
+
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
         return budget_of(self, sizes)

@@ -19,6 +19,7 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.events import gaussian
 from dpsubspace._array import as_like, namespace
 from dpsubspace._estimators.public_view import PublicView, View
+from dpsubspace._estimators.regressor import copied_bounds
 from dpsubspace._estimators.standardise import Standards
 from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._release.releases import Releases
@@ -185,6 +186,11 @@ class RegressionFit:
             small = width is not None and _auto.moments_suffice(n_samples, reach, width + 1)
             solver = "moments" if small else "descent"
         return replace(self, reach=reach, solver=solver)
+
+    def for_table(self, bound: float, extent: Any, limits: Any) -> RegressionFit:
+        """The same on encoded tables, of columns that lie in `extent`, with targets in `limits`."""
+        bounds = extent if self.bounds is None else self.bounds
+        return replace(self, bounds=bounds, target_bounds=copied_bounds(limits))
 
     def standards(self, sizes: Sizes, public: PublicRows | None = None) -> Standards:
         """How columns and targets are standardised; `public` are rows that tell ranges."""

@@ -1,11 +1,7 @@
 """Columns brought to known ranges, and rows to a known norm, before a private estimator.
 
 Design note. The map is the same wherever its bounds come from: public numbers, public rows, or
-releases on the private rows. There are two ways to buy bounds. Counts in cells of an octave
-are one release, and so need the fewest rows, but place a column far from 0, a year say, no
-better than between two powers of 2. A search for quantiles finds any scale and any offset and
-takes twenty releases. Sizes and the budget, all public, decide: a search whose noise would hide
-a quarter of the rows at either end is left alone.
+releases on the private rows, for which see ``_statistics/ranges.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._accounting.events import gaussian
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
 from dpsubspace._release.noise import as_noise
@@ -29,16 +24,16 @@ from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import check_public_rows
 from dpsubspace._rows.records import check_groups
-from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_ranges
-from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
+from dpsubspace._statistics.ranges import (
+    LEVEL,
+    exact_extents,
+    hidden_records,
+    noisy_extents,
+    range_part,
+)
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["BoundedScaler"]
-
-# Share of the values to leave out at either end, and the share that noise may hide there
-# before a search is given up: from cancer (398 rows, 30 columns) and census data (5,000 and
-# 32,561 rows, 5 columns) before a classifier, at epsilon 0.1 to 6.
-_LEVEL, _HIDDEN = 0.01, 0.25
 
 # Share of the rows that noise may hide at either end without a warning.
 _WORTH_TELLING = 0.1
@@ -75,13 +70,9 @@ class _Plan:
         """A search for quantiles, where public sizes say that noise leaves enough; or counts."""
         if self.source != "private":
             return {}
-        target = self.target
-        if not target.private or n_samples is None or n_features is None:
-            return {"bounds": Part(1.0)}
-        n_features = check_integer("n_features", n_features, low=1)
-        whole = target.calibrated(gaussian, n_samples) * math.sqrt(SEARCH)
-        hidden = 2 * rank_noise(whole, n_features, 2, target.neighboring_relation)
-        return {"bounds": Part(1.0, SEARCH if hidden <= _HIDDEN * n_samples else 1)}
+        if n_features is not None:
+            n_features = check_integer("n_features", n_features, low=1)
+        return {"bounds": range_part(self.target, n_samples, n_features)}
 
     def bounds(
         self, X: np.ndarray, public_sets: tuple[np.ndarray, ...], releases: Releases
@@ -91,17 +82,11 @@ class _Plan:
             low, high = (np.broadcast_to(np.asarray(b, float), X.shape[1]) for b in self.given)
             return low.copy(), high.copy()
         if self.source == "public":
-            return _outer(np.concatenate(public_sets).astype(np.float64), self.level)
+            return exact_extents(np.concatenate(public_sets).astype(np.float64), self.level)
         if not releases.budget.private:
             weights = releases.records_of(X).weights_numpy
-            return _outer(X.astype(np.float64), self.level, weights)
-        if not _searches(releases.budget):
-            return noisy_ranges(X, releases, "bounds", per_octave=1)[:2]
-        found = noisy_quantiles(X, np.array([self.level, 1 - self.level]), releases, "bounds")
-        low, high = found.min(axis=0), found.max(axis=0)
-        # A search that ends beside a heap of zeros ends anywhere in the gap to the rest.
-        beside = ((low == 0) & (high < SMALLEST)) | ((high == 0) & (low > -SMALLEST))
-        return np.where(beside, 0.0, low), np.where(beside, 0.0, high)
+            return exact_extents(X.astype(np.float64), self.level, weights)
+        return noisy_extents(X, releases, "bounds", level=self.level)[:2]
 
 
 class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
@@ -393,7 +378,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             target=checked_target(self),
             source=self.bounds if named else "given",
             given=None if named else self.bounds,
-            level=_LEVEL if self.level == "auto" else float(self.level),
+            level=LEVEL if self.level == "auto" else float(self.level),
             feature_range=self.feature_range,
             row_norm=self.row_norm,
             random_state=self.random_state,
@@ -424,38 +409,11 @@ def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.
     return low / 2 + high / 2, high / 2 - low / 2
 
 
-def _outer(
-    rows: np.ndarray, level: float, weights: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Exact quantiles, rounded outwards; the extremes of a column where they coincide."""
-    levels = np.array([level, 1 - level])
-    if weights is not None:
-        rows, weights = rows[weights > 0], weights[weights > 0]
-    if weights is None or np.all(weights == 1):
-        low = np.quantile(rows, level, axis=0, method="lower")
-        high = np.quantile(rows, 1 - level, axis=0, method="higher")
-    else:
-        low, high = weighted_quantiles(rows, weights, levels)
-    same = low == high
-    return np.where(same, rows.min(axis=0), low), np.where(same, rows.max(axis=0), high)
-
-
-def _searches(budget: Budget) -> bool:
-    """Whether bounds are searched for, and not read off counts in cells."""
-    return budget.parts["bounds"].count > 1
-
-
 def _warn(budget: Budget, n_samples: int, n_features: int, unit_name: str) -> None:
     """Warn of what public quantities already tell to be a bad idea."""
     if not budget.parts or not budget.private:
         return
-    multiplier, relation = budget.scales["bounds"], budget.target.neighboring_relation
-    searched = _searches(budget)
-    if searched:
-        hidden = 2 * rank_noise(multiplier, n_features, 2, relation)
-    else:
-        unit = math.sqrt(n_features * (0.5 if relation == "replace_one" else 1.0))
-        hidden = count_above_noise(multiplier * unit, per_octave=1)
+    hidden, searched = hidden_records(budget, "bounds", n_features)
     # Cells that stand out of the noise are rarely all but a few; ranks are as far off as that.
     if hidden > (_WORTH_TELLING if searched else 0.5) * n_samples:
         warn(

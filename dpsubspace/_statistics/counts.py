@@ -174,7 +174,7 @@ def noisy_ranges(
     Parameters
     ----------
     values : ndarray of shape (n, c)
-        Private columns. Values beyond 2^40 count as 2^40.
+        Private columns. Values beyond 2^40 count as 2^40, and NaN is in no cell.
     releases : Releases
         With one called `name`.
     name : str
@@ -227,11 +227,14 @@ def _counts(columns: np.ndarray, per_octave: int, weights: np.ndarray | None = N
 
     def cells(part: np.ndarray) -> np.ndarray:
         if per_octave == 1:
-            return places(part, 0, _OCTAVES, closed=True) + (offset + n_cells // 2)
-        found = np.searchsorted(edges, part, side="right")
-        return np.clip(found, 1, n_cells) - 1 + offset
+            found = places(part, 0, _OCTAVES, closed=True) + (offset + n_cells // 2)
+        else:
+            found = np.searchsorted(edges, part, side="right")
+            found = np.clip(found, 1, n_cells) - 1 + offset
+        missing = np.isnan(part)
+        return np.where(missing, n_columns * n_cells, found) if missing.any() else found
 
-    counts = cell_counts(columns, cells, n_columns * n_cells, weights)
+    counts = cell_counts(columns, cells, n_columns * n_cells + 1, weights)[:-1]
     return counts.reshape(n_columns, -1).astype(float)
 
 

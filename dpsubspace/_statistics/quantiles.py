@@ -95,6 +95,7 @@ def noisy_quantiles(
     name: str,
     *,
     bounds: tuple[np.ndarray, np.ndarray] | None = None,
+    there: np.ndarray | None = None,
 ) -> np.ndarray:
     """Release quantiles of several columns, by as many noisy binary searches side by side.
 
@@ -112,6 +113,9 @@ def noisy_quantiles(
     bounds : tuple of two ndarrays of shape (c,), optional
         Public ranges of the columns, to search with equal steps; values outside count as the
         nearer end. None searches from -2^64 to 2^64 in steps of a constant share.
+    there : ndarray of shape (c,), optional
+        Public or released share of the records that have a value in each column. Others must
+        be NaN, which lies beyond all values; levels are shares of those that are there.
 
     Returns
     -------
@@ -144,15 +148,17 @@ def noisy_quantiles(
     relation = budget.target.neighboring_relation
     spread = rank_noise(budget.scales[name], n_columns, len(levels), relation)
     before = _before(values, records.weights_numpy, grid, len(levels))
-    there = records.count(np.ones(len(values), dtype=bool))
+    present = records.count(np.ones(len(values), dtype=bool))
+    known = np.full((n_columns, 1), float(n)) if there is None else n * there[:, None]
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)
     for stage in range(n_levels):
-        margin = min(n / 2, spread * (_COARSE if 5 * stage < 2 * n_levels else _FINE))
-        wanted = np.clip(levels * n, margin, n - margin)
+        spare = spread * (_COARSE if 5 * stage < 2 * n_levels else _FINE)
+        margin = np.minimum(known / 2, spare)
+        wanted = np.clip(levels * known, margin, known - margin)
         middle = place + 2 ** (n_levels - 1 - stage)
         cells = _Cells(grid.edge(middle))
         total = BoundedSum(
-            cells.counts(before(middle), there),
+            cells.counts(before(middle), present),
             norm_bound=math.sqrt(n_columns),
             replace_bound=math.sqrt(2 * n_columns),
         )

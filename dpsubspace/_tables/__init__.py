@@ -1,1 +1,1 @@
-"""Tables as they come: what is public about their columns, and their rows as numbers and codes."""
+"""Tables as they come: what is public about their columns, and rows as numbers that learn well."""

@@ -81,6 +81,27 @@ class Encoding:
         return 1.0
 
     @cached_property
+    def extent(self) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest value that each feature can have, of shape (n_features,)."""
+        schema, d, c = self.schema, len(self.schema.numbers), len(self.schema.categories)
+        share = PAIRS_SHARE if self._pairs else 0.0
+        size = np.sqrt((1 - share) / (NUMBER**2 * d + CATEGORY**2 * c))
+        cosines = np.tile(NUMBER * size * _decaying(self.n_cosines), d)
+        gaps = [
+            np.full(len(self._with_gaps(names)), unit * size)
+            for names, unit in ((schema.numbers, NUMBER), (schema.categories, CATEGORY))
+        ]
+        counts = [len(schema[name].values) for name in schema.categories]
+        shares = np.array([1 / k if k > 1 else 0.0 for k in counts for _ in range(k)])
+        unit = CATEGORY * size / np.sqrt(1 - shares)
+        low = _decaying(PAIRS_COSINES)
+        part = np.sqrt(share / max(1, len(self._pairs)))
+        pairs = np.tile(part * np.outer(low, low).ravel(), len(self._pairs))
+        least = [-cosines, 0 * gaps[0], -unit * shares, 0 * gaps[1], -pairs]
+        most = [cosines, gaps[0], unit * (1 - shares), gaps[1], pairs]
+        return np.concatenate(least), np.concatenate(most)
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features: "age:cos1", "age:missing", "ward=A", "age:cos1*hours:cos2"."""
         schema = self.schema
@@ -105,7 +126,9 @@ class Encoding:
             found[name] = np.arange(at, at := at + len(self.schema[name].values))
         for name in self._with_gaps(self.schema.categories):
             gaps[name] = np.arange(at, at := at + 1)
-        return {name: np.concatenate([found[name], gaps.get(name, [])]).astype(int) for name in found}
+        return {
+            name: np.concatenate([found[name], gaps.get(name, [])]).astype(int) for name in found
+        }
 
     def _with_gaps(self, names: tuple[str, ...]) -> list[str]:
         return [name for name in names if self.schema[name].missing]

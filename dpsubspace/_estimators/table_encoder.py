@@ -1,0 +1,411 @@
+"""Raw tables as rows of numbers that a private linear model learns curves from.
+
+Where to check the privacy claim: the encoding of a row (``_tables/encoding.py``) follows from the
+row itself and from public quantities. The only releases are ranges that are bought
+(``_statistics/ranges.py``), in :meth:`TableEncoder._learn`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._accounting.events import gaussian
+from dpsubspace._checks import check_bool
+from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._release.noise import as_noise
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._statistics.ranges import (
+    GAPS,
+    exact_extents,
+    hidden_records,
+    noisy_extents,
+    range_part,
+)
+from dpsubspace._tables.encoding import Encoding, encoding_for
+from dpsubspace._tables.frames import read_table, unnamed_columns
+from dpsubspace._tables.schema import Schema, as_schema
+from dpsubspace.exceptions import PrivacyError, warn
+
+__all__ = ["Purchase", "TableEncoder", "TablePlan"]
+
+# Name of what is left of a budget that ranges take a part of.
+_REST = "rest"
+
+# Share of the records that noise may hide at either end of a range that is bought.
+_HIDDEN = 0.5
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """Ranges that are bought, of columns and perhaps of targets.
+
+    Parameters
+    ----------
+    names : tuple of str
+        What the ranges are of.
+    gaps : bool
+        Whether there may be missing values.
+    share : float
+        Of the budget; the rest is for others.
+    """
+
+    names: tuple[str, ...]
+    gaps: bool
+    share: float = 1.0
+
+    def budget(self, target: Target, n_samples: int | None) -> Budget:
+        """What is released, with which noise, and what it costs."""
+        if not self.names:
+            return Budget.split(target, {}, n_samples)
+        share = self.share * (1 - GAPS if self.gaps else 1)
+        parts = {"ranges": range_part(target, n_samples, len(self.names), share)}
+        if self.gaps:
+            parts["gaps"] = Part(self.share * GAPS)
+        if self.share == 1:
+            return Budget.split(target, parts, n_samples)
+        whole = Budget.split(target, {**parts, _REST: Part(1 - self.share)}, n_samples)
+        return whole.only(*parts)
+
+    def check_legible(self, budget: Budget, records: Records) -> None:
+        """PrivacyError where public sizes say that noise would hide the ranges."""
+        if not (self.names and budget.private):
+            return
+        hidden, _ = hidden_records(budget, "ranges", len(self.names))
+        if hidden > _HIDDEN * records.n:
+            names = ", ".join(repr(name) for name in self.names[:10])
+            raise PrivacyError(
+                f"the ranges of {len(self.names)} columns cannot be bought: of {records.n}"
+                f" {records.unit}s, noise would hide about {min(hidden, records.n):.0f} at either"
+                f" end of each range ({names}). Nothing was released or charged. Declare the"
+                " ranges from public knowledge, as Range(low, high), buy fewer of them, or use a"
+                " larger epsilon."
+            )
+
+    def __call__(self, values: np.ndarray, releases: Releases) -> dict[str, tuple[float, float]]:
+        """Buy the ranges of columns (n, c), in which NaN is a missing value."""
+        if releases.budget.private:
+            gaps = "gaps" if self.gaps else None
+            low, high, found = noisy_extents(values, releases, "ranges", gaps=gaps)
+        else:
+            low, high = _exact(values, releases.records_of(values))
+            found = np.isfinite(low) & np.isfinite(high)
+        found = found & (low < high)
+        if not found.all():
+            names = [repr(name) for name, there in zip(self.names, found, strict=True) if not there]
+            raise PrivacyError(
+                f"no range was found for {', '.join(names)}: noise has hidden it, or nearly all"
+                " values are equal. What the ranges cost is charged, and the model was not paid"
+                " for. Declare these ranges from public knowledge, as Range(low, high), or leave"
+                " the columns out of the schema."
+            )
+        ends = zip(low.tolist(), high.tolist(), strict=True)
+        return dict(zip(self.names, ends, strict=True))
+
+
+def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:
+    """Exact ranges, column by column, of the values that are there; not private."""
+    weights, ends = records.weights_numpy, []
+    for column in values.T:
+        there = ~np.isnan(column)
+        if not there.any():
+            ends.append((np.nan, np.nan))
+            continue
+        own = None if weights is None else weights[there]
+        low, high = exact_extents(column[there][:, None], weights=own)
+        ends.append((low[0], high[0]))
+    low, high = np.array(ends).reshape(-1, 2).T
+    return low, high
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """Parameters of an encoder, which nothing can change any more."""
+
+    schema: Schema
+    interactions: bool | str
+
+    def encoding(self, target: Target, n_samples: int | None) -> Encoding:
+        """How rows are encoded, still without the ranges that are bought."""
+        ratio = math.inf
+        if target.private and n_samples is not None:
+            ratio = n_samples / target.calibrated(gaussian, n_samples)
+        return encoding_for(self.schema, ratio, interactions=self.interactions)
+
+    def purchase(self, share: float = 1.0, *, also: tuple[str, ...] = ()) -> Purchase:
+        """Ranges that are bought, of columns and `also` of others."""
+        names = self.schema.bought
+        gaps = any(self.schema[name].missing for name in names)
+        return Purchase((*names, *also), gaps, share)
+
+
+class TableEncoder(TransformerMixin, PrivateEstimator):
+    """Encode a raw table for a private linear model, by a schema of what is public about it.
+
+    Every number becomes a few cosines of it, from which a linear model learns a curve; every
+    category becomes a column of its own; and a declared missing value becomes an indicator. Rows
+    come out with a norm of at most 1. Nothing is learned from the rows, and nothing is spent,
+    unless the schema has columns whose range is to be bought (:class:`Buy`).
+
+    :func:`tabular_pipeline` puts it in front of a model, with one budget for both.
+
+    Parameters
+    ----------
+    schema : Schema or dict
+        What is public about each column, by its name: a :class:`Range`, a :class:`Buy` or a
+        :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
+        Columns that it does not name are dropped, and ``fit`` says so.
+    interactions : bool or "auto", default="auto"
+        Whether pairs of numbers get features of their own, so that the model can learn how two
+        columns act together. "auto" gives them to tables of 2 to 16 numbers where the number of
+        rows and the budget carry them.
+    epsilon : float, default=1.0
+        Privacy budget that the table is encoded for: more rows and a larger budget give a finer
+        encoding. All of it is spent on the ranges that are bought, if any are. A
+        :func:`tabular_pipeline` sets it, and spends a fifth of its budget (of mu^2) on ranges.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
+
+    Attributes
+    ----------
+    encoding_ : Encoding
+        How rows are encoded: all of it is public or released.
+    schema_ : Schema
+        The schema, in its long form.
+    ranges_ : dict
+        Range (low, high) of each number, declared or bought, by the name of the column.
+    privacy_ : PrivacyGuarantee
+        What the fit cost and what that rests on: nothing, where no range is bought. Set just
+        before the first release.
+    n_features_in_ : int
+        Number of columns of the schema.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names.
+
+    See Also
+    --------
+    tabular_pipeline : This encoder and a model, with one budget.
+    Schema : What is public about a table.
+    BoundedScaler : Scales columns of numbers, with one feature for each.
+
+    Notes
+    -----
+    Released: bought ranges only, of all such columns together: noisy counts at each of 20 stages
+    of a search for two quantiles of every column, or, where there are few rows, counts in cells
+    between powers of 2, once; and before it, where values may be missing, the number of those.
+    A record is in one cell of a column, so that the L2 sensitivity for c columns is sqrt(c)
+    (``"zero_out"``) or sqrt(2 c) (``"replace_one"``); that of the numbers of missing values is
+    sqrt(c). Event: 20 Gaussian mechanisms, or one, and one more for missing values. The unit is
+    one row. Assumed public: the schema, the number of rows and all other parameters, and that
+    the data pass the checks. Values outside of a range count as its ends; how many there are is
+    not told. The output for a private row is private; only the map is covered.
+
+    A number u on its range, from 0 to 1, becomes ``cos(pi j u)`` with weights that fall like
+    ``1 / j``, for j up to 8, or 16 where ``n_samples`` is above 4,000 times the noise multiplier of
+    `epsilon`. A category becomes a centred indicator for each value; one that the schema does not
+    name becomes zeros. Because rows keep a norm of at most 1, more features do not mean more noise
+    in the scores, and the fine features only begin to matter where the budget lets them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from dpsubspace import Categories, Range, TableEncoder
+    >>> frame = pd.DataFrame({"age": [30, 70], "ward": ["A", "B"], "id": [1, 2]})
+    >>> schema = {"age": Range(0, 100), "ward": Categories(["A", "B", "C"])}
+    >>> encoder = TableEncoder(schema).fit(frame[["age", "ward"]])
+    >>> encoder.transform(frame).shape
+    (2, 11)
+    >>> encoder.privacy_.epsilon
+    0.0
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        *,
+        interactions: bool | str = "auto",
+        epsilon: float = 1.0,
+        delta: float | str = "auto",
+        neighboring_relation: str = "zero_out",
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.schema = schema
+        self.interactions = interactions
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.random_state = random_state
+
+    # Public surface -------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None):
+        """Find the ranges that are to be bought, if there are any.
+
+        Parameters
+        ----------
+        X : data frame of n_samples rows
+            Private rows, of pandas, Polars or Arrow. Without ranges to buy, only the names and
+            types of their columns and the number of rows are used.
+        y : None
+            Ignored.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
+
+        Returns
+        -------
+        self : object
+            The fitted encoder.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        PrivacyError
+            If noise would hide a range that is to be bought.
+        """
+        return self._fit(X, groups=groups)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Encode rows, each by itself.
+
+        Parameters
+        ----------
+        X : data frame of n_rows rows
+            Rows, of pandas, Polars or Arrow.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_out)
+            Rows of norm at most 1, in float32.
+        """
+        check_is_fitted(self, "encoding_")
+        return self.encoding_(read_table(X, self.schema_))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the features that rows become.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored: the schema has the names.
+
+        Returns
+        -------
+        ndarray of shape (n_features_out,)
+            Such as "age:cos1", "age:missing" and "ward=A".
+        """
+        check_is_fitted(self, "encoding_")
+        return np.array(self.encoding_.names, dtype=object)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _plan(self) -> TablePlan:
+        """Parameters of the fit; ValueError where one is out of its range."""
+        if self.interactions != "auto":
+            check_bool("interactions", self.interactions)
+        return TablePlan(as_schema(self.schema), self.interactions)
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        return self._plan().purchase().budget(checked_target(self), sizes.n_samples)
+
+    def _fit(self, X: Any, *, groups: Any = None, present: np.ndarray | None = None):
+        """Fit with the records where `present` is False as null records."""
+        target, plan = checked_target(self), self._plan()
+        table = read_table(X, plan.schema)
+        tell_of_dropped(X, plan.schema)
+        records = check_groups(groups, table.numbers, present)
+        self._learn(target, plan, plan.purchase(), table.numbers, records)
+        return self
+
+    def _learn(
+        self,
+        target: Target,
+        plan: TablePlan,
+        purchase: Purchase,
+        numbers: np.ndarray,
+        records: Records,
+        targets: np.ndarray | None = None,
+    ) -> dict[str, tuple[float, float]]:
+        """Buy ranges and store the encoding; the ranges that were bought.
+
+        Parameters
+        ----------
+        target : Target
+            Privacy that is asked for.
+        plan : TablePlan
+            Parameters of the encoding.
+        purchase : Purchase
+            What is bought.
+        numbers : ndarray of shape (n_rows, n_numbers)
+            Private columns of numbers, in the order of the schema.
+        records : Records
+            Whose the rows are.
+        targets : ndarray of shape (n_rows, n_targets), optional
+            Private targets whose ranges are bought as well, after those of the columns.
+        """
+        noise, budget = as_noise(self.random_state), purchase.budget(target, records.n)
+        guarantee = guarantee_of(
+            budget,
+            secure=noise.secure,
+            n_samples=records.n,
+            n_features=len(plan.schema),
+            public=("schema of the table",),
+            unit=records.unit,
+        )
+        purchase.check_legible(budget, records)
+        schema, ranges = plan.schema, {}
+        bought = [schema.numbers.index(name) for name in schema.bought]
+        values = numbers[:, bought]
+        values = values if targets is None else np.column_stack([values, targets])
+        releases = Releases(budget, noise.child("table"), records)
+        self._start_spending(guarantee)
+        if purchase.names:
+            ranges = purchase(values, releases)
+        encoding = plan.encoding(target, records.n).with_ranges(
+            {name: ranges[name] for name in schema.bought}
+        )
+        self.schema_, self.ranges_ = schema, dict(encoding.ranges)
+        self.n_features_in_ = len(schema)
+        self.feature_names_in_ = np.array([*schema], dtype=object)
+        self.encoding_ = encoding  # last: now it can transform
+        return ranges
+
+
+def tell_of_dropped(X: Any, schema: Schema) -> None:
+    """Warn of columns that the schema does not name."""
+    if names := unnamed_columns(X, schema):
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        warn(
+            "columns that the schema does not name are dropped:"
+            f" {', '.join(repr(name) for name in names[:10])}{more}. Add them to the schema, or"
+            " drop them from the table to end this warning.",
+            UserWarning,
+            about=("dropped", tuple(names)),
+        )

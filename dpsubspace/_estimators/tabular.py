@@ -1,0 +1,569 @@
+"""From a raw table to a private model in one call, with one budget for all of it.
+
+Where to check the privacy claim: :meth:`TabularPipeline._fit` is the whole fit. Ranges are bought
+by :class:`~dpsubspace._estimators.table_encoder.TableEncoder`, and the model runs its own fit on
+encoded rows, calibrated to what the ranges have left of the budget (``Target.beside``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.metrics import r2_score
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from dpsubspace._accounting.budget import Budget, Sizes, Target
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed, is_free
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._compat import nameless
+from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.table_encoder import (
+    Purchase,
+    TableEncoder,
+    TablePlan,
+    tell_of_dropped,
+)
+from dpsubspace._rows.records import check_groups
+from dpsubspace._tables.encoding import Encoding
+from dpsubspace._tables.frames import Table, read_table
+from dpsubspace._tables.schema import Buy, Range
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+__all__ = ["TabularPipeline", "tabular_pipeline"]
+
+# Of the budget (of mu^2), for ranges that are bought.
+_RANGES_SHARE = 0.2
+
+# Parameters of a budget, which belong to the pipeline and are set in both of its steps.
+_OF_BUDGET = ("epsilon", "delta", "neighboring_relation", "random_state")
+
+
+def tabular_pipeline(
+    estimator: Any,
+    schema: Any,
+    epsilon: float = 1.0,
+    target: Any = None,
+    interactions: bool | str = "auto",
+) -> TabularPipeline:
+    """Build a pipeline from a raw table to a private model.
+
+    The pipeline takes data frames of pandas, Polars or Arrow, encodes their columns by what is
+    public about them, and fits the model. All that it releases shares one budget, and it carries
+    one statement, ``privacy_``.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A linear classifier or regressor of this package, not fitted. Its `delta`,
+        `neighboring_relation` and `random_state` become those of the pipeline.
+    schema : Schema or dict
+        What is public about each column, by its name: a :class:`Range`, a :class:`Buy` or a
+        :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
+        Columns that it does not name are dropped, and ``fit`` says so.
+    epsilon : float, default=1.0
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
+    target : Range, Buy, tuple (low, high) or None, default=None
+        What is public about the target of a regression: its range, which predictions are cut to
+        as well. ``Buy()`` buys a range with a part of the budget, which costs accuracy. None is
+        for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+    interactions : bool or "auto", default="auto"
+        Whether pairs of numbers get features of their own, so that the model can learn how two
+        columns act together. "auto" gives them to tables of 2 to 16 numbers where the number of
+        rows and the budget carry them.
+
+    Returns
+    -------
+    TabularPipeline
+        A pipeline of two steps, a :class:`TableEncoder` and a clone of `estimator`, which are
+        named as by :func:`sklearn.pipeline.make_pipeline`.
+
+    Raises
+    ------
+    TypeError
+        If `estimator` is not one of this package, or is a class.
+    ValueError
+        If the schema or another parameter is out of its range.
+
+    See Also
+    --------
+    TabularPipeline : What is returned.
+    TableEncoder : How columns are encoded.
+    Schema : What is public about a table, to be read from a file or drafted from public rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from dpsubspace import Categories, DPSGDFClassifier, Range, tabular_pipeline
+    >>> rng = np.random.default_rng(0)
+    >>> ages, wards = rng.uniform(18, 95, 5000), rng.choice(["A", "B"], 5000)
+    >>> frame = pd.DataFrame({"age": ages, "ward": wards})
+    >>> readmitted = (abs(ages - 50) > 20) ^ (wards == "A")
+    >>> schema = {"age": Range(18, 100), "ward": Categories(["A", "B", "C"])}
+    >>> model = tabular_pipeline(DPSGDFClassifier(), schema, epsilon=1.0)
+    >>> model.fit(frame, readmitted).privacy_.epsilon
+    1.0
+    """
+    if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
+        raise TypeError(
+            f"`estimator` must be a private estimator of this package, such as"
+            f" DPSGDFClassifier() or DPSGDRegressor(), got {_name(estimator)}."
+        )
+    if getattr(estimator, "noise_multiplier", None) is not None:
+        raise ValueError(
+            "`estimator` has a `noise_multiplier`, which would have to give way to the epsilon of"
+            " the pipeline: leave it None."
+        )
+    model: Any = clone(estimator)
+    model.set_params(epsilon=epsilon)
+    budget = {name: getattr(model, name) for name in _OF_BUDGET}
+    encoder = TableEncoder(schema, interactions=interactions, **budget)
+    made = TabularPipeline(make_pipeline(encoder, model).steps, **budget, target=target)
+    made._parts()
+    return made
+
+
+def _name(estimator: Any) -> str:
+    """What a message calls something that is no estimator of this package."""
+    if isinstance(estimator, type):
+        return f"the class {estimator.__name__}: pass an instance, {estimator.__name__}()"
+    return type(estimator).__name__
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a fit needs of the parameters: nothing that is changed later has an effect on it.
+
+    Parameters
+    ----------
+    target : Target
+        Privacy that is asked for.
+    table : TablePlan
+        Parameters of the encoding.
+    model : Plan
+        Parameters of the model's fit.
+    limits : tuple (low, high) or None
+        Public range of the targets.
+    buys_target : bool
+        Whether that is bought.
+    """
+
+    target: Target
+    table: TablePlan
+    model: Any
+    limits: tuple[Any, Any] | None
+    buys_target: bool
+
+    def purchase(self, n_targets: int | None) -> Purchase:
+        """Ranges that are bought, of columns and of targets."""
+        count = (n_targets or 1) if self.buys_target else 0
+        names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
+        return self.table.purchase(_RANGES_SHARE, also=names)
+
+    def fit(self, encoding: Encoding, before: Budget, limits: tuple[Any, Any] | None) -> Any:
+        """Parameters of the model's fit behind an encoding, after what was released before."""
+        plan = self.model.for_table(encoding.bound, encoding.extent, limits)
+        if self.target.private and not is_free(before.event):
+            plan = replace(plan, target=replace(plan.target, beside=before.event))
+        return plan
+
+
+class TabularPipeline(PrivateEstimator, Pipeline):
+    """A scikit-learn Pipeline from a raw table to a private model, with one budget.
+
+    Its first step is a :class:`TableEncoder` and its last one a private estimator. Where ranges
+    are bought, a fifth of the budget buys them, and the model is fitted with the rest. Use
+    :func:`tabular_pipeline` to make one.
+
+    Parameters
+    ----------
+    steps : list of tuple (name, estimator)
+        A :class:`TableEncoder` and a linear classifier or regressor of this package.
+    epsilon : float, default=1.0
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
+    target : Range, Buy, tuple (low, high) or None, default=None
+        What is public about the target of a regression: its range, which predictions are cut to
+        as well. ``Buy()`` buys a range with a part of the budget, which costs accuracy. None is
+        for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
+
+    Attributes
+    ----------
+    named_steps : Bunch
+        The steps by name. What they have learned is public or released.
+    target_range_ : tuple of two ndarrays of shape (n_targets,) or None
+        Range that predictions are cut to: declared, bought, or the part of it that noisy numbers
+        say nearly all targets lie in. None for classifiers.
+    privacy_ : PrivacyGuarantee
+        What all of the fit cost and what that rests on. A fit that fails keeps what it has
+        spent.
+    n_features_in_ : int
+        Number of columns of the schema.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names.
+
+    See Also
+    --------
+    tabular_pipeline : Makes one in a line.
+    TableEncoder : How columns are encoded.
+    PrivacyLedger : Adds up the cost of many fits.
+
+    Notes
+    -----
+    Released, one after the other: ranges that are bought, of columns and of the target, as by
+    :class:`TableEncoder`, with a fifth of the budget (of mu^2); for regressors that take a
+    range of targets as it is, a noisy mean and a noisy mean deviation of the targets on it, with
+    a twentieth; and what the model releases. A row brings each target z in [-1, 1], so that c
+    sums of these move by at most sqrt(c) in L2 norm (``"zero_out"``) or 2 sqrt(c)
+    (``"replace_one"``), and the sums of ``|z - m|``, with m the noisy mean, by at most the norm of
+    ``1 + |m|``. Event: the composition of Gaussian mechanisms, which never costs more than
+    `epsilon`. The unit is one row. Assumed public: the schema, the range of the target where it is
+    declared, and what the model takes to be public.
+
+    `epsilon`, `delta`, `neighboring_relation` and `random_state` are those of the whole pipeline,
+    and ``fit`` sets them in both steps. ``pipeline[:-1]`` is a scikit-learn Pipeline that encodes,
+    and ``pipeline[-1]`` the fitted model, of which the statement covers its own part only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from dpsubspace import DPSGDRegressor, Range, tabular_pipeline
+    >>> rng = np.random.default_rng(0)
+    >>> frame = pd.DataFrame({"age": rng.uniform(18, 95, 5000)})
+    >>> days = 5 + frame["age"] / 10 + rng.normal(size=5000)
+    >>> model = tabular_pipeline(DPSGDRegressor(), {"age": (18, 100)}, target=Range(0, 30))
+    >>> model.fit(frame, days).score(frame, days) > 0.6
+    True
+    """
+
+    # What scikit-learn's Pipeline has for them, and what would be wrong here: a cache of
+    # transformers would give away what another fit has bought.
+    transform_input = None
+    memory = None
+    verbose = False
+
+    def __init__(
+        self,
+        steps: list[tuple[str, Any]],
+        *,
+        epsilon: float = 1.0,
+        delta: float | str = "auto",
+        neighboring_relation: str = "zero_out",
+        target: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.steps = steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.target = target
+        self.random_state = random_state
+
+    def __getitem__(self, ind: Any) -> Any:
+        if isinstance(ind, slice):
+            return Pipeline(self.steps[ind])
+        return super().__getitem__(ind)
+
+    # Public surface -------------------------------------------------------------------------
+
+    def fit(
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ):
+        """Fit encoder and model to a private table.
+
+        Parameters
+        ----------
+        X : data frame of n_samples rows
+            Private rows, of pandas, Polars or Arrow.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Private labels or targets.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. Each of a person's
+            rows counts for its part of the person. None protects single rows.
+        X_public : data frame or tuple of such, optional
+            Public rows with the columns of `X`, for estimators that use them. A tuple is never
+            sliced by cross-validation.
+        y_public : array-like of shape (m,) or tuple of such, optional
+            Their labels or targets, in the form of `X_public`.
+
+        Returns
+        -------
+        self : object
+            The fitted pipeline.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        PrivacyError
+            If noise hides a range that is to be bought; the model was not paid for then.
+        """
+        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+
+    @nameless
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict labels, or targets within the range of the targets.
+
+        Parameters
+        ----------
+        X : data frame of n_rows rows
+            Rows, of pandas, Polars or Arrow.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_targets)
+            Predictions.
+        """
+        found = super().predict(X)
+        if getattr(self, "target_range_", None) is None:
+            return found
+        low, high = self.target_range_
+        if found.ndim == 1:
+            low, high = low.ravel()[0], high.ravel()[0]
+        return np.clip(found, low, high)
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of a classifier, or the R2 of a regressor; not private.
+
+        Parameters
+        ----------
+        X : data frame of n_rows rows
+            Rows. A score on private rows is not private: use :func:`private_score`.
+        y : array-like of shape (n_rows,) or (n_rows, n_targets)
+            True labels or targets.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy or R2.
+        """
+        if is_regressor(self):
+            return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+        return super().score(X, y, sample_weight=sample_weight)
+
+    @property
+    def privacy_(self) -> PrivacyGuarantee:
+        """What all of the fit cost, and what that rests on."""
+        spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
+        if not spent:
+            raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
+        encoder, last = spent[0], spent[-1]
+        whole = replace(last, of=type(self).__name__, n_features=encoder.n_features)
+        if last is encoder:
+            return whole
+        event = composed([encoder.event, last.event])
+        public = ("schema of the table", *last.public)
+        if is_free(encoder.event):
+            return replace(whole, public=public)
+        epsilon = epsilon_of(event, last.delta, last.neighboring_relation)
+        return replace(whole, event=event, epsilon=float(epsilon), public=public)
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _checked_steps(self) -> tuple[TableEncoder, Any]:
+        """Encoder and model; TypeError where they are anything else."""
+        steps = [step for _, step in self.steps]
+        if len(steps) != 2 or type(steps[0]) is not TableEncoder:
+            raise TypeError(
+                "a TabularPipeline has two steps, a TableEncoder and a private estimator: make it"
+                " with tabular_pipeline(estimator, schema)."
+            )
+        model = steps[1]
+        if not (
+            isinstance(model, PrivateEstimator) and (is_classifier(model) or is_regressor(model))
+        ):
+            raise TypeError(
+                "the last step of a TabularPipeline must be a linear classifier or regressor of"
+                f" this package, got {type(model).__name__}."
+            )
+        return steps[0], model
+
+    def _parts(self) -> _Parts:
+        """Parameters of the fit; ValueError where one is out of its range."""
+        encoder, model = self._checked_steps()
+        target = checked_target(self)
+        plan = clone(model).set_params(**{name: getattr(self, name) for name in _OF_BUDGET})._plan()
+        if not hasattr(plan, "for_table"):
+            raise TypeError(
+                f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
+                " estimator, or DPLinearRegression."
+            )
+        limits, buys = _target_limits(self.target, model)
+        return _Parts(target, encoder._plan(), plan, limits, buys)
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        before, rest = self._budgets(sizes)
+        return replace(rest, event=composed([before.event, rest.event]))
+
+    def _budgets(self, sizes: Sizes) -> tuple[Budget, Budget]:
+        """What the ranges cost and what the model does, for public sizes."""
+        parts = self._parts()
+        if parts.limits is None and not parts.buys_target and is_regressor(self):
+            _check_target_known(sizes.labelled, self.steps[-1][1])
+        before = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
+        encoding, n_features = parts.table.encoding(parts.target, sizes.n_samples), None
+        if sizes.n_samples is not None:
+            n_features = encoding.n_features
+        # Which range is bought changes nothing of what the model costs.
+        limits = (-1.0, 1.0) if parts.buys_target else parts.limits
+        sizes = replace(sizes, n_features=n_features)
+        return before, parts.fit(encoding, before, limits).resolved(sizes).budget(sizes)
+
+    def _charges(self, n_samples: int, **sizes: Any) -> list[tuple[str, DpEvent]]:
+        """What a fit of such sizes will be charged for, one after another, by step."""
+        budgets = self._budgets(Sizes(n_samples, **sizes))
+        names = [name for name, _ in self.steps]
+        return [(name, budget.event) for name, budget in zip(names, budgets, strict=True)]
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        present: np.ndarray | None = None,
+        *,
+        groups: Any = None,
+        X_public: Any = None,
+        y_public: Any = None,
+    ):
+        """Fit with the records where `present` is False as null records.
+
+        Only tests, audits and benchmarks pass `present`, which makes neighbours under
+        ``"zero_out"``.
+        """
+        parts, (encoder, model) = self._parts(), self._checked_steps()
+        given = _given_to(model, X_public, y_public)
+        if parts.limits is None and not parts.buys_target and is_regressor(self):
+            _check_target_known(y_public is not None, model)
+        for step in (encoder, model):
+            step.set_params(**{name: getattr(self, name) for name in _OF_BUDGET})
+        table = read_table(X, parts.table.schema)
+        public = _read_public(X_public, parts.table)
+        tell_of_dropped(X, parts.table.schema)
+        records = check_groups(groups, table.numbers, present)
+        targets = None
+        if parts.purchase(1).names:  # what may be refused is refused before ranges are bought
+            targets = _checked_targets(model, len(table.numbers), y, groups, present)
+            targets = targets if parts.buys_target else None
+        purchase = parts.purchase(None if targets is None else targets.shape[1])
+        before = purchase.budget(parts.target, records.n)
+        ranges = encoder._learn(
+            parts.target, parts.table, purchase, table.numbers, records, targets
+        )
+        limits = parts.limits
+        if targets is not None:
+            ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
+            limits = tuple(np.array(end) for end in zip(*ends, strict=True))
+        encoding = encoder.encoding_
+        given |= {} if public is None else {"X_public": _encoded(encoding, public)}
+        plan = parts.fit(encoding, before, limits)
+        model._fit(encoding(table), y, present, groups=groups, plan=plan, **given)
+        self.target_range_ = None
+        if is_regressor(self):
+            limits = getattr(model, "target_bounds_", limits)
+            self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
+        return self
+
+
+# Targets ------------------------------------------------------------------------------------
+
+
+def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, bool]:
+    """Public range of the targets, if there is one; and whether it is to be bought."""
+    if target is None:
+        return getattr(model, "target_bounds", None), False
+    if is_classifier(model):
+        raise ValueError(
+            "`target` is the range of the target of a regression, and"
+            f" {type(model).__name__} is a classifier: leave it None."
+        )
+    if isinstance(target, tuple) and len(target) == 2:
+        target = Range(*target)
+    if not isinstance(target, (Range, Buy)):
+        raise ValueError(
+            "`target` must be Range(low, high), Buy() or a pair of numbers, got"
+            f" {type(target).__name__}."
+        )
+    if target.log or target.missing:
+        raise ValueError(
+            "`target` can be neither on a logarithmic scale nor missing: pass the logarithm of the"
+            " targets as `y`, with its range, and drop rows without a target."
+        )
+    if isinstance(target, Buy):
+        return None, True
+    return (float(target.low), float(target.high)), False
+
+
+def _check_target_known(labelled: bool, model: Any) -> None:
+    """ValueError where nothing tells the range of the targets."""
+    if labelled and hasattr(model, "directions"):
+        return
+    raise ValueError(
+        f"{type(model).__name__} needs the range of the targets: pass target=Range(low, high) from"
+        " public knowledge, or target=Buy() to find it with a part of the budget."
+    )
+
+
+def _checked_targets(
+    model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None
+) -> np.ndarray:
+    """Targets (n, c) as the model will take them; ValueError where it will refuse them."""
+    blank, checks = np.zeros((n_rows, 1)), clone(model)
+    take = checks._labelled if is_classifier(model) else checks._valued
+    targets = np.asarray(take(blank, y, groups, None, None, present)[0].targets, dtype=np.float64)
+    return targets.reshape(n_rows, -1)
+
+
+# Public rows --------------------------------------------------------------------------------
+
+
+def _given_to(model: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
+    """What a model is given beside rows and targets; ValueError where it cannot use it."""
+    if X_public is None and y_public is None:
+        return {}
+    if "X_public" not in inspect.signature(model.fit).parameters:
+        raise ValueError(
+            f"{type(model).__name__} does not use public rows: leave out `X_public` and `y_public`,"
+            " or use a GEP estimator."
+        )
+    return {"y_public": y_public}
+
+
+def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | None:
+    """Public tables, in the form in which they were given."""
+    if isinstance(X_public, tuple):
+        named = enumerate(X_public)
+        return tuple(read_table(each, plan.schema, name=f"X_public[{i}]") for i, each in named)
+    return None if X_public is None else read_table(X_public, plan.schema, name="X_public")
+
+
+def _encoded(encoding: Encoding, public: tuple[Table, ...] | Table) -> Any:
+    """Public rows, encoded."""
+    if isinstance(public, tuple):
+        return tuple(encoding(table) for table in public)
+    return encoding(public)
