@@ -62,15 +62,14 @@ class LinearScores:
             row_map = RowMap(norm="clip", data_norm=model.data_norm_)
         return cls(weights, 0.0, row_map, limits, model._weight_noise)
 
-    def used(self, entries: np.ndarray, at: np.ndarray, sq_rest: float) -> np.ndarray:
-        """What weights act on, (m, k + 1), of rows with these entries (m, k) at places `at`.
+    def used(self, entries: np.ndarray, at: np.ndarray, sq_norms: np.ndarray) -> np.ndarray:
+        """What weights act on, (m, k + 1), of rows with entries (m, k) at places `at`.
 
-        `sq_rest` is the square of the norm of the other entries, which count as zeros otherwise.
+        Other entries count as zeros, but for what they add to the squares of the norms of rows.
         """
         factors = np.ones(len(entries))
         if self.row_map is not None:
-            norms = np.sqrt((entries**2).sum(axis=1) + sq_rest)
-            factors = self.row_map.factors(norms[:, None])[0]
+            factors = self.row_map.factors(np.sqrt(sq_norms)[:, None])[0]
         if self.limits is not None:
             entries = np.clip(entries, self.limits[0][at], self.limits[1][at])
         last = np.full((len(entries), 1), self.bias)

@@ -69,9 +69,8 @@ def noise_of_descent(
         ``v <- m v - lr (h (e + m v) + noise)``  and  ``e <- e + v``,
 
     which is linear in the noise. The mean of the last iterates is therefore off by the sum of
-    ``a_t noise_t``, with the weights a of :meth:`~dpsubspace._solvers.descent.TrainingPlan.noise_at`.
-    The noises of the steps are independent, so the standard deviation is ``each`` times the norm
-    of a.
+    ``a_t noise_t``, with the weights a of ``TrainingPlan.noise_at``. The noises of the steps are
+    independent, so that the standard deviation is `each` times the norm of a.
 
     Curvature pulls weights back, whatever has moved them. As long as ``lr h`` is at most 1, the
     noise of a step moves no later iterate by more than it does where the curvature is the least
