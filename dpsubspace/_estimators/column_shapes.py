@@ -10,7 +10,7 @@ on average, and so are pairs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,11 +59,9 @@ class ColumnShape:
     def of_output(self, index: int) -> ColumnShape:
         """The same of one output."""
 
-        def of(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[..., index : index + 1]
-
-        found = map(of, (self.values, self.std, self.missing, self.missing_std))
-        return ColumnShape(self.at, *found, self.categorical, self.log)
+        names = ("values", "std", "missing", "missing_std")
+        found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(self, **{name: x[..., index : index + 1] for name, x in found.items()})
 
 
 class ColumnShapes:
@@ -81,13 +79,15 @@ class ColumnShapes:
 
     def __init__(self, encoding: Encoding, scores: LinearScores, *, classes: bool):
         self._encoding, self._scores, self._classes = encoding, scores, classes
-        schema = encoding.schema
-        rng = np.random.default_rng(0)
+        rng, schema = np.random.default_rng(0), encoding.schema
+        evenly = [(rng.permutation(_ROWS) + 0.5) / _ROWS for _ in schema.numbers]
         numbers = [
-            encoding.numbers_at(name, (rng.permutation(_ROWS) + 0.5) / _ROWS)
-            for name in schema.numbers
+            encoding.numbers_at(name, places)
+            for name, places in zip(schema.numbers, evenly, strict=True)
         ]
-        codes = [rng.permutation(_ROWS) % len(schema[name].values) for name in schema.categories]
+        codes = [
+            rng.permutation(_ROWS) % len(self._said(name).values) for name in schema.categories
+        ]
         squares = encoding(_table(numbers, codes, _ROWS)).astype(np.float64) ** 2
         self._sq_norm = float(squares.sum(axis=1).mean())
         self._sq_blocks = {
@@ -96,20 +96,19 @@ class ColumnShapes:
 
     def of(self, name: str, resolution: int) -> ColumnShape:
         """Shape of one column, at so many points of its range."""
-        schema = self._encoding.schema
-        categorical = name in schema.categories
+        said, categorical = self._said(name), name in self._encoding.schema.categories
         at = self._values(name, np.linspace(0, 1, resolution))
         used, evenly = self._used(name, at), self._values(name, _middles())
         centre = self._used(name, evenly).mean(axis=0)
-        missing = None, None
-        if schema[name].missing:
-            gap = [MISSING] if categorical else [np.nan]
-            missing = self._drawn(name, self._used(name, np.array(gap)) - centre)
-            missing = tuple(None if each is None else each[0] for each in missing)
-        if categorical:
-            at = np.array(schema[name].values, dtype=object)
-        log = (False if categorical else schema[name].log,)
-        return ColumnShape(at, *self._drawn(name, used - centre), *missing, categorical, log)
+        values, std = self._drawn(name, used - centre)
+        missing = missing_std = None
+        if said.missing:
+            gap = np.array([MISSING if categorical else np.nan])
+            of_gap, std_of_gap = self._drawn(name, self._used(name, gap) - centre)
+            missing, missing_std = of_gap[0], None if std_of_gap is None else std_of_gap[0]
+        log = (False,) if categorical else (said.log,)
+        at = np.array(said.values, dtype=object) if categorical else at
+        return ColumnShape(at, values, std, missing, missing_std, categorical, log)
 
     def of_pair(self, names: tuple[str, str], resolution: int) -> ColumnShape:
         """What two numbers do together: the sum of their shapes, and what their pair adds."""
@@ -120,14 +119,17 @@ class ColumnShapes:
         added -= self._together(names, places, _middles()).mean(axis=1)[:, None]
         added += self._together(names, _middles(), _middles()).mean(axis=(0, 1))
         values = first.values[:, None] + second.values[None] + self._differences(added)
-        log = tuple(self._encoding.schema[name].log for name in names)
+        log = tuple(self._said(name).log for name in names)
         return ColumnShape((first.at, second.at), values, log=log)
+
+    def _said(self, name: str) -> Any:
+        """What the schema says about a column."""
+        return self._encoding.schema[name]
 
     def _values(self, name: str, places: np.ndarray) -> np.ndarray:
         """Numbers of a column at places of its range, or the codes of all its categories."""
-        schema = self._encoding.schema
-        if name in schema.categories:
-            return np.arange(len(schema[name].values))
+        if name in self._encoding.schema.categories:
+            return np.arange(len(self._said(name).values))
         return self._encoding.numbers_at(name, places)
 
     def _rows(self, values: dict[str, np.ndarray], n: int) -> np.ndarray:

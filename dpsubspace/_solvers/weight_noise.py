@@ -28,8 +28,10 @@ class WeightNoise:
     factor: np.ndarray | None = None
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, WeightNoise) and np.array_equal(self.sizes, other.sizes)
-        return same and np.array_equal(np.asarray(self.factor), np.asarray(other.factor))
+        if not isinstance(other, WeightNoise) or (self.factor is None) != (other.factor is None):
+            return False
+        factors = self.factor is None or np.array_equal(self.factor, np.asarray(other.factor))
+        return factors and np.array_equal(self.sizes, other.sizes)
 
     def std(self, rows: np.ndarray, at: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Standard deviation, of shape (m, c), that noise leaves in the scores of rows (m, k).
