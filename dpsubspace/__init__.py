@@ -45,7 +45,7 @@ from dpsubspace.exceptions import (
     PublicDataWarning,
 )
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "DPPCA",

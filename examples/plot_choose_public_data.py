@@ -17,7 +17,6 @@ usage: python examples/plot_choose_public_data.py [picture]
 
 import sys
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -90,10 +89,7 @@ for epsilon, ax in zip((0.2, 0.5), axes[1:], strict=True):
     ax.set_xlabel(f"accuracy at epsilon {epsilon}")
 figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
-if len(sys.argv) > 1 or plt.get_backend().lower() == "agg":  # a file was named, or no screen
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_suffix(".png"))
-    plt.rcParams["svg.hashsalt"] = "choose"  # the same bytes every time
-    figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix == ".svg" else None)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+if len(sys.argv) > 1:  # a file was named; an SVG is the same bytes every time
+    plt.rcParams["svg.hashsalt"] = "choose"
+    figure.savefig(sys.argv[1], metadata={"Date": None})
+plt.show()

@@ -13,7 +13,6 @@ such scores. The test rows are taken to be public.
 
 import math
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -91,9 +90,4 @@ for axes, careless in zip(panels, (False, True), strict=True):
             print(f"{title}, {name:>13}, epsilon {epsilon:>4}: {figures}")
     axes.set_title(f"Digits 5 to 9, {len(train)} rows, {title}")
 
-if plt.get_backend().lower() == "agg":  # no screen: leave the picture beside the script
-    path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=120)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+plt.show()

@@ -13,7 +13,6 @@ which are taken to be public. The public labels are not used.
 """
 
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -70,9 +69,4 @@ for epsilon, panel in zip(epsilons, panels, strict=True):
 panels[0].set_ylabel("accuracy")
 panels[-1].legend()
 
-if plt.get_backend().lower() == "agg":  # no screen: leave the picture beside the script
-    path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=120)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+plt.show()

@@ -5,12 +5,8 @@ One budget: everything that is done with a table, in one block
 An honest private pipeline: plan, choose, fit, score and report, all of it charged to one
 ledger. Nothing is computed from the private rows outside of the block. The last rows, which
 show what came of it, are taken to be public.
-
-usage: python examples/plot_one_budget.py [picture]
 """
 
-import sys
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -79,9 +75,4 @@ print(f"\n{report.verdict}")
 
 display = BudgetDisplay.from_ledger(ledger)
 
-if len(sys.argv) > 1 or plt.get_backend().lower() == "agg":  # a file was named, or no screen
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_suffix(".png"))
-    display.figure_.savefig(path, dpi=120)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+plt.show()

@@ -14,7 +14,6 @@ rows were private. All rows are simulated, and the test rows are taken to be pub
 """
 
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -91,9 +90,4 @@ axes.set(xscale="log", xlabel="visits of each patient", ylabel="error on test ro
 axes.set_xticks(sizes, sizes)
 axes.legend()
 
-if plt.get_backend().lower() == "agg":  # no screen: leave the picture beside the script
-    path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=120)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+plt.show()

@@ -5,12 +5,8 @@ Honest evaluation: scores, right probabilities and sets that hold, from private 
 An honest private pipeline: the model is trained on some private rows, and all that is
 said of it comes from others, which pay for it. Only the last rows, which show what came
 of it, are taken to be public.
-
-usage: python examples/plot_private_evaluation.py [picture]
 """
 
-import sys
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
@@ -91,9 +87,4 @@ PrivateCalibrationDisplay.from_released(scores, name="held-out rows", ax=middle)
 left.set_title("ROC curve: 95% band for noise and sampling")
 middle.set_title("Probabilities before recalibration")
 
-if len(sys.argv) > 1 or plt.get_backend().lower() == "agg":  # a file was named, or no screen
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_suffix(".png"))
-    figure.savefig(path, dpi=120)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+plt.show()

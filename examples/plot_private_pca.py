@@ -13,7 +13,6 @@ these are drawn at random, which is the best case.
 """
 
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -82,9 +81,4 @@ right.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="captured varian
 right.set_title(f"Digits, {len(private)} private rows, 50 public rows")
 right.legend()
 
-if plt.get_backend().lower() == "agg":  # no screen: leave the picture beside the script
-    path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=120)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+plt.show()

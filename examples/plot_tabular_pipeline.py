@@ -89,9 +89,4 @@ for bounds, label in (
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="test accuracy", title=data)
 axes.legend()
 
-if plt.get_backend().lower() == "agg":  # no screen: leave the picture beside the script
-    path = Path(__file__).with_suffix(".png")
-    figure.savefig(path, dpi=120)
-    print(f"picture saved as {path.name}")
-else:
-    plt.show()
+plt.show()

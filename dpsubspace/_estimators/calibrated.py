@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -220,6 +220,12 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
     True
     """
 
+    # Set by `fit`.
+    n_features_in_: int
+    classes_: np.ndarray
+    intercept_: float
+    slope_: float
+
     def __init__(
         self,
         estimator: Any,
@@ -239,7 +245,7 @@ class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Find the map of probabilities.
 
         Parameters

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -53,7 +54,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
 
     # Parameters that every subclass has.
     loss: str
-    class_weight: dict | None
+    class_weight: dict[Any, float] | None
     classes: Any
     device: Any
 
@@ -197,7 +198,17 @@ class LinearClassifier(PrivateClassifier):
     fit_intercept: bool
     row_norm: str | float | None
 
-    def __sklearn_tags__(self):
+    # Set by `fit`.
+    classes_: np.ndarray
+    n_iter_: int
+    learning_rate_: float | None
+    clip_norm_: float
+    mean_: np.ndarray
+    radius_: float
+    intercept_: np.ndarray
+    coef_: np.ndarray
+
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import betaincinv, expit
@@ -137,6 +137,11 @@ class _Conformal(PrivateEstimator):
     # Parameters that every subclass has.
     estimator: Any
     confidence_level: float
+
+    # Set by `fit`.
+    n_features_in_: int
+    expected_coverage_: float
+    likely_coverage_: float
 
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().budget(sizes.n_samples)
@@ -297,6 +302,10 @@ class DPConformalClassifier(ClassifierMixin, _Conformal):
     True
     """
 
+    # Set by `fit`.
+    classes_: np.ndarray
+    threshold_: float
+
     def __init__(
         self,
         estimator: Any,
@@ -314,7 +323,7 @@ class DPConformalClassifier(ClassifierMixin, _Conformal):
         self.neighboring_relation = neighboring_relation
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Find the threshold.
 
         Parameters
@@ -506,7 +515,7 @@ class DPConformalRegressor(RegressorMixin, _Conformal):
         self.neighboring_relation = neighboring_relation
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Find the width of intervals.
 
         Parameters

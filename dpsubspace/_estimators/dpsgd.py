@@ -12,7 +12,7 @@ and ``_release/releases.py`` takes the noise from the same budget.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -189,7 +189,7 @@ class DPSGDClassifier(LinearClassifier):
     neighboring_relation: str = "zero_out"
     row_norm: str | float | None = "l2"
     classes: Any = None
-    class_weight: dict | None = None
+    class_weight: dict[Any, float] | None = None
     loss: str = "log_loss"
     batch_size: int | None = None
     device: Any = "cpu"
@@ -202,7 +202,7 @@ class DPSGDClassifier(LinearClassifier):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, groups: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit the model to private rows.
 
         Parameters
@@ -431,7 +431,7 @@ class DPSGDFClassifier(LinearClassifier):
     preprocessing: str = "practical"
     row_norm: str | float | None = "l2"
     classes: Any = None
-    class_weight: dict | None = None
+    class_weight: dict[Any, float] | None = None
     loss: str = "log_loss"
     batch_size: int | None = None
     device: Any = "cpu"
@@ -444,7 +444,7 @@ class DPSGDFClassifier(LinearClassifier):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, groups: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit the model to private rows.
 
         Parameters
@@ -660,7 +660,7 @@ class DPSGDRegressor(LinearRegressor):
     noise_multiplier: float | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, groups: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit the model to private rows.
 
         Parameters

@@ -13,7 +13,7 @@ and ``_release/releases.py`` takes the noise from the same budget.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -241,7 +241,7 @@ class GEPClassifier(LinearClassifier):
     neighboring_relation: str = "zero_out"
     row_norm: str | float | None = "l2"
     classes: Any = None
-    class_weight: dict | None = None
+    class_weight: dict[Any, float] | None = None
     loss: str = "log_loss"
     batch_size: int | None = None
     device: Any = "cpu"
@@ -259,7 +259,7 @@ class GEPClassifier(LinearClassifier):
     @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
-    ):
+    ) -> Self:
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -299,7 +299,8 @@ class GEPClassifier(LinearClassifier):
         return replace(plan, centre=OneMean(), guide=_guide(self, LABELS))
 
     def _store(self, found: Fitted, labels: Labels) -> None:
-        self.init_, self.n_components_ = found.problem.init, found.n_components
+        self.init_: str = found.problem.init
+        self.n_components_: int | None = found.n_components
         super()._store(found, labels)
 
 
@@ -511,7 +512,7 @@ class GEPRegressor(LinearRegressor):
     @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
-    ):
+    ) -> Self:
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -551,7 +552,8 @@ class GEPRegressor(LinearRegressor):
         return replace(plan, bounds=bounds, centre=OneMean(), guide=_guide(self, VALUES))
 
     def _store(self, found: Fitted, values: Values) -> None:
-        self.init_, self.n_components_ = found.problem.init, found.n_components
+        self.init_: str = found.problem.init
+        self.n_components_: int | None = found.n_components
         super()._store(found, values)
 
 

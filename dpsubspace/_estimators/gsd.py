@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpsubspace._accounting.budget import Budget, Sizes
@@ -427,7 +428,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None):
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None) -> Self:
         """Release the directions in which gradients of private rows mostly lie.
 
         Parameters
@@ -552,7 +553,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64"]
@@ -594,7 +595,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         spectrum, _, _ = fit_spectrum(
             self, released, X, records, budget, known, space=space if sets else None
         )
-        self.within_public_span_ = bool(sets)
+        self.within_public_span_: bool = bool(sets)
         # Directions that do not stand out of the noise would be compared with chance.
         n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
         self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
@@ -611,9 +612,10 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     def _store(self, spectrum: Spectrum, k: int, space: GradientSpace) -> None:
         """Set what is released, of which k directions are kept."""
         self._space, self._directions = space, spectrum.components[:k]
-        self.energies_, self.span_energy_ = spectrum.energies[:k], min(1.0, spectrum.total)
-        self.n_components_ = len(self._directions)
-        self.components_ = space.in_features(self._directions)  # last
+        self.energies_: np.ndarray = spectrum.energies[:k]
+        self.span_energy_: float = min(1.0, spectrum.total)
+        self.n_components_: int = len(self._directions)
+        self.components_: np.ndarray = space.in_features(self._directions)  # last
 
     def _space_of(self, n_features: int, sets: tuple[np.ndarray, ...], k: int) -> GradientSpace:
         """Space that directions are looked for in: the span of public sets, where there are any."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes
@@ -168,6 +169,13 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     # Public data are asked for once, here, so that no user has to route them.
     __metadata_request__fit: ClassVar = {"X_public": True}
 
+    # Set by `fit`.
+    mean_: np.ndarray
+    explained_variance_: np.ndarray
+    explained_variance_ratio_: np.ndarray
+    noise_variance_: float
+    components_: np.ndarray
+
     def __init__(
         self,
         n_components: int | float | None = None,
@@ -197,7 +205,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None):
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None) -> Self:
         """Find the principal components of private rows.
 
         Parameters
@@ -277,7 +285,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

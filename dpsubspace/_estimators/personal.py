@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
@@ -260,7 +261,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
-    ):
+    ) -> Self:
         """Fit the shared part to private rows, and find every person's own.
 
         Parameters
@@ -336,7 +337,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         predicted = self.predict(X, groups=groups)
         return float(r2_score(y, predicted, sample_weight=sample_weight))
 
-    def add_user(self, group: Any, X: Any, y: Any):
+    def add_user(self, group: Any, X: Any, y: Any) -> Self:
         """Give a person who was not in ``fit`` a model of their own; or another, with other rows.
 
         Nothing is released by that, and it costs no privacy: the model is made from the shared part
@@ -429,7 +430,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         check_is_fitted(self, "coef_")
         return self._shared_
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         if hasattr(self, "coef_") and self.privacy_.epsilon < float("inf"):
             warn(
                 "this copy of a PersonalizedLinearRegression holds the models and the names of the"
@@ -440,7 +441,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             )
         return super().__getstate__()
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
         return tags
@@ -536,18 +537,19 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     def _store(self, found: FittedPersonal, names: np.ndarray, budget: Budget) -> None:
         """Store what predictions need."""
         self._shared_ = found.public_part(self)
-        self.kinds_ = [*found.personal.prior.names, "alone"]
+        self.kinds_: list[str] = [*found.personal.prior.names, "alone"]
         self._store_heads(names, found.heads)
         rounds = budget.parts.get(ROUNDS)
-        self.n_iter_ = 0 if rounds is None else rounds.count
+        self.n_iter_: int = 0 if rounds is None else rounds.count
         affine, limit = found.prepared.affine, found.prepared.limit
         with np.errstate(divide="ignore", invalid="ignore"):
             half = np.where(affine.weights > 0, limit / affine.weights, np.inf)
-        self.bounds_ = (affine.mean - half, affine.mean + half)
-        self.bounds_found_ = dict(found.prepared.found)
-        self.components_, self.intercept_ = self._shared_.components_, self._shared_.intercept_
-        self.n_components_ = len(self.components_)
-        self.coef_ = self._shared_.coef_  # last: now it can predict
+        self.bounds_: tuple[np.ndarray, np.ndarray] = (affine.mean - half, affine.mean + half)
+        self.bounds_found_: dict[str, np.ndarray] = dict(found.prepared.found)
+        self.components_: np.ndarray = self._shared_.components_
+        self.intercept_: float = self._shared_.intercept_
+        self.n_components_: int = len(self.components_)
+        self.coef_: np.ndarray = self._shared_.coef_  # last: now it can predict
 
     def _store_heads(self, names: np.ndarray, heads: Heads) -> None:
         """Store the persons' own models."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
@@ -47,6 +48,17 @@ class _LinearRegression(PrivateRegressor):
     solver: str
     fit_intercept: bool
 
+    # Set by `fit`.
+    n_iter_: int
+    bounds_found_: dict[str, Any]
+    bounds_: tuple[np.ndarray, np.ndarray] | None
+    components_: np.ndarray
+    n_components_: int
+    spectrum_: np.ndarray
+    coef_std_: np.ndarray
+    intercept_: float | np.ndarray
+    coef_: np.ndarray
+
     # Public surface -------------------------------------------------------------------------
 
     @nameless
@@ -72,7 +84,7 @@ class _LinearRegression(PrivateRegressor):
             scores = np.concatenate([*each(lambda some: rows.at(some).scores(weights) + constant)])
         return scores[:, 0] if self.coef_.ndim == 1 else scores
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # 200 rows and epsilon 1 in scikit-learn's checks
         return tags
@@ -339,7 +351,7 @@ class DPLinearRegression(_LinearRegression):
     random_state: int | np.random.RandomState | None = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None):
+    def fit(self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None) -> Self:
         """Fit the model to private rows.
 
         Parameters
@@ -543,7 +555,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
-    ):
+    ) -> Self:
         """Fit the model to private rows, in directions of public tasks.
 
         Parameters

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
@@ -114,6 +115,16 @@ class LinearRegressor(PrivateRegressor):
     data_norm: float | None
     fit_intercept: bool
 
+    # Set by `fit`.
+    target_bounds_: tuple[np.ndarray, np.ndarray]
+    bounds_found_: dict[str, Any]
+    n_iter_: int
+    learning_rate_: float | None
+    clip_norm_: float
+    mean_: np.ndarray
+    intercept_: float | np.ndarray
+    coef_: np.ndarray
+
     # Public surface -------------------------------------------------------------------------
 
     @nameless
@@ -139,7 +150,7 @@ class LinearRegressor(PrivateRegressor):
             scores = scores * (shrink if scores.ndim == 1 else shrink[:, None])
         return scores + self.intercept_
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.regressor_tags.poor_score = True  # 200 rows and epsilon 1 in scikit-learn's checks

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
@@ -189,6 +190,13 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     # scikit-learn passes X_public on to this step without being asked.
     __metadata_request__fit = {"X_public": True}  # noqa: RUF012
 
+    # Set by `fit`.
+    scale_: np.ndarray
+    min_: np.ndarray
+    data_min_: np.ndarray
+    data_max_: np.ndarray
+    data_norm_: float
+
     def __init__(
         self,
         bounds: Any = "auto",
@@ -212,7 +220,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None):
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, X_public: Any = None) -> Self:
         """Find the bounds of the columns.
 
         Parameters
@@ -293,7 +301,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         middle, half = _middle_and_half(self.data_min_, self.data_max_)
         return ((X - self._middle) / self._half_range * half + middle).astype(X.dtype, copy=False)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

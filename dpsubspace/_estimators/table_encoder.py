@@ -80,13 +80,14 @@ class Purchase:
             return
         hidden, _ = hidden_records(budget, "ranges", len(self.names))
         if hidden > _HIDDEN * records.n:
+            several = len(self.names) > 1
+            which = f"ranges of {len(self.names)} columns" if several else "range of one column"
             names = ", ".join(repr(name) for name in self.names[:10])
             raise PrivacyError(
-                f"the ranges of {len(self.names)} columns cannot be bought: of {records.n}"
-                f" {records.unit}s, noise would hide about {min(hidden, records.n):.0f} at either"
-                f" end of each range ({names}). Nothing was released or charged. Declare the"
-                " ranges from public knowledge, as Range(low, high), buy fewer of them, or use a"
-                " larger epsilon."
+                f"the {which} ({names}) cannot be bought: noise would hide"
+                f" about {min(hidden, records.n):.0f} of {records.n} {records.unit}s at either end."
+                " Nothing was released or charged. Declare ranges from public knowledge, as"
+                " Range(low, high), buy fewer of them, or use a larger epsilon."
             )
 
     def __call__(self, values: np.ndarray, releases: Releases) -> dict[str, tuple[float, float]]:
@@ -152,7 +153,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     Every number becomes a few cosines of it, from which a linear model learns a curve; every
     category becomes a column of its own; and a declared missing value becomes an indicator. Rows
     come out with a norm of at most 1. Nothing is learned from the rows, and nothing is spent,
-    unless the schema has columns whose range is to be bought (:class:`Buy`).
+    unless the schema has columns whose range is to be bought (:class:`Buy`). Then all of `epsilon`
+    is. It also decides how fine the encoding is: more rows and a larger budget carry more detail.
 
     :func:`tabular_pipeline` puts it in front of a model, with one budget for both.
 
@@ -167,9 +169,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         columns act together. "auto" gives them to tables of 2 to 16 numbers where the number of
         rows and the budget carry them.
     epsilon : float, default=1.0
-        Privacy budget that the table is encoded for: more rows and a larger budget give a finer
-        encoding. All of it is spent on the ranges that are bought, if any are. A
-        :func:`tabular_pipeline` sets it, and spends a fifth of its budget (of mu^2) on ranges.
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a

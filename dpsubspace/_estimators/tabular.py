@@ -262,6 +262,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     memory = None
     verbose = False
 
+    # What a search says in place of the steps, where it fitted this.
+    _said: PrivacyGuarantee | None = None
+
     def __init__(
         self,
         steps: list[tuple[str, Any]],
@@ -370,6 +373,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     @property
     def privacy_(self) -> PrivacyGuarantee:
         """What all of the fit cost, and what that rests on."""
+        if self._said is not None:
+            return self._said
         spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
         if not spent:
             raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
@@ -383,6 +388,13 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             return replace(whole, public=public)
         epsilon = epsilon_of(event, last.delta, last.neighboring_relation)
         return replace(whole, event=event, epsilon=float(epsilon), public=public)
+
+    @privacy_.setter
+    def privacy_(self, guarantee: PrivacyGuarantee) -> None:
+        """Let a search, which knows what all of its trials cost, say so of the best of them."""
+        self._said = guarantee
+        for _, step in self.steps:
+            step.privacy_ = guarantee
 
     # The fit --------------------------------------------------------------------------------
 
@@ -457,6 +469,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         ``"zero_out"``.
         """
         parts, (encoder, model) = self._parts(), self._checked_steps()
+        self._said = None
         given = _given_to(model, X_public, y_public)
         if parts.limits is None and not parts.buys_target and is_regressor(self):
             _check_target_known(y_public is not None, model)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._array import check_device
@@ -124,7 +125,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.batch_size = batch_size
         self.device = device
 
-    def fit(self, X: Any, y: Any = None):
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Copy the module and try it on random rows as wide as those of `X`.
 
         Parameters
@@ -233,7 +234,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return state
         return {**state, "module_": copy.deepcopy(module).cpu()}
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # always float32
         return tags

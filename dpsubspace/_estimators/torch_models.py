@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
@@ -395,7 +396,7 @@ class DPModuleClassifier(PrivateClassifier):
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
     classes: Any = None
-    class_weight: dict | None = None
+    class_weight: dict[Any, float] | None = None
     loss: str = "log_loss"
     batch_size: int | None = None
     microbatch_size: int | None = None
@@ -413,7 +414,7 @@ class DPModuleClassifier(PrivateClassifier):
     @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
-    ):
+    ) -> Self:
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -476,7 +477,8 @@ class DPModuleClassifier(PrivateClassifier):
 
     def _store(self, found: FittedModule, labels: Labels) -> None:
         """Store what predictions need."""
-        self.classes_, self.offset_ = labels.classes, labels.offset
+        self.classes_: np.ndarray = labels.classes
+        self.offset_: np.ndarray = labels.offset
         _store_training(self, found)
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -685,7 +687,7 @@ class DPModuleRegressor(PrivateRegressor):
     @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
-    ):
+    ) -> Self:
         """Fit the model to private rows, with the help of public ones.
 
         Parameters
@@ -736,7 +738,7 @@ class DPModuleRegressor(PrivateRegressor):
         scores = (low + high) / 2 + (high - low) / 2 * _scores(self, X)
         return scores[:, 0] if self._single else scores
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # 200 rows and epsilon 1 in scikit-learn's checks
         return tags
@@ -770,8 +772,8 @@ class DPModuleRegressor(PrivateRegressor):
 
     def _store(self, found: FittedModule, values: Values) -> None:
         """Store what predictions need."""
-        self.target_bounds_ = found.bounded.target_bounds
-        self.bounds_found_ = {"target_bounds": found.bounded.found["target_bounds"]}
+        self.target_bounds_: tuple[np.ndarray, np.ndarray] = found.bounded.target_bounds
+        self.bounds_found_: dict[str, Any] = {"target_bounds": found.bounded.found["target_bounds"]}
         self._single = values.single
         _store_training(self, found)
 

@@ -1,16 +1,16 @@
-"""Rows of a table as numbers and codes: of pandas, Polars, Arrow, or an array without names.
+"""Rows of a table as numbers and codes: of pandas, Polars or Arrow, or an array without names.
 
-Design note. The columns are read by name and one by one, so that a table is never copied as a
-whole, and columns that the schema does not name are never looked at. What is read depends on one
-row at a time, except whether all rows can be read: an error tells that some row has a missing
-value, or a text, where the schema says otherwise. So the guarantee assumes that the rows pass
-these checks. No message contains a value of a row, or counts rows.
+Design note. Columns are read by name and one by one, so that a table is never copied as a whole,
+and columns that the schema does not name are never looked at. What becomes of a row follows from
+that row alone, apart from one thing: an error says that some row has a missing value, or a text,
+where the schema has none. So the guarantee rests on the assumption that the rows pass these
+checks, which a message that contains no value and no number of rows keeps as small as it can be.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -28,7 +28,7 @@ from dpsubspace._tables.columns import (
     refused,
     what_is,
 )
-from dpsubspace._tables.kinds import Buy, Categories, Kind, Range, family
+from dpsubspace._tables.kinds import Categories, Kind, Range, family
 from dpsubspace._tables.schema import Schema
 
 __all__ = ["MISSING", "UNKNOWN", "Table", "read_table", "unnamed_columns"]
@@ -36,8 +36,10 @@ __all__ = ["MISSING", "UNKNOWN", "Table", "read_table", "unnamed_columns"]
 # Codes of values that are no category, and of missing ones.
 UNKNOWN, MISSING = -1, -2
 
+_LARGEST = float(np.finfo(np.float64).max)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Table:
     """Rows as a schema reads them.
 
@@ -45,11 +47,11 @@ class Table:
     ----------
     numbers : ndarray of shape (n, d), float64
         Columns of numbers in the order of the schema. Values outside of a public range are at its
-        nearer end, so that infinity is too. NaN where a value is missing, which only columns that
-        declare it have.
+        nearer end, and so is infinity, which is the largest number where the range is bought. NaN
+        where a value is missing, which only columns that declare it have.
     codes : ndarray of shape (n, c), intp
-        Columns of categories: the place of each value among the categories, UNKNOWN, or MISSING
-        where the column declares it.
+        Columns of categories: the place of each value among the categories, UNKNOWN where it is
+        none of them, and MISSING where it is missing, which only columns that declare it have.
     """
 
     numbers: np.ndarray
@@ -86,106 +88,111 @@ def read_table(frame: Any, schema: Schema, *, name: str = "X") -> Table:
             f"Found array with 0 sample(s) (shape=(0, {len(schema)})) while a minimum of 1 is"
             f" required: `{name}` has no rows."
         )
+    # Columns are written one by one, and lie in one piece each.
     numbers = np.empty((n, len(schema.numbers)), order="F")
     codes = np.empty((n, len(schema.categories)), dtype=np.intp, order="F")
-    for place, column in enumerate(schema.numbers):
+    written = {column: numbers[:, place] for place, column in enumerate(schema.numbers)}
+    written |= {column: codes[:, place] for place, column in enumerate(schema.categories)}
+    for column, kind in schema.items():
         label = f"Column {shown(column)} of `{name}`"
-        _read_numbers(columns[column], schema[column], label, numbers[:, place])
-    for place, column in enumerate(schema.categories):
-        label = f"Column {shown(column)} of `{name}`"
-        codes[:, place] = _read_codes(columns[column], schema[column], label)
+        found = read_column(columns[column], label)
+        if isinstance(kind, Categories):
+            written[column][:] = _codes(found, kind, label)
+        else:
+            _write_numbers(found, kind, label, written[column])
     return Table(numbers, codes)
 
 
 def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
     """Columns of `frame` that `schema` does not name, and that are therefore not read."""
-    names = names_of(frame)
-    return [str(name) for name in dict.fromkeys(names or ()) if name not in schema]
-
-
-# Columns of a frame -----------------------------------------------------------------------------
+    names = dict.fromkeys(names_of(frame) or ())
+    return [str(name) for name in names if name not in schema]
 
 
 def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
     """Columns that the schema names."""
     names = names_of(frame)
     if names is None:
-        if frame.shape[1] != len(schema):
-            raise ValueError(
-                f"X has {frame.shape[1]} features, but Schema is expecting {len(schema)} features as"
-                f" input. `{name}` has no column names, so that it must have the columns of the"
-                " schema in its order; or pass a data frame."
-            )
-        return {column: frame[:, place] for place, column in enumerate(schema)}
+        return _columns_in_order(frame, schema, name)
     times = Counter(names)
-    absent = [column for column in schema if column not in times]
-    if absent:
+    if absent := [column for column in schema if column not in times]:
         raise ValueError(
-            f"`{name}` has no columns {shown(absent)}, which the schema names. Its columns are"
-            f" {shown(names)}: write the names as they are there, or leave them out of the schema."
+            f"`{name}` lacks the columns {shown(absent)}, which the schema names. It has"
+            f" {shown(names)}: write the names in the schema as they are there, or leave these"
+            " columns out of it."
         )
-    twice = [column for column in schema if times[column] > 1]
-    if twice:
+    if twice := [column for column in schema if times[column] > 1]:
         raise ValueError(
-            f"`{name}` has several columns of the names {shown(twice)}: rename or drop all but one"
-            " of each."
+            f"`{name}` has more than one column of the names {shown(twice)}: rename or drop all but"
+            " one of each."
         )
     return {column: column_of(frame, column) for column in schema}
+
+
+def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:
+    """Columns of an array without names."""
+    n, width = array.shape
+    if width == len(schema):
+        return {column: array[:, place] for place, column in enumerate(schema)}
+    # The first words are those that scikit-learn's checks of estimators look for.
+    start = f"X has {width} features, but Schema is expecting {len(schema)} features as input"
+    if not width:
+        start = f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required"
+    raise ValueError(
+        f"{start}: `{name}` has no column names, and must then have the columns of the schema, in"
+        " its order. Or pass a data frame, whose columns are found by name."
+    )
 
 
 # One column -------------------------------------------------------------------------------------
 
 
-def _read_numbers(column: Any, kind: Range | Buy, label: str, out: np.ndarray) -> None:
-    """Write the numbers of a column to `out`."""
-    found = read_column(column, label)
-    if isinstance(found, Numeric):
-        out[:] = found.values
-        missing = found.missing
-        out[missing] = np.nan
-    else:
-        missing = found.codes < 0
-        out[:] = np.append(_as_floats(found.values, kind, label), np.nan)[found.codes]
+def _write_numbers(found: Numeric | Coded, kind: Kind, label: str, numbers: np.ndarray) -> None:
+    """Write a column of numbers, within the range if that is public."""
+    with np.errstate(over="ignore"):  # of what is wider than float64
+        if isinstance(found, Numeric):
+            missing = found.missing
+            numbers[:] = found.values
+            numbers[missing] = np.nan
+        else:
+            missing = found.codes < 0
+            numbers[:] = np.append(_floats(found.values, kind, label), np.nan)[found.codes]
     _check_missing(missing, kind, label)
-    largest = np.finfo(np.float64).max
-    low, high = (kind.low, kind.high) if isinstance(kind, Range) else (-largest, largest)
-    np.clip(out, low, high, out=out)
+    low, high = (kind.low, kind.high) if isinstance(kind, Range) else (-_LARGEST, _LARGEST)
+    np.clip(numbers, low, high, out=numbers)
 
 
-def _as_floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
-    for what in {what_is(each) for each in set(map(type, values))} - {"numbers"}:
-        if what != "text":
-            raise refused(label, what)
+def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
+    """Numbers of Python's, or of others, as float64."""
+    kinds = {what_is(each) for each in set(map(type, values))} - {"numbers"}
+    for what in sorted(kinds - {"text"}):
+        raise refused(label, what)
+    if kinds:
         raise ValueError(
-            f"{label} holds text, and the schema says {kind}, a column of numbers: turn the text into"
-            " numbers before, or list its values that are publicly known in Categories([...])."
+            f"{label} holds text, and the schema says {shown(kind)}, which is for numbers: turn the"
+            " text into numbers, or name the values that are public in Categories([...])."
         )
     try:
         return np.array(values, dtype=np.float64)
-    except (OverflowError, TypeError, ValueError):
-        pass
-    # Raised out here: what was caught may carry a value.
-    raise ValueError(f"{label} holds numbers that are too large for float64: drop those rows.")
+    except OverflowError:  # of a whole number that no float64 holds
+        return np.array([float(min(max(value, -_LARGEST), _LARGEST)) for value in values])
 
 
-def _read_codes(column: Any, kind: Categories, label: str) -> np.ndarray:
+def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:
     """Place of each value of a column among the categories, UNKNOWN or MISSING."""
-    found = read_column(column, label)
     missing = found.missing if isinstance(found, Numeric) else found.codes < 0
     _check_missing(missing, kind, label)
-    if isinstance(found, Coded):
-        for what in {what_is(each) for each in set(map(type, found.values))}:
-            if what not in ("numbers", "text"):
-                raise refused(label, what)
-        _check_family({type(value) for value in found.values}, kind, label)
-        places = dict(zip(kind.values, range(len(kind.values)), strict=True))
-        codes = np.fromiter(map(places.get, found.values, repeat(UNKNOWN)), np.intp)
-        return np.append(codes, MISSING)[found.codes]
-    if not missing.all():
-        _check_family({found.values.dtype.type}, kind, label)
-    codes = _places(found.values, kind.values)
-    codes[missing] = MISSING
-    return codes
+    if isinstance(found, Numeric):
+        if not missing.all():
+            _check_family({found.values.dtype.type}, kind, label)
+        return np.where(missing, MISSING, _places(found.values, kind.values))
+    kinds = set(map(type, found.values))
+    for what in sorted({what_is(each) for each in kinds} - {"numbers", "text"}):
+        raise refused(label, what)
+    _check_family(kinds, kind, label)
+    places = dict(zip(kind.values, range(len(kind.values)), strict=True))
+    codes = np.fromiter(map(places.get, found.values, repeat(UNKNOWN)), np.intp)
+    return np.append(codes, MISSING)[found.codes]
 
 
 def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
@@ -198,46 +205,54 @@ def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
     if not known:
         return np.full(len(values), UNKNOWN)
     order = sorted(known)
-    ends = np.array(order, dtype=values.dtype)
+    ends, places = np.array(order, dtype=values.dtype), np.array([known[end] for end in order])
     at = np.minimum(np.searchsorted(ends, values), len(ends) - 1)
-    return np.where(ends[at] == values, np.array([known[end] for end in order])[at], UNKNOWN)
+    return np.where(ends[at] == values, places[at], UNKNOWN)
 
 
 def _of_type(category: Any, dtype: np.dtype) -> Any:
     """A category as a number of a type, None if that type has no such number.
 
-    Of floats it is the nearest, since a column of float32 holds no other 0.1 than its own.
+    Of floats it is the nearest, since a column of float32 has no other 0.1 than its own.
     """
     if isinstance(category, str):
         return None
     if dtype.kind == "f":
-        return dtype.type(category)
+        with np.errstate(over="ignore"):
+            nearest = dtype.type(category)
+        return nearest if np.isfinite(nearest) else None
     limits = np.iinfo(dtype)
     if category != int(category) or not limits.min <= category <= limits.max:
         return None
     return dtype.type(int(category))
 
 
+# Checks -----------------------------------------------------------------------------------------
+
+
 def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:
     if kind.missing or not missing.any():
         return
-    declared = repr(kind)[:-1].removesuffix("(")
-    comma = "" if repr(kind).endswith("()") else ", "
     raise ValueError(
         f"{label} has missing values, and the schema declares none: write"
-        f" {declared}{'(' if not comma else comma}missing=True), or fill them with a constant that is"
-        " known in advance."
+        f" {_with_missing(kind)}, or fill them with a constant that is known in advance."
     )
 
 
+def _with_missing(kind: Kind) -> str:
+    if isinstance(kind, Categories):
+        return "Categories([...], missing=True)"
+    return repr(replace(kind, missing=True))
+
+
 def _check_family(kinds: set[type], kind: Categories, label: str) -> None:
-    """ValueError if no value can be a category, since one is text and the other are numbers."""
-    texts = {issubclass(each, str) for each in kinds}
+    """ValueError if no value can be a category, since one is text and the other is not."""
+    are_text = {issubclass(each, str) for each in kinds}
     is_text = family(kind.values[0]) == "text"
-    if texts and is_text not in texts:
-        held, listed = ("numbers", "text") if is_text else ("text", "numbers")
-        raise ValueError(
-            f"{label} holds {held}, and its categories in the schema are {listed}, so that no value"
-            f" could be one of them: write the categories as {held}, or turn the column into"
-            f" {listed}."
-        )
+    if not are_text or is_text in are_text:
+        return
+    held, listed = ("numbers", "text") if is_text else ("text", "numbers")
+    raise ValueError(
+        f"{label} holds {held} and its categories in the schema are {listed}, so that no value can"
+        f" be one of them: write the categories as {held}, or turn the column into {listed}."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -14,8 +14,10 @@ from dpsubspace._checks import check_bool, shown
 
 __all__ = ["Buy", "Categories", "Kind", "Range", "family", "plain"]
 
-# Larger numbers would overflow where they are squared.
+# Larger ends of a range would overflow where they are squared.
 _LARGEST = 1e50
+
+_FLOAT_MAX = sys.float_info.max
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +49,8 @@ class Range:
 
     Notes
     -----
-    A range ten times too wide costs accuracy, and never privacy.
+    A range that is too wide costs accuracy and never privacy. One that is too narrow costs what is
+    clipped. Infinite values count as the nearer end.
 
     Examples
     --------
@@ -169,8 +172,10 @@ def plain(value: Any) -> Any:
     """`value` as Python's own bool, int, float or str, where it is one of NumPy's or a fraction."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, (bool, str)):
-        return value if type(value) in (bool, str) else str(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool):
+        return value
     if isinstance(value, Integral):
         return int(value)
     return float(value) if isinstance(value, Real) else value
@@ -178,10 +183,12 @@ def plain(value: Any) -> Any:
 
 def family(value: Any) -> str | None:
     """Whether a plain value is a "text", a "number" or a "bool", None if it is no category."""
-    for known, name in ((bool, "bool"), (str, "text"), ((int, float), "number")):
-        if isinstance(value, known):
-            return name if name != "number" or math.isfinite(value) else None
-    return None
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bool):
+        return "bool"
+    is_finite = isinstance(value, (int, float)) and abs(value) <= _FLOAT_MAX  # not so of NaN
+    return "number" if is_finite else None
 
 
 def _is_number(value: Any) -> bool:
@@ -196,8 +203,8 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
         )
     if isinstance(values, Set):
         raise ValueError(
-            "Categories(values) got a set, which has no order, and columns of the model would change"
-            " places from run to run: pass sorted(values)."
+            "Categories(values) got a set, which has no order, so that the columns of the model"
+            " would change places from run to run: pass sorted(values)."
         )
     found = tuple(map(plain, values))
     families = {family(value) for value in found}
@@ -212,8 +219,8 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
         raise ValueError(f"Categories(values) has the value {shown(wrong)}: {way_out}")
     if len(families) > 1:
         raise ValueError(
-            f"Categories(values) has values of several types, {shown(list(found))}: make all of them"
-            " texts, all of them numbers, or all of them True and False."
+            f"Categories(values) has values of several types, {shown(list(found))}: write all of"
+            " them as text, all of them as numbers, or only True and False."
         )
     if len(found) < 2:
         raise ValueError(

@@ -75,9 +75,9 @@ class Schema(Mapping[str, Kind]):
     def __init__(self, columns: Mapping[str, Any]):
         if not isinstance(columns, Mapping):
             raise TypeError(
-                "`schema` must be a dict from the names of columns to Range, Buy or Categories, such"
-                f" as {{'age': Range(17, 90)}}, got {shown(columns)}. Read one from a file with"
-                " Schema.from_json(path)."
+                "`schema` must be a Schema, or a dict from the names of columns to Range, Buy or"
+                f" Categories such as {{'age': Range(17, 90)}}, got {shown(columns)}."
+                " Schema.from_json(path) reads one from a file."
             )
         if not columns:
             raise ValueError(
@@ -190,7 +190,8 @@ class Schema(Mapping[str, Kind]):
     def from_public(cls, frame: Any, *, columns: Any = None, max_categories: int = 100) -> Schema:
         """Draft a schema from public rows, never from private ones.
 
-        Print the draft and correct it: a range of a code book is better than what some rows show.
+        Print the draft and correct it by hand. A range from a code book is better than what some
+        rows show, and numbers that stand for categories are drafted as a range.
 
         Parameters
         ----------
@@ -207,9 +208,10 @@ class Schema(Mapping[str, Kind]):
         -------
         Schema
             For a column of numbers a :class:`Range` around its values, rounded outward to two
-            digits of its width, with ``log=True`` where values are positive or skewed; for others
-            :class:`Categories` with the values that occur. ``missing=True`` where values are
-            missing.
+            digits of its width, with ``log=True`` where the middle value lies in its lowest tenth.
+            For text, True and False, and types of the library for categories,
+            :class:`Categories` with the values that occur. Either with ``missing=True`` where values
+            are missing.
 
         Raises
         ------
@@ -231,8 +233,8 @@ def _name(name: Any) -> str:
     if isinstance(name, str) and name:
         return str(name)
     raise ValueError(
-        f"`schema` has the column name {shown(name)}: names must be texts. Rename the columns of the"
-        " table, such as frame.columns = ['age', ...]."
+        f"`schema` has the column name {shown(name)}, and names must be text: rename the columns of"
+        " the table first, for example frame.columns = ['age', ...]."
     )
 
 
@@ -245,14 +247,14 @@ def _kind(name: str, kind: Any) -> Kind:
         raise TypeError(f"{about}, which is a class: write {kind.__name__}(...) with brackets.")
     if not isinstance(kind, (tuple, list)):
         raise TypeError(
-            f"{about}: write Range(low, high), Buy() or Categories([...]), or short (low, high) for a"
-            " range and a list for categories."
+            f"{about}: write Range(low, high), Buy() or Categories([...]). A tuple (low, high) is"
+            " short for a range, and a list is short for categories."
         )
     numbers = [family(plain(value)) == "number" for value in kind]
     if isinstance(kind, tuple) and (len(kind) != 2 or not all(numbers)):
         raise ValueError(
-            f"{about}: a tuple is short for a range and has two numbers, (low, high). Write a list for"
-            " categories."
+            f"{about}: a tuple is short for a range and must be two numbers, (low, high). A list is"
+            " short for categories."
         )
     if isinstance(kind, list) and len(kind) == 2 and all(numbers):
         pair = shown(kind)[1:-1]
@@ -261,7 +263,7 @@ def _kind(name: str, kind: Any) -> Kind:
             f" Categories([{pair}])."
         )
     try:
-        return Range(*kind) if isinstance(kind, tuple) else Categories(kind)
+        return Range(*kind) if isinstance(kind, tuple) else Categories(tuple(kind))
     except ValueError as error:
         raise ValueError(f"{about}: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -73,6 +73,13 @@ class AuditDisplay:
     'epsilon'
     """
 
+    # Set by `plot`.
+    bars_: Any
+    claims_: Any
+    reachable_: Any
+    ax_: Any
+    figure_: Any
+
     def __init__(self, *, results: Sequence[AuditResult], names: Sequence[str]):
         self.results = results
         self.names = names
@@ -88,7 +95,7 @@ class AuditDisplay:
         random_state: int | None = None,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Audit estimators and functions on the same rows, and draw what was found.
 
         Parameters
@@ -133,7 +140,7 @@ class AuditDisplay:
         names: Sequence[str] | None = None,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Draw audits that were run elsewhere.
 
         Parameters
@@ -173,7 +180,7 @@ class AuditDisplay:
         bar_kw: dict[str, Any] | None = None,
         claim_kw: dict[str, Any] | None = None,
         reachable_kw: dict[str, Any] | None = None,
-    ):
+    ) -> Self:
         """Draw the bounds.
 
         Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -100,6 +100,12 @@ class BudgetDisplay:
     0.29
     """
 
+    # Set by `plot`.
+    ax_: Any
+    figure_: Any
+    bars_: Any
+    text_: np.ndarray
+
     def __init__(
         self,
         *,
@@ -132,7 +138,7 @@ class BudgetDisplay:
         return np.array([gaussian_epsilon(float(x), self.delta) for x in self.sq_mus])
 
     @classmethod
-    def from_ledger(cls, ledger: PrivacyLedger, *, ax: Any = None, **plot_params: Any):
+    def from_ledger(cls, ledger: PrivacyLedger, *, ax: Any = None, **plot_params: Any) -> Self:
         """Draw what was charged to a ledger, and what is left.
 
         Parameters
@@ -188,7 +194,7 @@ class BudgetDisplay:
         n_train: int | None = None,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Draw the parts of what was fitted.
 
         Parameters
@@ -248,7 +254,7 @@ class BudgetDisplay:
         bar_kw: dict[str, Any] | None = None,
         left_kw: dict[str, Any] | None = None,
         text_kw: dict[str, Any] | None = None,
-    ):
+    ) -> Self:
         """Draw the bars.
 
         Parameters

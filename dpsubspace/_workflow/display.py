@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -93,6 +93,14 @@ class PrivacyUtilityDisplay:
     'log'
     """
 
+    # Set by `plot`.
+    line_: Any
+    band_: Any
+    non_private_line_: Any
+    chance_line_: Any
+    ax_: Any
+    figure_: Any
+
     def __init__(
         self,
         *,
@@ -129,7 +137,7 @@ class PrivacyUtilityDisplay:
         score_name: str | None = None,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Fit an estimator at many budgets, score the fits and draw them.
 
         Parameters
@@ -234,7 +242,7 @@ class PrivacyUtilityDisplay:
         score_name: str = "Test score",
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Draw scores that were computed elsewhere.
 
         Parameters
@@ -290,7 +298,7 @@ class PrivacyUtilityDisplay:
         band_kw: dict[str, Any] | None = None,
         non_private_kw: dict[str, Any] | None = None,
         chance_kw: dict[str, Any] | None = None,
-    ):
+    ) -> Self:
         """Draw the curve.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -75,6 +75,13 @@ class PrivateRocCurveDisplay:
     ('False positive rate', 0.5)
     """
 
+    # Set by `plot`.
+    line_: Any
+    band_: Any
+    chance_line_: Any
+    ax_: Any
+    figure_: Any
+
     def __init__(
         self,
         *,
@@ -112,7 +119,7 @@ class PrivateRocCurveDisplay:
         name: str | None = None,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Release the curve of a fitted classifier, and draw it.
 
         Parameters
@@ -166,7 +173,7 @@ class PrivateRocCurveDisplay:
     @classmethod
     def from_released(
         cls, released: Any, *, name: str | None = None, ax: Any = None, **plot_params: Any
-    ):
+    ) -> Self:
         """Draw a curve that was released before; this costs nothing.
 
         Parameters
@@ -212,7 +219,7 @@ class PrivateRocCurveDisplay:
         line_kw: dict[str, Any] | None = None,
         band_kw: dict[str, Any] | None = None,
         chance_kw: dict[str, Any] | None = None,
-    ):
+    ) -> Self:
         """Draw the curve.
 
         Parameters
@@ -318,6 +325,13 @@ class PrivateCalibrationDisplay:
     'Predicted probability'
     """
 
+    # Set by `plot`.
+    line_: Any
+    band_: Any
+    reference_line_: Any
+    ax_: Any
+    figure_: Any
+
     def __init__(
         self,
         *,
@@ -353,7 +367,7 @@ class PrivateCalibrationDisplay:
         name: str | None = None,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Release the curve of a fitted classifier, and draw it.
 
         Parameters
@@ -407,7 +421,7 @@ class PrivateCalibrationDisplay:
     @classmethod
     def from_released(
         cls, released: Any, *, name: str | None = None, ax: Any = None, **plot_params: Any
-    ):
+    ) -> Self:
         """Draw a curve that was released before; this costs nothing.
 
         Parameters
@@ -453,7 +467,7 @@ class PrivateCalibrationDisplay:
         line_kw: dict[str, Any] | None = None,
         band_kw: dict[str, Any] | None = None,
         ref_kw: dict[str, Any] | None = None,
-    ):
+    ) -> Self:
         """Draw the curve.
 
         Parameters

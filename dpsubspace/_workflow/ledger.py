@@ -405,7 +405,9 @@ class PrivacyLedger:
             hint = "If this has been released already, record it with already_released=True."
             raise PrivacyBudgetError(f"{error} {hint}") from None
 
-    def run(self, function: Callable[..., Released], /, *args: Any, label: str = "", **kwargs: Any):
+    def run(
+        self, function: Callable[..., Released], /, *args: Any, label: str = "", **kwargs: Any
+    ) -> Any:
         """Call a private function on the ledger's records and charge what it releases.
 
         The cost is reserved after the function has checked its arguments and before it releases
@@ -487,7 +489,9 @@ class PrivacyLedger:
             raise PrivacyError(f"{name} released nothing that was charged: its result is withheld.")
         return released
 
-    def fit(self, estimator: Any, X: Any, y: Any = None, *, label: str = "", **fit_params: Any):
+    def fit(
+        self, estimator: Any, X: Any, y: Any = None, *, label: str = "", **fit_params: Any
+    ) -> Any:
         """Fit `estimator` on the ledger's records and charge what it releases.
 
         The cost is reserved before the fit sees any data, and what each part is about to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -83,6 +83,14 @@ class GSDRankingDisplay:
     ['held-out x-rays', 'other x-rays', 'natural images']
     """
 
+    # Set by `plot`.
+    ax_: Any
+    figure_: Any
+    bars_: Any
+    image_: Any
+    text_: np.ndarray | None
+    reference_line_: Any
+
     def __init__(
         self,
         *,
@@ -113,7 +121,7 @@ class GSDRankingDisplay:
         distance_name: str = "Distance",
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Draw distances that were computed before.
 
         Parameters
@@ -183,7 +191,7 @@ class GSDRankingDisplay:
         distance_name: str | None = None,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Compare each set of rows with each other one, and draw the distances.
 
         Parameters
@@ -259,7 +267,7 @@ class GSDRankingDisplay:
         image_kw: dict[str, Any] | None = None,
         text_kw: dict[str, Any] | None = None,
         reference_kw: dict[str, Any] | None = None,
-    ):
+    ) -> Self:
         """Draw bars, the nearest set on top, or a heat map.
 
         Parameters

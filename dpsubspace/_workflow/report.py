@@ -80,6 +80,13 @@ class PrivacyReport:
     (True, ('use', 'product'))
     """
 
+    # Set at the start.
+    title: str
+    verdict: str
+    epsilon: float
+    delta: float
+    open_fields: tuple[str, ...]
+
     def __init__(
         self,
         account: Any,

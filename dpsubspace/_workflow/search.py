@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -13,7 +13,7 @@ from sklearn.base import MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
@@ -22,6 +22,8 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._checks import check_bounds, check_choice, check_real, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.trials import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
@@ -188,6 +190,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     n_features_in_: int
 
+    # Set by `fit`.
+    best_estimator_: Any
+    best_params_: Mapping[str, Any]
+    best_score_: float
+
     def __init__(
         self,
         estimator: Any,
@@ -227,7 +234,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         y_public: Any = None,
         X_public_val: Any = None,
         y_public_val: Any = None,
-    ):
+    ) -> Self:
         """Fit candidates to private rows, and keep the best.
 
         Parameters
@@ -332,7 +339,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             y = np.asarray(y)
             if not hasattr(X, "columns") or len(X) != len(y):
                 raise ValueError(
-                    "a ColumnTransformer needs a data frame `X` with a `y` of its length."
+                    "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its"
+                    " length."
                 )
             self.n_features_in_, rows = X.shape[1], X
         else:
@@ -499,7 +507,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_")
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
@@ -646,13 +654,14 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
 
 def _last(estimator: Any) -> Any:
     """What predicts: the last step of a Pipeline."""
-    return estimator.steps[-1][1] if type(estimator) is Pipeline else estimator
+    several = type(estimator) in (Pipeline, TabularPipeline)
+    return estimator.steps[-1][1] if several else estimator
 
 
 def _of_tables(estimator: Any) -> bool:
-    """Whether columns are chosen by a ColumnTransformer, so that they may be of any type."""
-    steps = estimator.steps if type(estimator) is Pipeline else []
-    return any(type(step) is ColumnTransformer for _, step in steps)
+    """Whether columns may be of any type: a ColumnTransformer or a schema says what they are."""
+    steps = estimator.steps if type(estimator) in (Pipeline, TabularPipeline) else []
+    return any(type(step) in (ColumnTransformer, TableEncoder) for _, step in steps)
 
 
 def _taken(X: Any, rows: np.ndarray) -> Any:

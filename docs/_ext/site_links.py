@@ -1,0 +1,42 @@
+"""Links that a site can have, and a page on a forge cannot."""
+
+import re
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+
+import dpsubspace
+
+
+def point_into_the_site(app, docname, source):
+    """Point links to files outside of docs/ to the pages that show them."""
+    text = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
+    text = text.replace("](../CHANGELOG.md", "](changelog.md")
+    source[0] = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](auto_examples/\1.rst)", text)
+
+
+def target_of(text):
+    """Give what a piece of code names: a public name, an example, or nothing."""
+    if (found := re.match(r"(\w+)(\(|\.\w|$)", text)) and found[1] in dpsubspace.__all__:
+        return {"refdomain": "py", "reftype": "obj", "reftarget": f"dpsubspace.{found[1]}"}
+    if found := re.fullmatch(r"(?:python )?examples/(\w+)\.py", text):
+        return {"refdomain": "std", "reftype": "doc", "reftarget": f"/auto_examples/{found[1]}"}
+    return None
+
+
+def link_names(app, doctree):
+    """Link public names, and examples, that a page mentions as code."""
+    for code in list(doctree.findall(nodes.literal)):
+        if isinstance(code.parent, nodes.reference | pending_xref | nodes.title):
+            continue
+        if where := target_of(code.astext()):
+            link = pending_xref("", refdoc=app.env.docname, refexplicit=True, refwarn=True, **where)
+            code.replace_self(link)
+            link += code
+
+
+def setup(app):
+    """Connect both."""
+    app.connect("source-read", point_into_the_site)
+    app.connect("doctree-read", link_names)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
