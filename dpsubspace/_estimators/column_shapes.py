@@ -58,7 +58,6 @@ class ColumnShape:
 
     def of_output(self, index: int) -> ColumnShape:
         """The same of one output."""
-
         names = ("values", "std", "missing", "missing_std")
         found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return replace(self, **{name: x[..., index : index + 1] for name, x in found.items()})

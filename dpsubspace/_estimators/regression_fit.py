@@ -83,8 +83,10 @@ class FittedRegression:
         Weights of mapped rows.
     constant : ndarray of shape (c,)
         Constants.
-    noise : WeightNoise
-        Noise of the weights of rows as they are, about.
+    coef_std : ndarray of shape (c, d)
+        Standard deviation of the noise of the weights of rows as they are, about.
+    noise : WeightNoise or None
+        Noise that these weights have at most, where it is known.
     found : dict
         Whether noise left the place of each column and each target to be seen.
     view : View
@@ -97,7 +99,8 @@ class FittedRegression:
     limit: float
     weights: np.ndarray
     constant: np.ndarray
-    noise: WeightNoise
+    coef_std: np.ndarray
+    noise: WeightNoise | None
     found: Mapping[str, np.ndarray]
     view: View
     n_iter: int
@@ -115,12 +118,6 @@ class FittedRegression:
     def coef(self) -> np.ndarray:
         """Weights (c, d) of rows as they are, of which no entry is cut."""
         return self.affine.lifted(self.weights).T
-
-    @property
-    def coef_std(self) -> np.ndarray:
-        """Standard deviation (c, d) of the noise of each of them, about."""
-        assert self.noise.factor is not None
-        return np.linalg.norm(self.noise.factor, axis=1) * self.noise.sizes[:, None]
 
     @property
     def intercept(self) -> np.ndarray:
@@ -233,14 +230,16 @@ class RegressionFit:
         weights, constant = solution.weights * targets.scale, targets.location
         if self.constant:
             weights, constant = weights[:-1], constant + weights[-1]
+        lifted, noise = affine.lifted(solution.noise[: affine.width]), None
+        if solution.most is not None:
+            noise = WeightNoise(solution.most * targets.scale, lifted)
         return FittedRegression(
             affine=affine,
             limit=prepared.limit,
             weights=weights,
             constant=constant,
-            noise=WeightNoise(
-                solution.sizes * targets.scale, affine.lifted(solution.noise[: affine.width])
-            ),
+            coef_std=np.linalg.norm(lifted, axis=1) * (solution.sizes * targets.scale)[:, None],
+            noise=noise,
             found=prepared.found,
             view=prepared.view,
             n_iter=solution.n_iter,
