@@ -22,6 +22,7 @@ from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._compat import as_put_out, nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.table_encoder import (
     Purchase,
     TableEncoder,
@@ -428,7 +429,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
                 " estimator, or DPLinearRegression."
             )
         limits, buys = _target_limits(self.target, model)
-        return _Parts(target, encoder._plan(), plan, limits, buys)
+        table = replace(encoder._plan(), by_column=isinstance(plan, RegressionFit))
+        return _Parts(target, table, plan, limits, buys)
 
     def _budget(self, sizes: Sizes) -> Budget:
         before, rest = self._budgets(sizes)
