@@ -3,8 +3,8 @@ Regression on a raw table: how many bikes are out?
 ==================================================
 
 A city counts the bikes that are rented in each hour. ``tabular_pipeline`` needs one thing more than
-for classes: ``target``, the public range of what is predicted. Predictions are cut to it, and a part
-of the budget finds out where in it the targets mostly lie.
+for classes: ``target``, the public range of what is predicted. Predictions are cut to it, and a
+part of the budget finds out where in it the targets mostly lie.
 
 The first part is an honest private pipeline, charged to a ledger. The comparison takes a shortcut:
 every one of its fits would have to be charged. The hours are simulated, 8,000 of them: a few
@@ -22,9 +22,8 @@ rng = np.random.default_rng(0)
 
 def rush(hour):
     """Bikes by the hour of a working day."""
-    return (
-        60 + 260 * np.exp(-(((hour - 8) / 1.8) ** 2)) + 330 * np.exp(-(((hour - 17.5) / 2.2) ** 2))
-    )
+    morning, evening = (hour - 8) / 1.8, (hour - 17.5) / 2.2
+    return 60 + 260 * np.exp(-(morning**2)) + 330 * np.exp(-(evening**2))
 
 
 def hours(n):
