@@ -132,13 +132,16 @@ class TablePlan:
 
     schema: Schema
     interactions: bool | str
+    by_column: bool = False  # for a model that scales every column by itself
 
     def encoding(self, target: Target, n_samples: int | None) -> Encoding:
         """How rows are encoded, still without the ranges that are bought."""
         ratio = math.inf
         if target.private and n_samples is not None:
             ratio = n_samples / target.calibrated(gaussian, n_samples)
-        return encoding_for(self.schema, ratio, interactions=self.interactions)
+        return encoding_for(
+            self.schema, ratio, interactions=self.interactions, by_column=self.by_column
+        )
 
     def purchase(self, share: float = 1.0, *, also: tuple[str, ...] = ()) -> Purchase:
         """Ranges that are bought, of columns and `also` of others."""

@@ -20,8 +20,9 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._compat import nameless
+from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.table_encoder import (
     Purchase,
     TableEncoder,
@@ -289,6 +290,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
 
     # Public surface -------------------------------------------------------------------------
 
+    @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
     ):
@@ -427,7 +429,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
                 " estimator, or DPLinearRegression."
             )
         limits, buys = _target_limits(self.target, model)
-        return _Parts(target, encoder._plan(), plan, limits, buys)
+        table = replace(encoder._plan(), by_column=isinstance(plan, RegressionFit))
+        return _Parts(target, table, plan, limits, buys)
 
     def _budget(self, sizes: Sizes) -> Budget:
         before, rest = self._budgets(sizes)
@@ -495,7 +498,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         encoding = encoder.encoding_
         given |= {} if public is None else {"X_public": _encoded(encoding, public)}
         plan = parts.fit(encoding, before, limits)
-        model._fit(encoding(table), y, present, groups=groups, plan=plan, **given)
+        rows = encoding(table)
+        run_inside(
+            self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
+        )
         self.target_range_ = None
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)

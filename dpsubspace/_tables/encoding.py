@@ -3,12 +3,16 @@
 Nothing here looks at private rows to decide anything. What a row becomes follows from the row
 itself and from public quantities: the schema, the number of rows and the budget.
 
-Design note. A number u on its range, from 0 to 1, becomes ``cos(pi j u) / j`` for j = 1, 2, ...,
-a category a centred one-hot vector, and a declared gap zeros and an indicator. Rows then have a
-norm of at most 1, however many features they have. With a bounded norm, the noise of a score does
-not depend on the number of features, so that weights that decay let a model learn the coarse
-shape of a column where noise is large, and its details where there is the budget for them, with
-nothing to tune. Bins of equal weight lose up to 8 points of AUC in the first case.
+Design note. A model that takes rows of bounded norm gets ``cos(pi j u) / j`` for j = 1, 2, ... of
+a number u on its range from 0 to 1, a centred one-hot vector of a category, and zeros and an
+indicator of a declared gap. Rows have a norm of at most 1, however many features they have, and
+the noise of a score does not depend on that number. So weights that decay let a model learn the
+coarse shape of a column where noise is large, and its details where there is the budget for them,
+with nothing to tune. Bins of equal weight lose up to 8 points of AUC in the first case.
+
+A model that scales every column by itself would undo such weights, and its noise grows with the
+number of columns. It gets few columns where noise is large: the number itself, then polynomials of
+degree up to 4, then cosines and pairs. ``benchmarks/repro_tables.py`` has the figures.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,21 +36,27 @@ __all__ = ["Encoding", "encoding_for"]
 Pair = tuple[float, float]
 
 # How fine the encoding is, by r = n_samples / sigma of the whole fit as one Gaussian release.
-COSINES, MORE_COSINES, MORE_FROM = 8, 16, 4000
-PAIRS_FROM, PAIRS_COLUMNS, PAIRS_SHARE = 1200, (2, 16), 0.3
-PAIRS_COSINES = 2  # of each of the two columns
-NUMBER, CATEGORY = 2.0, 1.0  # norms of their blocks
+# Rows of bounded norm: cosines of a number, and pairs.
+_COSINES, _MORE_COSINES, _MORE_FROM = 8, 16, 4000
+_PAIRS_FROM, _PAIRS_MOST, _PAIRS_SHARE = 1200, 16, 0.3
+# Columns by themselves: polynomials of a number, cosines, and pairs. Cosines and pairs need r to
+# be some times the number of columns as well.
+_DEGREE, _DEGREE_FROM = 4, 250
+_FINE_FROM, _FINE_RATIO, _COLUMNS_RATIO, _COLUMNS_MOST = 1000, 10, 3, 20
+_OF_PAIR = 2  # curves of each of the two numbers
+
+_NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided by their bound
 # On a logarithmic scale: ratio of the ends from which on it is used as it is, and the
 # steepness of the scale that stands for it otherwise.
-WIDE, STEEP = 10.0, 1000.0
+_WIDE, _STEEP = 10.0, 1000.0
 # float32 rounds an entry up by at most half of 2^-23 of it; a row is shorter by more than that.
-SHRUNK = 1 - 2.0**-22
-CHUNK_NUMBERS = 1 << 18  # entries that are encoded at once: 2 MB of float64
+_SHRUNK = 1 - 2.0**-22
+_CHUNK = 1 << 17  # entries that are encoded at once: they should stay in the cache
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How rows of a table become rows of numbers of norm at most 1.
+    """How rows of a table become rows of numbers.
 
     All of it is public, or released where ranges were bought.
 
@@ -54,18 +64,25 @@ class Encoding:
     ----------
     schema : Schema
         What is known of the columns.
-    n_cosines : int
-        Cosines of each number.
+    curves : {"cosines", "polynomials"}
+        What a number becomes: cos(pi j u), or the Legendre polynomials of 2 u - 1.
+    n_curves : int
+        How many of them, from j = 1 on.
     pairs : bool
-        Whether products of cosines of two numbers are features as well.
+        Whether products of curves of two numbers are features as well.
+    by_column : bool
+        Whether each column is between -1 and 1 by itself, instead of rows with a norm of at most
+        1 and weights that decay.
     ranges : tuple of (name, (low, high))
         Ranges of numbers. Those of the schema's ranges are there from the start, and bought ones
         are added by :meth:`with_ranges`.
     """
 
     schema: Schema
-    n_cosines: int
+    curves: str
+    n_curves: int
     pairs: bool
+    by_column: bool
     ranges: tuple[tuple[str, Pair], ...]
 
     # What comes out ---------------------------------------------------------------------------
@@ -75,73 +92,103 @@ class Encoding:
         """Number of features."""
         return len(self.names)
 
-    @property
+    @cached_property
     def bound(self) -> float:
         """Largest norm that an encoded row can have."""
+        if self.by_column:
+            return float(np.linalg.norm(np.maximum(*np.abs(self.extent))))
         return 1.0
-
-    @cached_property
-    def extent(self) -> tuple[np.ndarray, np.ndarray]:
-        """Least and largest value that each feature can have, of shape (n_features,)."""
-        schema, d, c = self.schema, len(self.schema.numbers), len(self.schema.categories)
-        share = PAIRS_SHARE if self._pairs else 0.0
-        size = np.sqrt((1 - share) / (NUMBER**2 * d + CATEGORY**2 * c))
-        cosines = np.tile(NUMBER * size * _decaying(self.n_cosines), d)
-        gaps = [
-            np.full(len(self._with_gaps(names)), unit * size)
-            for names, unit in ((schema.numbers, NUMBER), (schema.categories, CATEGORY))
-        ]
-        counts = [len(schema[name].values) for name in schema.categories]
-        shares = np.array([1 / k if k > 1 else 0.0 for k in counts for _ in range(k)])
-        unit = CATEGORY * size / np.sqrt(1 - shares)
-        low = _decaying(PAIRS_COSINES)
-        part = np.sqrt(share / max(1, len(self._pairs)))
-        pairs = np.tile(part * np.outer(low, low).ravel(), len(self._pairs))
-        least = [-cosines, 0 * gaps[0], -unit * shares, 0 * gaps[1], -pairs]
-        most = [cosines, gaps[0], unit * (1 - shares), gaps[1], pairs]
-        return np.concatenate(least), np.concatenate(most)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features: "age:cos1", "age:missing", "ward=A", "age:cos1*hours:cos2"."""
-        schema = self.schema
-        names = [f"{a}:cos{j}" for a in schema.numbers for j in range(1, self.n_cosines + 1)]
+        schema, few = self.schema, range(1, self._of_pair + 1)
+        names = [self._curve(a, j) for a in schema.numbers for j in range(1, self.n_curves + 1)]
         names += [f"{a}:missing" for a in self._with_gaps(schema.numbers)]
-        names += [f"{a}={value}" for a in schema.categories for value in schema[a].values]
+        names += [f"{a}={value}" for a in schema.categories for value in self._values(a)]
         names += [f"{a}:missing" for a in self._with_gaps(schema.categories)]
-        low = range(1, PAIRS_COSINES + 1)
-        names += [f"{a}:cos{j}*{b}:cos{k}" for a, b in self._pairs for j in low for k in low]
+        pairs = [(a, b, j, k) for a, b in self._pairs for j in few for k in few]
+        names += [f"{self._curve(a, j)}*{self._curve(b, k)}" for a, b, j, k in pairs]
         return _distinct(names)
+
+    @cached_property
+    def extent(self) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest value that each feature can have, of shape (n_features,)."""
+        schema, sizes = self.schema, self._sizes
+        curves = np.tile(sizes.curves, len(schema.numbers))
+        gaps = np.full(len(self._with_gaps(schema.numbers)), sizes.gap)
+        counts = np.array(
+            [len(self._kinds[a].values) for a in schema.categories for _ in self._values(a)]
+        )
+        shares = 1 / counts if len(counts) else np.zeros(0)
+        unit = sizes.category / np.sqrt(1 - shares)
+        others = np.full(len(self._with_gaps(schema.categories)), sizes.category)
+        pairs = np.tile(sizes.pairs.ravel(), len(self._pairs))
+        least = [-curves, 0 * gaps, -unit * shares, 0 * others, -pairs]
+        most = [curves, gaps, unit * (1 - shares), others, pairs]
+        return np.concatenate(least), np.concatenate(most)
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
         """Indices of the features of each column alone, without its pairs."""
-        found, at = {}, 0
-        for name in self.schema.numbers:
-            found[name] = np.arange(at, at := at + self.n_cosines)
-        gaps = {}
-        for name in self._with_gaps(self.schema.numbers):
-            gaps[name] = np.arange(at, at := at + 1)
-        for name in self.schema.categories:
-            found[name] = np.arange(at, at := at + len(self.schema[name].values))
-        for name in self._with_gaps(self.schema.categories):
-            gaps[name] = np.arange(at, at := at + 1)
-        return {
-            name: np.concatenate([found[name], gaps.get(name, [])]).astype(int) for name in found
-        }
+        schema, at = self.schema, 0
+        found: dict[str, list[int]] = {name: [] for name in schema}
+        for names, size in (
+            (schema.numbers, lambda name: self.n_curves),
+            (self._with_gaps(schema.numbers), lambda name: 1),
+            (schema.categories, lambda name: len(self._values(name))),
+            (self._with_gaps(schema.categories), lambda name: 1),
+        ):
+            for name in names:
+                found[name] += range(at, at := at + size(name))
+        return {name: np.array(places, dtype=np.intp) for name, places in found.items()}
 
-    def _with_gaps(self, names: tuple[str, ...]) -> list[str]:
-        return [name for name in names if self.schema[name].missing]
+    @property
+    def _kinds(self) -> dict[str, Any]:
+        """What the schema says of each column."""
+        return dict(self.schema)
+
+    def _with_gaps(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if self._kinds[name].missing)
+
+    def _curve(self, name: str, j: int) -> str:
+        if self.curves == "cosines":
+            return f"{name}:cos{j}"
+        return name if j == 1 else f"{name}:poly{j}"
+
+    def _values(self, name: str) -> tuple[Any, ...]:
+        """Values of a category that have a feature: of two, one tells the other by itself."""
+        values = self._kinds[name].values
+        return values[:1] if self.by_column and len(values) == 2 else values
 
     @cached_property
     def _pairs(self) -> list[tuple[str, str]]:
         return list(combinations(self.schema.numbers, 2)) if self.pairs else []
 
+    @property
+    def _of_pair(self) -> int:
+        return min(_OF_PAIR, self.n_curves)
+
+    @cached_property
+    def _sizes(self) -> _Sizes:
+        few = self._of_pair
+        if self.by_column:
+            return _Sizes(np.ones(self.n_curves), 1.0, 1.0, np.ones((few, few)))
+        d, c = len(self.schema.numbers), len(self.schema.categories)
+        share = _PAIRS_SHARE if self._pairs else 0.0
+        unit = _SHRUNK * np.sqrt((1 - share) / (_NUMBER**2 * d + _CATEGORY**2 * c))
+        part = _SHRUNK * np.sqrt(share / max(1, len(self._pairs)))
+        pairs = part * np.outer(_decaying(few), _decaying(few))
+        return _Sizes(
+            _NUMBER * unit * _decaying(self.n_curves), _NUMBER * unit, _CATEGORY * unit, pairs
+        )
+
     # Ranges -----------------------------------------------------------------------------------
 
     def with_ranges(self, ranges: Mapping[str, Pair]) -> Encoding:
         """Return the encoding with the ranges that were bought, by name of the column."""
-        known = dict(self.ranges) | {name: tuple(map(float, ends)) for name, ends in ranges.items()}
+        known = dict(self.ranges)
+        known |= {name: (float(low), float(high)) for name, (low, high) in ranges.items()}
         return replace(self, ranges=tuple((a, known[a]) for a in self.schema.numbers if a in known))
 
     # The map ----------------------------------------------------------------------------------
@@ -151,59 +198,91 @@ class Encoding:
         if unknown := [a for a in self.schema.numbers if a not in dict(self.ranges)]:
             raise ValueError(f"the ranges of {unknown} have not been bought yet: fit first.")
         rows = np.empty((len(table.numbers), self.n_features), dtype=np.float32)
-        for some in slices(len(rows), max(64, CHUNK_NUMBERS // max(self.n_features, 1))):
-            self._write(table.numbers[some], table.codes[some], rows[some])
+        # Columns are written one after the other, which arithmetic likes, and turned in the cache.
+        chunk = max(64, _CHUNK // max(self.n_features, 1))
+        columns = np.empty((self.n_features, chunk), dtype=np.float32)
+        for some in slices(len(rows), chunk):
+            part = columns[:, : some.stop - some.start]
+            self._write(table.numbers[some].T, table.codes[some].T, part)
+            rows[some] = part.T
         return rows
 
-    def _write(self, numbers: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> None:
-        """Write the features of a chunk of rows."""
-        schema, d, c = self.schema, len(self.schema.numbers), len(self.schema.categories)
-        share = PAIRS_SHARE if self._pairs else 0.0
-        size = SHRUNK * np.sqrt((1 - share) / (NUMBER**2 * d + CATEGORY**2 * c))
-        end = d * self.n_cosines
-        cosines = rows[:, :end].reshape(len(rows), d, self.n_cosines)
-        gaps = np.isnan(numbers)
-        weights = NUMBER * size * _decaying(self.n_cosines)
-        low = self._write_cosines(numbers, gaps, weights, cosines)
+    def _write(self, numbers: np.ndarray, codes: np.ndarray, columns: np.ndarray) -> None:
+        """Write the features (n_features, m) of rows with numbers (d, m) and codes (c, m)."""
+        schema, sizes, d = self.schema, self._sizes, len(self.schema.numbers)
+        end, gaps = d * self.n_curves, np.isnan(numbers)
+        block = columns[:end].reshape(d, self.n_curves, columns.shape[1])
+        few = self._write_curves(self._scaled(numbers), gaps, block)
         for name in self._with_gaps(schema.numbers):
-            rows[:, end] = NUMBER * size * gaps[:, schema.numbers.index(name)]
+            columns[end] = sizes.gap * gaps[schema.numbers.index(name)]
             end += 1
-        for k, name in enumerate(schema.categories):
-            start, end = end, end + len(schema[name].values)
-            _write_category(codes[:, k], CATEGORY * size, rows[:, start:end])
+        for name, own in zip(schema.categories, codes, strict=True):
+            start, end = end, end + len(self._values(name))
+            _write_category(own, len(self._kinds[name].values), sizes.category, columns[start:end])
         for name in self._with_gaps(schema.categories):
-            rows[:, end] = CATEGORY * size * (codes[:, schema.categories.index(name)] == -2)
+            columns[end] = sizes.category * (codes[schema.categories.index(name)] == _MISSING)
             end += 1
         if self._pairs:
-            part = SHRUNK * np.sqrt(share / len(self._pairs))
-            _write_pairs(low * _decaying(PAIRS_COSINES), part, rows[:, end:])
+            _write_pairs(few, sizes.pairs, columns[end:])
 
-    def _write_cosines(self, numbers, gaps, weights, cosines) -> np.ndarray:
-        """Write cosines of every number, by Chebyshev's recurrence; return the first few."""
-        first = np.cos(np.pi * self._scaled(numbers))
+    def _write_curves(
+        self, scaled: np.ndarray, gaps: np.ndarray, block: np.ndarray
+    ) -> list[np.ndarray]:
+        """Write the curves of every number, zeros where it is missing; return the first few."""
+        cosines = self.curves == "cosines"
+        first = np.cos(np.pi * scaled) if cosines else 2 * scaled - 1
         first[gaps] = 0.0
-        before, now, low = (~gaps).astype(float), first, []
-        for j, weight in enumerate(weights):
-            np.multiply(now, weight, out=cosines[:, :, j], casting="same_kind")
-            if j < PAIRS_COSINES:
-                low.append(now)
-            before, now = now, 2 * first * now - before
-        return np.stack(low, axis=2)
+        before, now, few = (~gaps).astype(float), first, []
+        for j, size in enumerate(self._sizes.curves):
+            np.multiply(now, size, out=block[:, j], casting="same_kind")
+            few += [now] if self.pairs and j < self._of_pair else []
+            if cosines:  # the recurrence of Chebyshev, and that of Legendre
+                before, now = now, 2 * first * now - before
+            else:
+                before, now = now, ((2 * j + 3) * first * now - (j + 1) * before) / (j + 2)
+        return few
 
     def _scaled(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers on their ranges, from 0 to 1."""
+        """Numbers (d, m) on their ranges, from 0 to 1."""
         known = dict(self.ranges)
-        low, high = np.array([known[a] for a in self.schema.numbers]).reshape(-1, 2).T
+        ends = np.array([known[a] for a in self.schema.numbers]).reshape(-1, 2)
+        low, high = ends[:, :1], ends[:, 1:]
         scaled = (np.clip(numbers, low, high) - low) / (high - low)
         for i, name in enumerate(self.schema.numbers):
-            if self.schema[name].log:
-                scaled[:, i] = _on_log(scaled[:, i], low[i], high[i])
+            if self._kinds[name].log:
+                scaled[i] = _on_log(scaled[i], *ends[i])
         return scaled
+
+    def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
+        low, high = dict(self.ranges)[name]
+        if self.schema[name].log:
+            steep = _steepness(low, high)
+            places = np.expm1(places * np.log1p(steep)) / steep
+        return np.clip(low + (high - low) * places, low, high)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Largest values of features: curves of a number, gaps, categories, and pairs of curves."""
+
+    curves: np.ndarray
+    gap: float
+    category: float
+    pairs: np.ndarray
+
+
+_MISSING = -2  # as in frames.MISSING, which is not imported: this module knows no data frames
+
+
+def _steepness(low: float, high: float) -> float:
+    """How much steeper a logarithmic scale is at its low end than at its high end, less 1."""
+    return high / low - 1 if low > 0 and high / low > _WIDE else _STEEP
 
 
 def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
     """Shares of a range on a logarithmic scale, from 0 to 1."""
-    steep = high / low - 1 if low > 0 and high / low > WIDE else STEEP
+    steep = _steepness(low, high)
     return np.log1p(steep * share) / np.log1p(steep)
 
 
@@ -213,23 +292,23 @@ def _decaying(number: int) -> np.ndarray:
     return weights / np.linalg.norm(weights)
 
 
-def _write_category(codes: np.ndarray, size: float, block: np.ndarray) -> None:
-    """Write a centred one-hot vector of norm `size`; zeros where a value is unknown or missing."""
-    values = block.shape[1]
-    share = 1 / values if values > 1 else 0.0  # of one value, centring would leave nothing
-    unit = size / np.sqrt(1 - share)
-    known = np.flatnonzero(codes >= 0)
-    block[:] = 0.0
-    block[known] = -unit * share
-    block[known, codes[known]] = unit * (1 - share)
+def _write_category(codes: np.ndarray, count: int, size: float, block: np.ndarray) -> None:
+    """Write a centred one-hot vector of norm `size`; zeros where a value is unknown or missing.
+
+    The first entries of it, where `block` has fewer than the `count` values.
+    """
+    unit = size / np.sqrt(1 - 1 / count)
+    block[:] = np.where(codes >= 0, -unit / count, 0.0)
+    there = np.flatnonzero((codes >= 0) & (codes < len(block)))
+    block[codes[there], there] = unit * (1 - 1 / count)
 
 
-def _write_pairs(low: np.ndarray, size: float, block: np.ndarray) -> None:
-    """Write all products of two of the first cosines of two numbers."""
-    d, k = low.shape[1:]
-    of_one, of_other = np.triu_indices(d, 1)
-    products = low[:, of_one, :, None] * low[:, of_other, None, :]
-    block[:] = size * products.reshape(len(low), len(of_one) * k * k)
+def _write_pairs(few: list[np.ndarray], sizes: np.ndarray, block: np.ndarray) -> None:
+    """Write all products of one of the first curves of a number and one of another's."""
+    of_one, of_other = np.triu_indices(len(few[0]), 1)
+    for place, ((j, k), size) in enumerate(np.ndenumerate(sizes)):
+        products = few[j][of_one] * few[k][of_other]
+        np.multiply(products, size, out=block[place :: sizes.size], casting="same_kind")
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
@@ -242,7 +321,16 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def encoding_for(schema: Schema, ratio: float, *, interactions: bool | str = "auto") -> Encoding:
+# Which encoding ---------------------------------------------------------------------------------
+
+
+def encoding_for(
+    schema: Schema,
+    ratio: float,
+    *,
+    interactions: bool | str = "auto",
+    by_column: bool = False,
+) -> Encoding:
     """Return the encoding of a table, as fine as the budget carries.
 
     Parameters
@@ -253,14 +341,35 @@ def encoding_for(schema: Schema, ratio: float, *, interactions: bool | str = "au
         Number of rows over the noise multiplier of the whole fit as one Gaussian release; inf
         without privacy.
     interactions : bool or "auto"
-        Whether pairs of numbers get features of their own. "auto" gives them from a `ratio` of
-        1,200 on, to tables of 2 to 16 numbers.
+        Whether pairs of numbers get features of their own. "auto" gives them where `ratio` is
+        large, to tables of not too many numbers.
+    by_column : bool
+        Whether the model scales every column by itself, and rows need no bound on their norm.
     """
-    numbers = len(schema.numbers)
-    few, many = PAIRS_COLUMNS
-    auto = ratio >= PAIRS_FROM and few <= numbers <= many
-    pairs = auto if interactions == "auto" else bool(interactions) and numbers >= 2
-    cosines = MORE_COSINES if ratio >= MORE_FROM else COSINES
-    known = [(a, schema[a]) for a in schema.numbers if a not in schema.bought]
+    kinds: dict[str, Any] = dict(schema)
+    known = [(a, kinds[a]) for a in schema.numbers if a not in schema.bought]
     ranges = tuple((name, (float(each.low), float(each.high))) for name, each in known)
-    return Encoding(schema, cosines, pairs, ranges)
+    several, wished = len(schema.numbers) >= 2, interactions is True
+    curves, number, auto = (_of_columns if by_column else _of_rows)(schema, ratio)
+    if by_column and auto and interactions == "auto":
+        curves, number = "cosines", _COSINES
+    pairs = several and (auto if interactions == "auto" else wished)
+    return Encoding(schema, curves, number, pairs, by_column, ranges)
+
+
+def _of_rows(schema: Schema, ratio: float) -> tuple[str, int, bool]:
+    """Curves, their number, and whether there are pairs, in rows of bounded norm."""
+    pairs = ratio >= _PAIRS_FROM and len(schema.numbers) <= _PAIRS_MOST
+    return "cosines", _MORE_COSINES if ratio >= _MORE_FROM else _COSINES, pairs
+
+
+def _of_columns(schema: Schema, ratio: float) -> tuple[str, int, bool]:
+    """The same of columns that are scaled by themselves: noise grows with their number."""
+    d = len(schema.numbers)
+    kinds: dict[str, Any] = dict(schema)
+    values = sum(len(kinds[name].values) for name in schema.categories)
+    columns = _COSINES * d + 2 * d * (d - 1) + values
+    pairs = d <= _COLUMNS_MOST and ratio >= max(_FINE_FROM, _COLUMNS_RATIO * columns)
+    if ratio >= max(_FINE_FROM, _FINE_RATIO * _COSINES * d):
+        return "cosines", _COSINES, pairs
+    return "polynomials", _DEGREE if ratio >= _DEGREE_FROM else 1, pairs
