@@ -15,7 +15,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from dpsubspace import Categories, DPLinearRegression, PrivacyLedger, Range, tabular_pipeline
+from dpsubspace import (
+    Categories,
+    DPLinearRegression,
+    PrivacyLedger,
+    Range,
+    ShapeDisplay,
+    tabular_pipeline,
+)
 
 rng = np.random.default_rng(0)
 
@@ -62,6 +69,14 @@ ledger.fit(model, table, bikes)
 print(model.privacy_)
 print(f"\n{table.shape[1]} columns became {len(model[:-1].get_feature_names_out())} features")
 print(f"R2 on new hours: {model.score(new_table, new_bikes):.3f}")
+
+# %%
+# What has it learned?
+# --------------------
+# Each panel shows how many bikes a column adds, with a band for the noise of the fit.
+
+ShapeDisplay.from_estimator(model)
+plt.show()
 
 # %%
 # What did the encoding bring?
