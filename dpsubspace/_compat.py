@@ -8,7 +8,6 @@ from typing import Any
 
 __all__ = [
     "CallbackSupportMixin",
-    "as_put_out",
     "has_callbacks",
     "nameless",
     "run_inside",
@@ -40,13 +39,6 @@ def nameless(method):
     """`method` of a base class that users do not know: Python's errors leave its class out."""
     method.__qualname__ = method.__name__
     return method
-
-
-def as_put_out(transformer: Any, rows: Any, original: Any) -> Any:
-    """`rows` as ``transform`` of a fitted transformer gives them: as a frame if it was told so."""
-    from sklearn.utils._set_output import _wrap_data_with_container
-
-    return _wrap_data_with_container("transform", rows, original, transformer)
 
 
 def has_callbacks(estimator: Any) -> bool:

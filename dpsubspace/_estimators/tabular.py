@@ -20,7 +20,7 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._compat import as_put_out, nameless, run_inside, with_callbacks
+from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.table_encoder import (
@@ -496,9 +496,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
             limits = tuple(np.array(end) for end in zip(*ends, strict=True))
         encoding = encoder.encoding_
-        given |= {} if public is None else {"X_public": _encoded(encoder, public, X_public)}
+        given |= {} if public is None else {"X_public": _encoded(encoder, public)}
         plan = parts.fit(encoding, before, limits)
-        rows = as_put_out(encoder, encoding(table), X)  # with names, where predict will have them
+        rows = encoder.transform(table)  # with names, where predict will have them
         run_inside(
             self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
         )
@@ -581,9 +581,8 @@ def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | 
     return None if X_public is None else read_table(X_public, plan.schema, name="X_public")
 
 
-def _encoded(encoder: TableEncoder, public: tuple[Table, ...] | Table, frames: Any) -> Any:
-    """Public rows, encoded, as the encoder puts them out."""
+def _encoded(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
+    """Public rows, encoded."""
     if isinstance(public, tuple):
-        pairs = zip(public, frames, strict=True)
-        return tuple(as_put_out(encoder, encoder.encoding_(table), frame) for table, frame in pairs)
-    return as_put_out(encoder, encoder.encoding_(public), frames)
+        return tuple(encoder.transform(table) for table in public)
+    return encoder.transform(public)
