@@ -69,14 +69,11 @@ def landing_names():
 
 
 def check_readme(page, printed, folder):
-    assert page["model"].score(page["X_test"], page["y_test"]) == pytest.approx(0.91, abs=0.06)
-    assert f"{page['ledger'].epsilon():.3f}" == "1.465"
-    assert f"{page['ledger'].remaining():.3f}" == "1.249"
-    for line in ("multiplier 11.79 + 100 x (Gaussian noise, multiplier 39.32)", "does not refute"):
-        assert line in printed
-    assert "PrivacyLedger: epsilon 1.9 of 2 spent" in printed  # what was spent honestly
-    assert page["score"].value == pytest.approx(0.92, abs=0.07)
-    assert "Of this epsilon = 1.9 has been spent" in page["report"].verdict
+    assert page["score"].value == pytest.approx(0.88, abs=0.08)
+    assert "PrivacyLedger: epsilon 1.45 of 1.5 spent" in printed
+    assert "multiplier 11.79 + 100 x (Gaussian noise, multiplier 39.32)" in printed
+    rows = page["X"][5000:], page["y"][5000:]
+    assert page["model"].score(*rows) > 0.81  # 0.775 do not come back
 
 
 def check_public_data(page, printed, folder):
@@ -111,6 +108,7 @@ def check_privacy(page, printed, folder):
     assert len(page["same"]) == 4
     assert page["regression"].privacy_.unit == "person"
     assert page["folds"]["estimator"][0].privacy_.unit == "person"
+    assert "does not refute the claim of 8" in printed
 
 
 def check_reports(page, printed, folder):
