@@ -303,7 +303,9 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             Rows of norm at most 1, in float32.
         """
         check_is_fitted(self, "encoding_")
-        return self.encoding_(read_table(X, self.schema_))
+        # A pipeline has read the table already.
+        table = X if isinstance(X, Table) else read_table(X, self.schema_)
+        return self.encoding_(table)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the features that rows become.

@@ -496,9 +496,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
             limits = tuple(np.array(end) for end in zip(*ends, strict=True))
         encoding = encoder.encoding_
-        given |= {} if public is None else {"X_public": _encoded(encoding, public)}
+        given |= {} if public is None else {"X_public": _encoded(encoder, public)}
         plan = parts.fit(encoding, before, limits)
-        rows = encoding(table)
+        rows = encoder.transform(table)  # with names, where predict will have them
         run_inside(
             self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
         )
@@ -581,8 +581,8 @@ def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | 
     return None if X_public is None else read_table(X_public, plan.schema, name="X_public")
 
 
-def _encoded(encoding: Encoding, public: tuple[Table, ...] | Table) -> Any:
+def _encoded(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
     """Public rows, encoded."""
     if isinstance(public, tuple):
-        return tuple(encoding(table) for table in public)
-    return encoding(public)
+        return tuple(encoder.transform(table) for table in public)
+    return encoder.transform(public)

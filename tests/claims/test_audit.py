@@ -195,7 +195,7 @@ AUDITS = {
         "search": Audit(claimed(BoundedScaler, level=0.2), rows=np.zeros((1000, 1))),
     },
     "TableEncoder": {
-        "search": Audit(claimed(TableEncoder, schema={"a": Buy()}), rows=np.zeros((1000, 1))),
+        "search": Audit(claimed(TableEncoder, schema={"a": Buy()}), rows=np.zeros((20_000, 1))),
     },
     "TabularPipeline": {
         "classes": Audit(table(DPSGDClassifier()), LABELS),

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from sklearn.utils.fixes import parse_version
 
 from dpsubspace import DPSGDClassifier
 
@@ -27,8 +26,8 @@ BLOCK = re.compile(r"^([ ]*)```python\n(.*?)^\1```", re.M | re.S)
 PAGES = [name for name, text in TEXTS.items() if BLOCK.search(text)]
 # Pages with blocks that are only shown, and what these would need.
 NOT_RUN = {
-    "docs/coming_from_other_libraries.md": "diffprivlib and Opacus",
-    "docs/images_and_text.md": "weights of networks, which have to be downloaded",
+    "docs/coming_from_other_libraries.md": "diffprivlib and Opacus, which need other versions",
+    "docs/images_and_text.md": "weights of networks, which would be downloaded",
 }
 OPTIONAL = ["torch", "matplotlib", "polars", "pyarrow"]
 
@@ -192,7 +191,7 @@ def test_tables_here_speak_of_pages_with_code():
 def recipe():
     """The code for mixed columns on the page on privacy."""
     code = "\n".join(found[2] for found in BLOCK.finditer(TEXTS["docs/privacy.md"]))
-    found = re.search(r"(from dpsubspace import Buy.*?readmitted\))", code, re.S)
+    found = re.search(r"(from dpsubspace import Buy.*?readmitted\)\n)", code, re.S)
     assert found
     return found.group(1)
 
@@ -203,18 +202,15 @@ def test_recipe_beats_normalised_rows_of_raw_columns():
     exec(recipe(), names)
     raw = patients[["age", "platelets"]]
     assert names["model"].score(patients, readmitted) > 0.85
-    assert names["ledger"].epsilon() == pytest.approx(0.9, abs=1e-3)
-    assert names["model"].privacy_.epsilon == pytest.approx(0.9, abs=1e-3)
+    assert f"{names['ledger'].epsilon():.2f}" == "0.90"
     assert DPSGDClassifier(epsilon=1.0).fit(raw, readmitted).score(raw, readmitted) < 0.7
 
 
 @pytest.mark.parametrize("output", ["default", "pandas", "polars"])
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_recipe_for_mixed_columns_takes_and_gives_data_frames(library, output):
-    if "polars" in (library, output):
-        known = hasattr(pytest.importorskip("polars").DataFrame, "__dataframe__")
-        if not known and parse_version(sklearn.__version__) < parse_version("1.9"):
-            pytest.skip("the protocol by which this scikit-learn reads Polars is gone from it")
+    for name in {library, output} - {"default"}:
+        pytest.importorskip(name)
     frames = importlib.import_module(library)
     columns = admissions()
     patients = frames.DataFrame(columns)
@@ -222,11 +218,11 @@ def test_recipe_for_mixed_columns_takes_and_gives_data_frames(library, output):
     names = {"patients": patients, "readmitted": readmitted}
     with sklearn.config_context(transform_output=output):
         exec(recipe(), names)
-        to_rows, last = names["model"][0], names["model"][-1]
-        rows = to_rows.transform(patients)
+        encoder, last = names["model"]
+        rows = encoder.transform(patients)
         assert names["model"].score(patients, readmitted) > 0.85
-    expected = list(to_rows.get_feature_names_out())
-    assert {"age:cos1", "platelets:cos8", "ward=A", "ward=B", "ward=C"} <= set(expected)
+    expected = list(encoder.get_feature_names_out())
+    assert expected[0] == "age:cos1" and expected[-1] == "ward=C"
     if output == "default":
         assert isinstance(rows, np.ndarray)
     else:
