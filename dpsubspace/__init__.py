@@ -37,6 +37,7 @@ from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budg
 from dpsubspace._workflow.ranking import GSDRankingDisplay
 from dpsubspace._workflow.report import PrivacyReport, privacy_report
 from dpsubspace._workflow.search import PrivateSearch
+from dpsubspace._workflow.shape_display import ShapeDisplay
 from dpsubspace.exceptions import (
     PrivacyBudgetError,
     PrivacyError,
@@ -88,6 +89,7 @@ __all__ = [
     "Released",
     "Schema",
     "ScoreCells",
+    "ShapeDisplay",
     "SharedLinearModel",
     "SubspaceDistance",
     "TableEncoder",

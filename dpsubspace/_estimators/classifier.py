@@ -286,7 +286,7 @@ class LinearClassifier(PrivateClassifier):
         if row_map.bias is not None:
             self.intercept_ = weights[-1].copy()
         self.offset_ = offset
-        self._fitted_row_map = row_map
+        self._fitted_row_map, self._weight_noise = row_map, found.noise
         self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)  # last: can predict
 
     def _scores(self, X: Any) -> np.ndarray:

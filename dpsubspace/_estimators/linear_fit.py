@@ -32,6 +32,7 @@ from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step, TrainingPla
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._solvers.problem import Problem, linear_problem
 from dpsubspace._solvers.steps import FlatStep
+from dpsubspace._solvers.weight_noise import WeightNoise, noise_of_descent
 from dpsubspace.exceptions import warn
 
 __all__ = ["Fitted", "LinearFit", "budget_of", "with_steps"]
@@ -56,6 +57,7 @@ class Fitted:
     clip_norm: float
     problem: Problem
     n_components: int | None = None  # directions that gradients were embedded on
+    noise: WeightNoise | None = None  # of the weights, where it is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +199,25 @@ class LinearFit:
             clip_norm=clip_norm,
             problem=problem,
             n_components=None if self.guide is None else self.guide.n_trained(problem),
+            noise=self._noise_left(plan, clip_norm, problem, budget, features),
         )
+
+    def _noise_left(
+        self,
+        plan: TrainingPlan,
+        clip_norm: float,
+        problem: Problem,
+        budget: Budget,
+        features: Features,
+    ) -> WeightNoise | None:
+        """What the noise of the steps leaves in the weights; None where that is not known."""
+        guide = self.guide
+        if not budget.private or (guide and (guide.anchors is not None or guide.mirror)):
+            return None
+        expected = budget.parts[STEPS].fraction * features.n_samples
+        each = budget.scales[STEPS] * clip_norm / expected
+        on = None if problem.directions is None else to_numpy(problem.directions)
+        return noise_of_descent(plan, each, problem.n_outputs, on).times(features.zoom)
 
     def _solved(
         self,

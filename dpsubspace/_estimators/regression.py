@@ -155,6 +155,7 @@ class _LinearRegression(PrivateRegressor):
         self.n_iter_ = found.n_iter
         self.bounds_found_, self.bounds_ = dict(found.found), found.bounds
         self._model = (found.affine, found.limit, found.weights, found.constant)
+        self._weight_noise = found.noise
         if found.view.subspace is not None:
             self.components_ = found.view.subspace.components
             self.n_components_ = len(self.components_)

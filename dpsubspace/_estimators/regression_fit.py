@@ -28,6 +28,7 @@ from dpsubspace._rows.data import Data
 from dpsubspace._rows.public import PublicRows
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import Regression, exact_solution
+from dpsubspace._solvers.weight_noise import WeightNoise
 from dpsubspace._statistics.standards import Standard
 
 __all__ = ["FittedRegression", "Prepared", "RegressionFit"]
@@ -84,6 +85,8 @@ class FittedRegression:
         Constants.
     coef_std : ndarray of shape (c, d)
         Standard deviation of the noise of the weights of rows as they are, about.
+    noise : WeightNoise or None
+        Noise that these weights have at most, where it is known.
     found : dict
         Whether noise left the place of each column and each target to be seen.
     view : View
@@ -97,6 +100,7 @@ class FittedRegression:
     weights: np.ndarray
     constant: np.ndarray
     coef_std: np.ndarray
+    noise: WeightNoise | None
     found: Mapping[str, np.ndarray]
     view: View
     n_iter: int
@@ -226,13 +230,16 @@ class RegressionFit:
         weights, constant = solution.weights * targets.scale, targets.location
         if self.constant:
             weights, constant = weights[:-1], constant + weights[-1]
-        lifted = affine.lifted(solution.noise[: affine.width])
+        lifted, noise = affine.lifted(solution.noise[: affine.width]), None
+        if solution.most is not None:
+            noise = WeightNoise(solution.most * targets.scale, lifted)
         return FittedRegression(
             affine=affine,
             limit=prepared.limit,
             weights=weights,
             constant=constant,
             coef_std=np.linalg.norm(lifted, axis=1) * (solution.sizes * targets.scale)[:, None],
+            noise=noise,
             found=prepared.found,
             view=prepared.view,
             n_iter=solution.n_iter,

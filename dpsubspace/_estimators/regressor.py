@@ -237,6 +237,8 @@ class LinearRegressor(PrivateRegressor):
         if row_map.bias is not None:
             constant = constant + row_map.bias / data_norm * weights[-1]
         intercept = middle + half * constant
+        noise = found.noise
+        self._weight_noise = None if noise is None else noise.times(half / data_norm)
         self.data_norm_ = data_norm
         self.intercept_ = float(intercept[0]) if values.single else intercept
         # Last: now it can predict.

@@ -235,8 +235,13 @@ class TrainingPlan:
     @property
     def noise_of_mean(self) -> np.ndarray:
         """Weight that the mean of the last iterates gives to the noise of each step, (n_iter,)."""
+        return self.noise_at(1.0)
+
+    def noise_at(self, curvature: float) -> np.ndarray:
+        """Weight of the noise of each step in what is returned, by curvature, (n_iter,)."""
         momentum, rate = self.momentum or 0.0, self.learning_rate
-        return noise_of_mean(self.n_iter, rate, momentum, self.first_averaged)
+        first = self.first_averaged if self.average else self.n_iter - 1
+        return noise_of_mean(self.n_iter, rate, momentum, first, curvature)
 
     def __post_init__(self) -> None:
         # Clipped gradients are bounded, so only the penalty can drive the iterates apart:
@@ -335,16 +340,18 @@ def _descend(
     return total / n_averaged if plan.average and n_averaged else params
 
 
-def noise_of_mean(n_iter: int, learning_rate: float, momentum: float, first: int) -> np.ndarray:
+def noise_of_mean(
+    n_iter: int, learning_rate: float, momentum: float, first: int, curvature: float = 1.0
+) -> np.ndarray:
     """Weight of the noise of each gradient in the mean of the iterates from `first` on, (n_iter,).
 
-    On white rows, where curvature is 1: what the noise of a step does to later iterates is
-    followed one step at a time, for all steps at once.
+    Along a direction in which the loss has this curvature, which is 1 on white rows: what the
+    noise of a step does to later iterates is followed one step at a time, for all steps at once.
     """
     weights, velocity, total = np.zeros(n_iter), np.zeros(n_iter), np.zeros(n_iter)
     for t in range(n_iter):
         held = _auto.momentum_at(t, momentum, n_iter=n_iter)
-        gradient = weights + held * velocity
+        gradient = curvature * (weights + held * velocity)
         gradient[t] += 1.0
         velocity = held * velocity - learning_rate * gradient
         weights = weights + velocity

@@ -64,9 +64,10 @@ class NoisyDescent:
         step, source = FlatStep(clip_norm=size), of_records(rows_only, size)
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
         each = releases.budget.scales[STEPS] * size / n
+        most = each * float(np.linalg.norm(plan.noise_at(0.0)))
         each *= float(np.linalg.norm(plan.noise_of_mean))
         factors = james_stein(found, each)
-        return Solution(found * factors, np.eye(p), each * factors, _STEPS)
+        return Solution(found * factors, np.eye(p), each * factors, _STEPS, most)
 
 
 def _plan(noise: float, p: int) -> TrainingPlan:

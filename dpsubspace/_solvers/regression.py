@@ -98,12 +98,16 @@ class Solution:
         Factor of the noise of each column.
     n_iter : int
         Number of steps.
+    most : float or None
+        Factor that the noise of any column has at most, whatever the curvature is and before
+        weights are shrunk; None where it is not known.
     """
 
     weights: np.ndarray
     noise: np.ndarray
     sizes: np.ndarray
     n_iter: int = 1
+    most: float | None = None
 
 
 class Solver(Protocol):
@@ -276,10 +280,12 @@ class WhitenedDescent:
         step, source = FlatStep(clip_norm=size), of_records(rows_only, size)
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
         each = releases.budget.scales[STEPS] * size / n
+        most = each * float(np.linalg.norm(plan.noise_at(0.0)))
         each *= float(np.linalg.norm(plan.noise_of_mean))
-        factors = james_stein(found, each)
-        assert rows.mixing is not None
-        return Solution(rows.mixing @ (found * factors), rows.mixing, each * factors, part.count)
+        factors, mixing = james_stein(found, each), rows.mixing
+        assert mixing is not None
+        weights = mixing @ (found * factors)
+        return Solution(weights, mixing, each * factors, part.count, most)
 
 
 def released_whitening(rows: AffineRows, releases: Releases) -> np.ndarray:

@@ -271,6 +271,14 @@ class Encoding:
                 scaled[i] = _on_log(scaled[i], *ends[i])
         return scaled
 
+    def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
+        low, high = dict(self.ranges)[name]
+        if self.schema[name].log:
+            steep = _steepness(low, high)
+            places = np.expm1(places * np.log1p(steep)) / steep
+        return np.clip(low + (high - low) * places, low, high)
+
 
 @dataclass(frozen=True)
 class _Sizes:
@@ -285,9 +293,14 @@ class _Sizes:
 _MISSING = -2  # as in frames.MISSING, which is not imported: this module knows no data frames
 
 
+def _steepness(low: float, high: float) -> float:
+    """How much steeper a logarithmic scale is at its low end than at its high end, less 1."""
+    return high / low - 1 if low > 0 and high / low > _WIDE else _STEEP
+
+
 def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
     """Shares of a range on a logarithmic scale, from 0 to 1."""
-    steep = high / low - 1 if low > 0 and high / low > _WIDE else _STEEP
+    steep = _steepness(low, high)
     return np.log1p(steep * share) / np.log1p(steep)
 
 

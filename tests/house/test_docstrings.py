@@ -23,6 +23,7 @@ EXTRAS = {
     "_workflow.display": "matplotlib",
     "_workflow.evaluation": "matplotlib",
     "_workflow.ranking": "matplotlib",
+    "_workflow.shape_display": "matplotlib",
 }
 METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
 
