@@ -23,8 +23,8 @@ R2. Sections:
 A run that was ended goes on where it stopped, if ``--out`` is the same file.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py
-       [cells peer means floors halves time] [--seeds 3] [--only wine ...] [--peer-python ENV/bin/python] [--quick]
-       [--out benchmarks/results/tables.json]
+       [cells peer means floors halves time] [--seeds 3] [--only wine ...] [--quick]
+       [--peer-python ENV/bin/python] [--out benchmarks/results/tables.json]
 """
 
 import json
