@@ -274,22 +274,29 @@ def peer(args):
     if not args.peer_python:
         yield from (row for row in known(args.out).values() if row["method"] == "DP-EBM")
         return
-    with tempfile.TemporaryDirectory() as folder:
+    seeds = args.seeds[: args.peer_seeds]
+    with tempfile.TemporaryDirectory() as folder, peer_process(args) as process:
         for task, name, size in places(args):
-            rows = [known(args.out).get((task, name, size, "DP-EBM", e)) for e in args.epsilons]
-            seeds = args.seeds[: args.peer_seeds]
-            if all(row is not None and row["seeds"] >= len(seeds) for row in rows):
-                yield from rows
-                continue
             for epsilon in args.epsilons:
-                scores = []
-                for seed in seeds:
-                    table = _raw_tables.few(whole(name, task), SIZES[size], seed)
-                    scores.append(of_peer(args, Path(folder), table, task, epsilon, seed))
-                yield row_of(task, name, size, "DP-EBM", epsilon, scores)
+                row = known(args.out).get((task, name, size, "DP-EBM", epsilon))
+                if row is None or row["seeds"] < len(seeds):
+                    scores = []
+                    for seed in seeds:
+                        table = _raw_tables.few(whole(name, task), SIZES[size], seed)
+                        job = {"task": task, "epsilon": epsilon, "delta": DELTA}
+                        scores.append(of_peer(process, Path(folder), table, job))
+                    row = row_of(task, name, size, "DP-EBM", epsilon, scores)
+                yield row
 
 
-def of_peer(args, folder, table, task, epsilon, seed):
+def peer_process(args):
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(args.threads))
+    script, pipes = Path(__file__).with_name("peer_tables.py"), {"stdin": subprocess.PIPE}
+    pipes |= {"stdout": subprocess.PIPE, "text": True, "env": os.environ | threads}
+    return subprocess.Popen([str(args.peer_python), str(script)], **pipes)
+
+
+def of_peer(process, folder, table, job):
     """Score of one fit of DP-EBM, whose script reads arrays and writes predictions."""
     schema = Schema(table.schema)
     parts = {}
@@ -297,18 +304,16 @@ def of_peer(args, folder, table, task, epsilon, seed):
         rows = read_table(frame, schema)
         parts |= {f"{part}_numbers": rows.numbers, f"{part}_codes": rows.codes}
     low, high = np.array([(schema[a].low, schema[a].high) for a in schema.numbers]).T
-    counts = [len(schema[a].values) for a in schema.categories]
-    target = target_bounds(table) if task == "values" else (0, 1)
+    target = target_bounds(table) if job["task"] == "values" else (0, 1)
     given, result = folder / "given.npz", folder / "found.npy"
-    np.savez(given, y=table.y, low=low, high=high, counts=counts, target=target, **parts)
-    script = Path(__file__).with_name("peer_tables.py")
-    job = {"task": task, "epsilon": epsilon, "delta": DELTA, "seed": seed}
-    command = [args.peer_python, script, given, result, json.dumps(job)]
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(args.threads))
-    subprocess.run([str(each) for each in command], env=os.environ | threads, check=True)
+    np.savez(given, y=table.y, low=low, high=high, target=target, **parts)
+    process.stdin.write(json.dumps(job | {"given": str(given), "found": str(result)}) + "\n")
+    process.stdin.flush()
+    if process.stdout.readline() != "done\n":
+        raise RuntimeError("peer_tables.py has ended.")
     found = np.load(result)
-    found = np.clip(found, *target) if task == "values" else found
-    return points(found, table.y_test, task)
+    found = np.clip(found, *target) if job["task"] == "values" else found
+    return points(found, table.y_test, job["task"])
 
 
 # What they come to ------------------------------------------------------------------------------
