@@ -15,6 +15,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_ext"))
 
 import site_gallery  # noqa: E402
+import site_reference  # noqa: E402
 
 import dpsubspace  # noqa: E402
 
@@ -44,7 +45,7 @@ myst_heading_anchors = 4
 
 # Reference: one parameter on a line of a signature, without annotations, which the docstring
 # says in words.
-autosummary_generate = True
+autosummary_generate = [f"api/{subject}.rst" for subject in site_reference.SUBJECTS]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 60
@@ -81,6 +82,7 @@ html_favicon = "_static/mark.svg"
 html_extra_path = ["example_report.html", "privacy_schema.json"]
 html_show_sourcelink = False
 html_copy_source = False
+html_sidebars = {page: [] for page in ("index", "getting_started", "benchmarks")}
 html_theme_options = {
     "logo": {
         "text": "dpsubspace",
@@ -88,7 +90,7 @@ html_theme_options = {
         "image_dark": "_static/mark.svg",
     },
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "footer_start": ["copyright"],

@@ -6,7 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CallbackSupportMixin", "has_callbacks", "nameless", "start_progress", "with_callbacks"]
+__all__ = [
+    "CallbackSupportMixin",
+    "has_callbacks",
+    "nameless",
+    "run_inside",
+    "start_progress",
+    "with_callbacks",
+]
 
 try:
     from sklearn.callback import (
@@ -69,3 +76,18 @@ def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Cal
         context.call_on_fit_task_end(estimator=estimator)
 
     return after_step, finish
+
+
+def run_inside(outer: Any, inner: Any, run: Callable[[Any], Any]) -> None:
+    """Call ``run(inner)``, which is a part of the fit of `outer`, so that its callbacks follow."""
+    if not hasattr(outer, "_init_callback_context"):
+        run(inner)
+        return
+    context = outer._init_callback_context(max_subtasks=1)
+    context.call_on_fit_task_begin(estimator=outer)
+    part = context.subcontext(task_name="model")
+    with part.propagate_callback_context(inner):
+        part.call_on_fit_task_begin(estimator=outer)
+        with_callbacks(run)(inner)
+        part.call_on_fit_task_end(estimator=outer)
+    context.call_on_fit_task_end(estimator=outer)

@@ -77,5 +77,6 @@ for name, bounds in (
     print(f"{name:>13}:", *(f"{m:.3f}" for m in mean))
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="accuracy on test rows")
 axes.set_xticks(epsilons, epsilons)
+axes.minorticks_off()
 axes.legend()
 plt.show()

@@ -46,7 +46,10 @@ print(f"\n{model.n_components_} directions, accuracy {model.score(X_test, y_test
 warnings.simplefilter("ignore", PrivacyWarning)  # small budgets are mostly noise, and say so
 epsilons, seeds = (0.1, 0.3, 1, 3), range(3)
 methods = {
-    "100 public rows with labels": (GEPClassifier, {"X_public": (X_public,), "y_public": (y_public,)}),
+    "100 public rows with labels": (
+        GEPClassifier,
+        {"X_public": (X_public,), "y_public": (y_public,)},
+    ),
     "100 public rows": (GEPClassifier, {"X_public": (X_public,)}),
     "no public rows": (DPSGDFClassifier, {}),
 }
@@ -67,5 +70,6 @@ alone = LogisticRegression(max_iter=1000).fit(X_public / 16, y_public)
 axes.axhline(alone.score(X_test / 16, y_test), color="grey", ls="--", label="public rows alone")
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="accuracy on test rows")
 axes.set_xticks(epsilons, epsilons)
+axes.minorticks_off()
 axes.legend()
 plt.show()

@@ -73,5 +73,6 @@ for name, (Model, given) in methods.items():
     print(f"{name:>18}:", *(f"{m:.3f}" for m in mean))
 right.set(title="epsilon 1", xscale="log", xlabel="private rows", ylabel="R2 on test rows")
 right.set_xticks(sizes, sizes)
+right.minorticks_off()
 right.legend()
 plt.show()

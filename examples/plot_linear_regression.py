@@ -42,8 +42,9 @@ X_test, y_test = homes(2000)
 # One private model
 # -----------------
 # Nothing is scaled and nothing tuned. The range of the target is public; without it, the fit
-# would have to buy that as well, which fails now and then where epsilon is small. `coef_std_` is not a standard error of statistics: it is
-# about the noise of the fit alone, and not about having 3,000 homes and no more.
+# would have to buy that as well, which fails now and then where epsilon is small. ``coef_std_`` is
+# not a standard error of statistics: it is about the noise of the fit alone, and not about having
+# 3,000 homes and no more.
 
 ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
 model = ledger.fit(DPLinearRegression(epsilon=1.0, target_bounds=bounds), X, y)
@@ -52,11 +53,11 @@ for name, weight, std in zip(X, model.coef_, model.coef_std_, strict=True):
 print(f"R2 on test rows: {model.score(X_test, y_test):.3f}\n\n{ledger}")
 
 # %%
-# Does `coef_std_` tell how far fits spread?
-# ------------------------------------------
+# Does coef_std_ tell how far fits spread?
+# ----------------------------------------
 # Each dot is one of ten fits, and the bars are what the first of them says of itself: its weight,
-# and twice `coef_std_` on either side. All weights are divided by the true ones. The distances have
-# a long tail, which the fit cuts off: that moves the weight, and `coef_std_` does not say so.
+# and twice ``coef_std_`` on either side. All weights are divided by the true ones. The distances
+# have a long tail, which the fit cuts off: that moves their weight, and ``coef_std_`` is silent.
 
 epsilons, seeds = (0.3, 1.0, 3.0), range(10)
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained", sharey=True)
@@ -67,16 +68,18 @@ for epsilon, panel in zip(epsilons, panels, strict=True):
     )
     fits = [one.fit(X, y) for one in models]
     true = np.array(list(truth.values()))
+    spots = np.arange(4)
     for place, fit in enumerate(fits):
-        jitter = 0.25 * (place / len(fits) - 0.5)
-        panel.plot(np.arange(4) + 0.15 + jitter, fit.coef_ / true, ".", color="C0", alpha=0.6, label="ten fits")
+        shifted = spots + 0.03 + 0.025 * place
+        label = "ten fits" if place == 0 else None
+        panel.plot(shifted, fit.coef_ / true, ".", color="C0", alpha=0.6, label=label)
     said = np.abs(2 * fits[0].coef_std_ / true)
-    panel.errorbar(np.arange(4) - 0.2, fits[0].coef_ / true, said, fmt="o", color="C1", capsize=4, label="one fit says")
+    bars = {"fmt": "o", "color": "C1", "capsize": 4, "label": "what one fit says"}
+    panel.errorbar(spots - 0.2, fits[0].coef_ / true, said, **bars)
     panel.axhline(1.0, color="grey", linestyle="--", linewidth=1)
     panel.set_xticks(range(4), truth)
     panel.set_title(f"epsilon {epsilon:g}")
     print(f"epsilon {epsilon:g}: R2", *(f"{fit.score(X_test, y_test):.2f}" for fit in fits))
 panels[0].set_ylabel("weight divided by the true weight")
-handles, labels = panels[0].get_legend_handles_labels()
-panels[0].legend(handles[-2:], labels[-2:])
+panels[0].legend()
 plt.show()

@@ -7,7 +7,6 @@ ledger. Nothing is computed from the private rows outside of the block. The last
 show what came of it, are taken to be public.
 """
 
-
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits

@@ -88,6 +88,7 @@ for (name, found), line in zip(errors.items(), ("--", "-.", "-", ":"), strict=Tr
     print(f"{name:>25}:", *(f"{error:.2f}" for error in found))
 axes.set(xscale="log", xlabel="visits of each patient", ylabel="error on test rows (RMSE)")
 axes.set_xticks(sizes, sizes)
+axes.minorticks_off()
 axes.legend()
 
 plt.show()

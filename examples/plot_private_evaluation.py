@@ -7,7 +7,6 @@ said of it comes from others, which pay for it. Only the last rows, which show w
 of it, are taken to be public.
 """
 
-
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss

@@ -1,6 +1,6 @@
 """
-Private components: what they show, and what public rows add
-============================================================
+Private principal components, with and without public rows
+==========================================================
 
 Images of digits by their strongest private directions, and how much of the variance private
 directions capture: from private rows alone, from 50 public rows alone, from both.
@@ -35,15 +35,22 @@ public, private, y = X[order[:50]], X[order[50:]], y[order[50:]]
 
 pca = DPPCA(n_components=2, epsilon=1.0, data_norm=1.0).fit(private)
 print(pca.privacy_)
-figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-left.scatter(*pca.transform(private).T, c=y, cmap="tab10", s=6)
-left.set(title="Digits along two components, epsilon 1", xticks=[], yticks=[])
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+components = np.hstack([component.reshape(8, 8) for component in pca.components_])
+left.imshow(components, cmap="RdBu")
+left.axvline(7.5, color="black")
+left.set(title="two components, epsilon 1", xticks=[], yticks=[])
+points = right.scatter(*pca.transform(private).T, c=y, cmap="tab10", s=6)
+right.legend(*points.legend_elements(), ncols=2, fontsize=8, loc="upper right")
+right.set(title="private rows along them: not to be shown", xticks=[], yticks=[])
+plt.show()
 
 # %%
 # Captured variance
 # -----------------
-# As a share of what the best eight components have. `X_public` costs nothing: a fit adds
-# the public rows to what it releases, with a weight that follows from both.
+# This is the variance of the rows along eight released components, as a share of what they have
+# along the best eight. ``X_public`` costs nothing: a fit adds the public rows
+# to what it releases, with a weight that follows from both.
 
 
 def captured(components):
@@ -53,7 +60,8 @@ def captured(components):
     return np.sum((rows @ components.T) ** 2) / np.sum((rows @ best.T) ** 2)
 
 
-epsilons, seeds = [0.03, 0.1, 0.3, 1, 3], range(10)
+epsilons, seeds = (0.03, 0.1, 0.3, 1, 3), range(5)
+figure, axes = plt.subplots(figsize=(6.5, 4), layout="constrained")
 for name, shown in (("private rows alone", None), ("private and public rows", public)):
     shares = np.array(
         [
@@ -69,16 +77,17 @@ for name, shown in (("private rows alone", None), ("private and public rows", pu
         ]
     )
     mean, spread = shares.mean(axis=1), shares.std(axis=1)
-    right.plot(epsilons, mean, marker="o", label=name)
-    right.fill_between(epsilons, mean - spread, mean + spread, alpha=0.2)
+    axes.plot(epsilons, mean, marker="o", label=name)
+    axes.fill_between(epsilons, mean - spread, mean + spread, alpha=0.2)
     for epsilon, m, s in zip(epsilons, mean, spread, strict=True):
         print(f"{name:>23}, epsilon {epsilon:>4}: captured {m:.3f} ± {s:.3f}")
 
 alone = captured(PCA(8).fit(public).components_)
 print(f"{'public rows alone':>23}: captured {alone:.3f}")
-right.axhline(alone, color="grey", linestyle="--", label="public rows alone")
-right.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="captured variance")
-right.set_title(f"Digits, {len(private)} private rows, 50 public rows")
-right.legend()
-
+axes.axhline(alone, color="grey", linestyle="--", label="public rows alone")
+axes.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="captured variance")
+axes.set_title(f"Digits, {len(private)} private rows, 50 public rows")
+axes.set_xticks(epsilons, epsilons)
+axes.minorticks_off()
+axes.legend()
 plt.show()

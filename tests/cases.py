@@ -181,6 +181,50 @@ def scored(X, target, random_state, *, n_classes=2, **options):
     return private_scores._score(X, target, random_state, model=model, y=y, **options)
 
 
+def tabular(X, target, random_state, *, present=None, groups=None, **options):
+    """Fit of a table of which the first column is bought and the second has gaps, as options say.
+
+    Labels and targets are made of the rows, so that a record that is replaced has others.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    frame = [*X.T[:3], np.where(X[:, 3] > 0, "a", np.where(X[:, 3] > -2, "b", "c"))]
+    frame[1] = np.where(X[:, -1] > 1, np.nan, frame[1])
+    schema = {
+        "bought": dpsubspace.Range(-9, 9) if options.get("free") else dpsubspace.Buy(missing=True),
+        "gaps": dpsubspace.Range(-3, 3, missing=True),
+        "low": (-1, 2),
+        "category": ["a", "b"],
+    }
+    if not options.get("free"):
+        frame[0] = np.where(X[:, -1] < -1, np.nan, frame[0])
+    if options.get("alone"):
+        schema |= {"gaps": dpsubspace.Buy(missing=True), "low": dpsubspace.Buy()}
+    frame = np.array(frame, dtype=object).T
+    budget = {"delta": target.delta, "neighboring_relation": target.neighboring_relation}
+    if options.get("alone"):
+        encoder = dpsubspace.TableEncoder(schema, epsilon=target.epsilon, **budget)
+        encoder.set_params(random_state=random_state)
+        return encoder._fit(frame, groups=groups, present=present)
+    model = options.get("model", dpsubspace.DPSGDClassifier)(random_state=random_state, **budget)
+    small = {"n_iter": 4, "classes": [False, True]}
+    model.set_params(**{k: v for k, v in small.items() if k in model.get_params()})
+    y, aims = X[:, 0] > X[:, 2], options.get("aims")
+    if aims is not None:
+        y = np.clip(X[:, 0], -50, 50) + np.clip(X[:, 2], -50, 50)
+    made = dpsubspace.tabular_pipeline(model, schema, epsilon=target.epsilon, target=aims)
+    return made._fit(frame, y, present, groups=groups)
+
+
+TABLES = {
+    "plain": {"free": True},
+    "bought": {},
+    "adaptive mean": {"free": True, "model": dpsubspace.DPSGDFClassifier},
+    "target": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9)},
+    "bought target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.Buy()},
+    "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},
+}
+
+
 SCORED = {
     "plain": {"metric": "roc_auc"},
     "accuracy": {"metric": "accuracy"},
@@ -508,6 +552,10 @@ CASES += [
 ]
 CASES += [
     Case("private_score", scored, SCORED, {"epsilon": 20.0}, n=60, sparse=False, gaussian=False)
+]
+CASES += [
+    Case("TabularPipeline", tabular, TABLES, {"epsilon": 30.0}, n=60, sparse=False),
+    Case("TableEncoder", tabular, {"plain": {"alone": True}}, {"epsilon": 20.0}, sparse=False),
 ]
 GAUSSIAN = [case for case in CASES if case.gaussian]
 FITS = [(case, setting) for case in CASES for setting in case.settings]

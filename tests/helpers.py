@@ -64,10 +64,19 @@ def pairwise(*factors, apart=()):
 
 
 def pairs_first(*factors, prefix=(), apart=()):
-    """All rows of a product for `parametrize`, of which those beyond `pairwise` are exhaustive."""
+    """All rows of a product for `parametrize`, of which those beyond `pairwise` are exhaustive.
+
+    Every second one of these is odd, like the white fields of a chessboard. Given all values but
+    one, half of the values of the last are odd: so in either half all values of any two factors
+    meet, and of any three where there are four. Two environments can share them.
+    """
+    factors = [list(factor) for factor in factors]
     plain = pairwise(*factors, apart=apart)
-    for row in itertools.product(*factors):
-        marks = () if row in plain else pytest.mark.exhaustive
+    for places in itertools.product(*(range(len(factor)) for factor in factors)):
+        row = tuple(factor[place] for factor, place in zip(factors, places, strict=True))
+        marks = () if row in plain else [pytest.mark.exhaustive]
+        if marks and sum(places) % 2:
+            marks.append(pytest.mark.odd)
         yield pytest.param(*prefix, *row, marks=marks)
 
 

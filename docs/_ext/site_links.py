@@ -12,7 +12,10 @@ def point_into_the_site(app, docname, source):
     """Point links to files outside of docs/ to the pages that show them."""
     text = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
     text = text.replace("](../CHANGELOG.md", "](changelog.md")
-    source[0] = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](auto_examples/\1.rst)", text)
+    text = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](auto_examples/\1.rst)", text)
+    # Files that the site has under the same names: to be opened, and not to be downloaded.
+    shown = "|".join(re.escape(name) for name in app.config.html_extra_path)
+    source[0] = re.sub(rf"\[([^\]]+)\]\(({shown})\)", r'<a href="\2">\1</a>', text)
 
 
 def target_of(text):
@@ -24,10 +27,22 @@ def target_of(text):
     return None
 
 
+def ancestors(node):
+    """Give all nodes around a node."""
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def no_place_for_links(node):
+    """Say whether a node is a link itself, or goes into a table of contents."""
+    return isinstance(node, nodes.reference | pending_xref | nodes.title)
+
+
 def link_names(app, doctree):
     """Link public names, and examples, that a page mentions as code."""
     for code in list(doctree.findall(nodes.literal)):
-        if isinstance(code.parent, nodes.reference | pending_xref | nodes.title):
+        if any(map(no_place_for_links, ancestors(code))):
             continue
         if where := target_of(code.astext()):
             link = pending_xref("", refdoc=app.env.docname, refexplicit=True, refwarn=True, **where)

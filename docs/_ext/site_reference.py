@@ -26,6 +26,19 @@ SUBJECTS = {
             "DPModuleRegressor",
         ],
     ),
+    "tables": (
+        "Tables",
+        "From a raw table, and what is public about its columns, to a private model.",
+        [
+            "tabular_pipeline",
+            "TabularPipeline",
+            "TableEncoder",
+            "Schema",
+            "Range",
+            "Buy",
+            "Categories",
+        ],
+    ),
     "public_data": (
         "Public data",
         "Public rows can help a private fit: how to choose them, and how near they are.",
@@ -91,6 +104,7 @@ SUBJECTS = {
         "Displays",
         "Pictures. They need matplotlib: the extra `plot`.",
         [
+            "ShapeDisplay",
             "BudgetDisplay",
             "PrivacyUtilityDisplay",
             "PrivateRocCurveDisplay",

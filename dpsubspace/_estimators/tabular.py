@@ -20,7 +20,7 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._compat import nameless
+from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.table_encoder import (
@@ -290,6 +290,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
 
     # Public surface -------------------------------------------------------------------------
 
+    @with_callbacks
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
     ):
@@ -377,7 +378,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         if self._said is not None:
             return self._said
         spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
-        if not spent:
+        if not spent or (len(spent) == 1 and is_free(spent[0].event)):
             raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
         encoder, last = spent[0], spent[-1]
         whole = replace(last, of=type(self).__name__, n_features=encoder.n_features)
@@ -487,6 +488,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             targets = targets if parts.buys_target else None
         purchase = parts.purchase(None if targets is None else targets.shape[1])
         before = purchase.budget(parts.target, records.n)
+        if purchase.names:  # from here on, an earlier model is none of this encoder
+            model._forget()
         ranges = encoder._learn(
             parts.target, parts.table, purchase, table.numbers, records, targets
         )
@@ -495,9 +498,12 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
             limits = tuple(np.array(end) for end in zip(*ends, strict=True))
         encoding = encoder.encoding_
-        given |= {} if public is None else {"X_public": _encoded(encoding, public)}
+        given |= {} if public is None else {"X_public": _encoded(encoder, public)}
         plan = parts.fit(encoding, before, limits)
-        model._fit(encoding(table), y, present, groups=groups, plan=plan, **given)
+        rows = encoder.transform(table)  # with names, where predict will have them
+        run_inside(
+            self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
+        )
         self.target_range_ = None
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
@@ -577,8 +583,8 @@ def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | 
     return None if X_public is None else read_table(X_public, plan.schema, name="X_public")
 
 
-def _encoded(encoding: Encoding, public: tuple[Table, ...] | Table) -> Any:
+def _encoded(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
     """Public rows, encoded."""
     if isinstance(public, tuple):
-        return tuple(encoding(table) for table in public)
-    return encoding(public)
+        return tuple(encoder.transform(table) for table in public)
+    return encoder.transform(public)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -111,7 +112,7 @@ def read_column(column: Any, label: str) -> Numeric | Coded:
     dtype = column.dtype
     if hasattr(dtype, "is_temporal"):
         return _of_polars(column, label)
-    if isinstance(dtype, np.dtype):
+    if isinstance(dtype, np.dtype) and not (dtype.kind == "O" and hasattr(column, "factorize")):
         return _of_numpy(np.asarray(column), label)
     return _of_pandas(column, label)
 
@@ -137,35 +138,42 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
     if kind == "f":
         return _of_numpy(series.to_numpy(dtype=np.float64, na_value=np.nan), label)
     if kind in "biu":
-        wide = {"b": np.bool_, "i": np.int64, "u": np.uint64}[kind]
+        wide, fill = {"b": (np.bool_, False), "i": (np.int64, 0), "u": (np.uint64, 0)}[kind]
         missing = np.asarray(series.isna(), dtype=bool)
-        return Numeric(series.to_numpy(dtype=wide, na_value=0), missing)
+        return Numeric(series.to_numpy(dtype=wide, na_value=fill), missing)
     if kind in "mM":
         raise refused(label, "dates or times")
-    if getattr(dtype, "type", None) is str:
-        codes, values = series.factorize()
-        return Coded(codes, values.tolist())
-    return _of_objects(series.to_numpy(dtype=object).tolist(), label)
+    found = None
+    with suppress(TypeError, NotImplementedError, OverflowError):  # of what pandas cannot hash
+        found = series.factorize()
+    if found is None:
+        return _of_objects(series.to_numpy(dtype=object).tolist(), label)
+    return _without_missing(found[0], found[1].tolist())
 
 
 def _of_polars(series: Any, label: str) -> Numeric | Coded:
     dtype = series.dtype
     name = str(dtype).partition("(")[0]
     if dtype.is_float() or dtype.is_decimal() or name in ("Null", "Int128", "UInt128"):
-        return _of_numpy(series.cast(float).to_numpy(), label)
+        return _of_numpy(series.cast(float).fill_null(np.nan).to_numpy(), label)
     if dtype.is_integer() or name == "Boolean":
         values = series.fill_null(False if name == "Boolean" else 0)
         return Numeric(values.to_numpy(), series.is_null().to_numpy())
     if name in ("String", "Categorical", "Enum"):
-        text = series.cast(str)
-        values = text.drop_nulls().unique()
-        codes = text.replace_strict(values, range(len(values)), default=-1, return_dtype=int)
-        return Coded(codes.to_numpy(), values.to_list())
+        return _of_polars_text(series.cast(str))
     if name == "Object":
         return _of_objects(series.to_list(), label)
     if dtype.is_temporal():
         raise refused(label, "dates or times")
     raise refused(label, "bytes" if name == "Binary" else "lists or other objects")
+
+
+def _of_polars_text(series: Any) -> Coded:
+    values = series.drop_nulls().unique()
+    if not len(values):
+        return Coded(np.full(len(series), -1), [])
+    codes = series.replace_strict(values, list(range(len(values))), default=-1)
+    return Coded(codes.to_numpy(), values.to_list())
 
 
 def _of_arrow(column: Any, label: str) -> Numeric | Coded:
@@ -177,7 +185,7 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
         return Numeric(_joined(values), _joined(column.is_null()))
     if name.startswith(("float", "double", "halffloat", "decimal", "null")):
         # Arrow's check of what a type can hold would name a value in its message.
-        return _of_numpy(_joined(column.cast("float64", safe=False)), label)
+        return _of_numpy(_joined(column.cast("float64", safe=False).fill_null(np.nan)), label)
     if name.startswith(("date", "time", "duration", "month")):
         raise refused(label, "dates or times")
     raise refused(label, "bytes" if "binary" in name else "lists or other objects")
@@ -186,7 +194,7 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
 def _of_arrow_text(column: Any, *, declared: bool) -> Coded:
     """Text, or what Arrow stores as codes; each chunk may have a list of values of its own."""
     codes, values, last, start = [np.zeros(0, dtype=np.intp)], [], None, 0
-    for chunk in _chunks(column.dictionary_encode()):
+    for chunk in _chunks(column if declared else column.dictionary_encode()):
         if last is None or not chunk.dictionary.equals(last):
             start, last = len(values), chunk.dictionary
             values += last.to_pylist()
@@ -247,14 +255,12 @@ def refused(label: str, what: str) -> ValueError:
 
 def _of_objects(values: Sequence[Any], label: str) -> Coded:
     """Codes of Python's own objects."""
-    codes, places = None, {}
-    try:
+    places = None
+    with suppress(TypeError):
         places = dict(zip(dict.fromkeys(values), count(), strict=False))
-        codes = np.fromiter(map(places.__getitem__, values), np.intp, len(values))
-    except TypeError:
-        pass
-    if codes is None:  # raised out here: what was caught may carry a value
+    if places is None:  # raised out here: what was suppressed may carry a value
         raise refused(label, "lists or other objects")
+    codes = np.fromiter(map(places.__getitem__, values), np.intp, len(values))
     return _without_missing(codes, list(places))
 
 

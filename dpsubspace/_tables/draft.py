@@ -18,6 +18,9 @@ __all__ = ["drafted"]
 # thumb, which nothing was tuned for.
 _LOWEST = 0.1
 
+# Whole numbers up to this are float64 as they are.
+_WHOLE = 2**53
+
 
 def drafted(frame: Any, columns: Any, max_categories: int) -> dict[str, Kind]:
     """What the rows of a public frame show about its columns."""
@@ -117,7 +120,10 @@ def outward(low: float, high: float) -> tuple[float, float]:
         found = [
             (end / step).to_integral_value(way) * step for end, way in zip(ends, ways, strict=True)
         ]
-        low, high = (int(end) if end == int(end) else float(end) for end in found)
+        whole = [end == int(end) and abs(end) <= _WHOLE for end in found]
+        low, high = (
+            int(e) if is_whole else float(e) for e, is_whole in zip(found, whole, strict=True)
+        )
     return low, high
 
 

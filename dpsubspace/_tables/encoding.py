@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,7 +51,7 @@ _NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided 
 _WIDE, _STEEP = 10.0, 1000.0
 # float32 rounds an entry up by at most half of 2^-23 of it; a row is shorter by more than that.
 _SHRUNK = 1 - 2.0**-22
-_CHUNK = 1 << 18  # entries that are encoded at once: 2 MB of float64
+_CHUNK = 1 << 17  # entries that are encoded at once: they should stay in the cache
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Encoding:
         curves = np.tile(sizes.curves, len(schema.numbers))
         gaps = np.full(len(self._with_gaps(schema.numbers)), sizes.gap)
         counts = np.array(
-            [len(schema[a].values) for a in schema.categories for _ in self._values(a)]
+            [len(self._kinds[a].values) for a in schema.categories for _ in self._values(a)]
         )
         shares = 1 / counts if len(counts) else np.zeros(0)
         unit = sizes.category / np.sqrt(1 - shares)
@@ -143,17 +143,22 @@ class Encoding:
                 found[name] += range(at, at := at + size(name))
         return {name: np.array(places, dtype=np.intp) for name, places in found.items()}
 
-    def _with_gaps(self, names: tuple[str, ...]) -> list[str]:
-        return [name for name in names if self.schema[name].missing]
+    @property
+    def _kinds(self) -> dict[str, Any]:
+        """What the schema says of each column."""
+        return dict(self.schema)
+
+    def _with_gaps(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if self._kinds[name].missing)
 
     def _curve(self, name: str, j: int) -> str:
         if self.curves == "cosines":
             return f"{name}:cos{j}"
         return name if j == 1 else f"{name}:poly{j}"
 
-    def _values(self, name: str) -> tuple:
+    def _values(self, name: str) -> tuple[Any, ...]:
         """Values of a category that have a feature: of two, one tells the other by itself."""
-        values = self.schema[name].values
+        values = self._kinds[name].values
         return values[:1] if self.by_column and len(values) == 2 else values
 
     @cached_property
@@ -193,28 +198,32 @@ class Encoding:
         if unknown := [a for a in self.schema.numbers if a not in dict(self.ranges)]:
             raise ValueError(f"the ranges of {unknown} have not been bought yet: fit first.")
         rows = np.empty((len(table.numbers), self.n_features), dtype=np.float32)
-        for some in slices(len(rows), max(64, _CHUNK // max(self.n_features, 1))):
-            self._write(table.numbers[some], table.codes[some], rows[some])
+        # Columns are written one after the other, which arithmetic likes, and turned in the cache.
+        chunk = max(64, _CHUNK // max(self.n_features, 1))
+        columns = np.empty((self.n_features, chunk), dtype=np.float32)
+        for some in slices(len(rows), chunk):
+            part = columns[:, : some.stop - some.start]
+            self._write(table.numbers[some].T, table.codes[some].T, part)
+            rows[some] = part.T
         return rows
 
-    def _write(self, numbers: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> None:
-        """Write the features of a chunk of rows."""
+    def _write(self, numbers: np.ndarray, codes: np.ndarray, columns: np.ndarray) -> None:
+        """Write the features (n_features, m) of rows with numbers (d, m) and codes (c, m)."""
         schema, sizes, d = self.schema, self._sizes, len(self.schema.numbers)
         end, gaps = d * self.n_curves, np.isnan(numbers)
-        block = rows[:, :end].reshape(len(rows), d, self.n_curves)
+        block = columns[:end].reshape(d, self.n_curves, columns.shape[1])
         few = self._write_curves(self._scaled(numbers), gaps, block)
         for name in self._with_gaps(schema.numbers):
-            rows[:, end] = sizes.gap * gaps[:, schema.numbers.index(name)]
+            columns[end] = sizes.gap * gaps[schema.numbers.index(name)]
             end += 1
-        for k, name in enumerate(schema.categories):
+        for name, own in zip(schema.categories, codes, strict=True):
             start, end = end, end + len(self._values(name))
-            count = len(schema[name].values)
-            _write_category(codes[:, k], count, sizes.category, rows[:, start:end])
+            _write_category(own, len(self._kinds[name].values), sizes.category, columns[start:end])
         for name in self._with_gaps(schema.categories):
-            rows[:, end] = sizes.category * (codes[:, schema.categories.index(name)] == _MISSING)
+            columns[end] = sizes.category * (codes[schema.categories.index(name)] == _MISSING)
             end += 1
         if self._pairs:
-            _write_pairs(few, sizes.pairs, rows[:, end:])
+            _write_pairs(few, sizes.pairs, columns[end:])
 
     def _write_curves(
         self, scaled: np.ndarray, gaps: np.ndarray, block: np.ndarray
@@ -225,8 +234,8 @@ class Encoding:
         first[gaps] = 0.0
         before, now, few = (~gaps).astype(float), first, []
         for j, size in enumerate(self._sizes.curves):
-            np.multiply(now, size, out=block[:, :, j], casting="same_kind")
-            few += [now] if j < self._of_pair else []
+            np.multiply(now, size, out=block[:, j], casting="same_kind")
+            few += [now] if self.pairs and j < self._of_pair else []
             if cosines:  # the recurrence of Chebyshev, and that of Legendre
                 before, now = now, 2 * first * now - before
             else:
@@ -234,13 +243,14 @@ class Encoding:
         return few
 
     def _scaled(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers on their ranges, from 0 to 1."""
+        """Numbers (d, m) on their ranges, from 0 to 1."""
         known = dict(self.ranges)
-        low, high = np.array([known[a] for a in self.schema.numbers]).reshape(-1, 2).T
+        ends = np.array([known[a] for a in self.schema.numbers]).reshape(-1, 2)
+        low, high = ends[:, :1], ends[:, 1:]
         scaled = (np.clip(numbers, low, high) - low) / (high - low)
         for i, name in enumerate(self.schema.numbers):
-            if self.schema[name].log:
-                scaled[:, i] = _on_log(scaled[:, i], low[i], high[i])
+            if self._kinds[name].log:
+                scaled[i] = _on_log(scaled[i], *ends[i])
         return scaled
 
     def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
@@ -285,24 +295,20 @@ def _decaying(number: int) -> np.ndarray:
 def _write_category(codes: np.ndarray, count: int, size: float, block: np.ndarray) -> None:
     """Write a centred one-hot vector of norm `size`; zeros where a value is unknown or missing.
 
-    The first columns of it, where `block` has fewer than the `count` values.
+    The first entries of it, where `block` has fewer than the `count` values.
     """
     unit = size / np.sqrt(1 - 1 / count)
-    known = np.flatnonzero(codes >= 0)
-    block[:] = 0.0
-    block[known] = -unit / count
-    there = known[codes[known] < block.shape[1]]
-    block[there, codes[there]] = unit * (1 - 1 / count)
+    block[:] = np.where(codes >= 0, -unit / count, 0.0)
+    there = np.flatnonzero((codes >= 0) & (codes < len(block)))
+    block[codes[there], there] = unit * (1 - 1 / count)
 
 
 def _write_pairs(few: list[np.ndarray], sizes: np.ndarray, block: np.ndarray) -> None:
     """Write all products of one of the first curves of a number and one of another's."""
-    of_one, of_other = np.triu_indices(few[0].shape[1], 1)
-    for (j, k), size in np.ndenumerate(sizes):
-        products = few[j][:, of_one] * few[k][:, of_other]
-        np.multiply(
-            products, size, out=block[:, j * len(few) + k :: sizes.size], casting="same_kind"
-        )
+    of_one, of_other = np.triu_indices(len(few[0]), 1)
+    for place, ((j, k), size) in enumerate(np.ndenumerate(sizes)):
+        products = few[j][of_one] * few[k][of_other]
+        np.multiply(products, size, out=block[place :: sizes.size], casting="same_kind")
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
@@ -340,7 +346,8 @@ def encoding_for(
     by_column : bool
         Whether the model scales every column by itself, and rows need no bound on their norm.
     """
-    known = [(a, schema[a]) for a in schema.numbers if a not in schema.bought]
+    kinds: dict[str, Any] = dict(schema)
+    known = [(a, kinds[a]) for a in schema.numbers if a not in schema.bought]
     ranges = tuple((name, (float(each.low), float(each.high))) for name, each in known)
     several, wished = len(schema.numbers) >= 2, interactions is True
     curves, number, auto = (_of_columns if by_column else _of_rows)(schema, ratio)
@@ -359,7 +366,8 @@ def _of_rows(schema: Schema, ratio: float) -> tuple[str, int, bool]:
 def _of_columns(schema: Schema, ratio: float) -> tuple[str, int, bool]:
     """The same of columns that are scaled by themselves: noise grows with their number."""
     d = len(schema.numbers)
-    values = sum(len(schema[name].values) for name in schema.categories)
+    kinds: dict[str, Any] = dict(schema)
+    values = sum(len(kinds[name].values) for name in schema.categories)
     columns = _COSINES * d + 2 * d * (d - 1) + values
     pairs = d <= _COLUMNS_MOST and ratio >= max(_FINE_FROM, _COLUMNS_RATIO * columns)
     if ratio >= max(_FINE_FROM, _FINE_RATIO * _COSINES * d):

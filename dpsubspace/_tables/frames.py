@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import repeat
 from typing import Any
 
@@ -35,6 +36,9 @@ __all__ = ["MISSING", "UNKNOWN", "Table", "read_table", "unnamed_columns"]
 
 # Codes of values that are no category, and of missing ones.
 UNKNOWN, MISSING = -1, -2
+
+# Whole numbers no further apart than this are looked up in a table, which is faster than a search.
+_TABLE = 1 << 16
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -119,7 +123,7 @@ def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
         raise ValueError(
             f"`{name}` lacks the columns {shown(absent)}, which the schema names. It has"
             f" {shown(names)}: write the names in the schema as they are there, or leave these"
-            " columns out of it."
+            f" columns out of it.{_alike(absent, names)}"
         )
     if twice := [column for column in schema if times[column] > 1]:
         raise ValueError(
@@ -127,6 +131,14 @@ def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
             " one of each."
         )
     return {column: column_of(frame, column) for column in schema}
+
+
+def _alike(absent: list[str], names: list[Any]) -> str:
+    """Names that a table has and that may be meant by those that it lacks."""
+    plain = {name.strip().casefold(): name for name in names if isinstance(name, str)}
+    found = {a: get_close_matches(a.strip().casefold(), plain, n=1) for a in absent[:10]}
+    pairs = [f"{shown(plain[close[0]])} for {shown(a)}" for a, close in found.items() if close]
+    return f" Did you mean {' and '.join(pairs)}?" if pairs else ""
 
 
 def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:
@@ -153,7 +165,7 @@ def _write_numbers(found: Numeric | Coded, kind: Kind, label: str, numbers: np.n
         if isinstance(found, Numeric):
             missing = found.missing
             numbers[:] = found.values
-            numbers[missing] = np.nan
+            np.copyto(numbers, np.nan, where=missing)
         else:
             missing = found.codes < 0
             numbers[:] = np.append(_floats(found.values, kind, label), np.nan)[found.codes]
@@ -170,7 +182,8 @@ def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
     if kinds:
         raise ValueError(
             f"{label} holds text, and the schema says {shown(kind)}, which is for numbers: turn the"
-            " text into numbers, or name the values that are public in Categories([...])."
+            " text into numbers, for example with pandas.to_numeric, or name the values that are"
+            " public in Categories([...])."
         )
     try:
         return np.array(values, dtype=np.float64)
@@ -206,8 +219,16 @@ def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
         return np.full(len(values), UNKNOWN)
     order = sorted(known)
     ends, places = np.array(order, dtype=values.dtype), np.array([known[end] for end in order])
-    at = np.minimum(np.searchsorted(ends, values), len(ends) - 1)
-    return np.where(ends[at] == values, places[at], UNKNOWN)
+    span = int(order[-1]) - int(order[0]) + 1
+    if values.dtype.kind == "f" or span > _TABLE:
+        at = np.minimum(np.searchsorted(ends, values), len(ends) - 1)
+        return np.where(ends[at] == values, places[at], UNKNOWN)
+    table = np.full(span, UNKNOWN)
+    table[[int(end) - int(order[0]) for end in order]] = places
+    inside = np.clip(values, ends[0], ends[-1])
+    # The difference of two int8 may be none, while that of two unsigned numbers in order is.
+    wide = inside if values.dtype.kind == "u" else inside.astype(np.int64)
+    return np.where(inside == values, table[wide - wide.dtype.type(order[0])], UNKNOWN)
 
 
 def _of_type(category: Any, dtype: np.dtype) -> Any:
@@ -235,7 +256,8 @@ def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:
         return
     raise ValueError(
         f"{label} has missing values, and the schema declares none: write"
-        f" {_with_missing(kind)}, or fill them with a constant that is known in advance."
+        f" {_with_missing(kind)}, or fill them with a constant that is known in advance. A mean of"
+        " these rows would not be private."
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._checks import check_bool, shown
+from dpsubspace._tables.columns import what_is
 
 __all__ = ["Buy", "Categories", "Kind", "Range", "family", "plain"]
 
@@ -210,7 +211,7 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
     families = {family(value) for value in found}
     if None in families:
         wrong = next(value for value in found if family(value) is None)
-        gap = wrong is None or wrong != wrong
+        gap = what_is(type(wrong)) == "missing" or (isinstance(wrong, float) and wrong != wrong)
         way_out = (
             "a missing value is no category: leave it out and write missing=True."
             if gap

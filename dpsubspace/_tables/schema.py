@@ -55,6 +55,10 @@ class Schema(Mapping[str, Kind]):
     each the value of one person, and a list of the values that occur says that somebody has each
     of them. Nothing protects what a schema tells: the guarantee of a model counts it as public.
 
+    A table that does not fit its schema is refused with an error, for example one that misses
+    values where the schema declares none. The guarantee counts as public that the private rows
+    pass these checks.
+
     A schema is a mapping that cannot be changed. Two of them are equal if they have the same
     columns in the same order.
 
@@ -210,7 +214,7 @@ class Schema(Mapping[str, Kind]):
             For a column of numbers a :class:`Range` around its values, rounded outward to two
             digits of its width, with ``log=True`` where the middle value lies in its lowest tenth.
             For text, True and False, and types of the library for categories,
-            :class:`Categories` with the values that occur. Either with ``missing=True`` where values
+            :class:`Categories` with the values that occur. Both have ``missing=True`` where values
             are missing.
 
         Raises
@@ -244,7 +248,10 @@ def _kind(name: str, kind: Any) -> Kind:
         return kind
     about = f"`schema` says {shown(kind)} about the column {shown(name)}"
     if isinstance(kind, type) and issubclass(kind, Kind):
-        raise TypeError(f"{about}, which is a class: write {kind.__name__}(...) with brackets.")
+        raise TypeError(
+            f"`schema` gives the class {kind.__name__} for the column {shown(name)}: write"
+            f" {kind.__name__}(...) with brackets."
+        )
     if not isinstance(kind, (tuple, list)):
         raise TypeError(
             f"{about}: write Range(low, high), Buy() or Categories([...]). A tuple (low, high) is"

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
@@ -36,6 +36,8 @@ from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._estimators.regression import DPLinearRegression, PublicSubspaceLinearRegression
 from dpsubspace._estimators.scaler import BoundedScaler
+from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._statistics.counts import count_above_noise
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
@@ -365,7 +367,7 @@ def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
 
 def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
     """A heap far away that is as large as the noise hides: the canary is one more of it."""
-    (n, d), level = X.shape, subject.parameters["level"]
+    (n, d), level = X.shape, subject.parameters.get("level", "auto")
     (leaf, *_) = counted(subject.what.privacy_event(n + 1, d))
     halved = 1.0 if subject.relation == "zero_out" else math.sqrt(0.5)
     if leaf.count == 1:  # all cells of a column are counted, and those that are full enough kept
@@ -376,6 +378,16 @@ def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
         size = max((0.01 if level == "auto" else level) * n, 2 * spread)
     far = np.arange(n)[:, None] < min(round(size), n // 2)
     return np.where(far, _FAR, near) * np.ones(d), np.full(d, _FAR), np.full(d, near)
+
+
+def _around_bought(X: np.ndarray, subject: Subject) -> _Rows:
+    """The same with two heaps that are near, since a range of one value is refused."""
+    rows, row, instead = _around_ranges(X, subject)
+    return (
+        np.where((np.arange(len(rows)) % 2 == 0)[:, None] & (rows < 0), rows / 2, rows),
+        row,
+        instead,
+    )
 
 
 def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
@@ -399,6 +411,13 @@ def _of_linear(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
     """What a linear model says of the canary, and its weights."""
     says = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
     weights = _numbers(fitted, "coef_", "intercept_", "mean_")
+    return np.concatenate([np.ravel(says(planted.row)), *weights])
+
+
+def _of_tabular(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
+    """What a pipeline says of the canary, and the weights of its model."""
+    says = fitted.predict if is_regressor(fitted) else fitted.decision_function
+    weights = _numbers(fitted[-1], "coef_", "intercept_", "mean_")
     return np.concatenate([np.ravel(says(planted.row)), *weights])
 
 
@@ -433,7 +452,10 @@ def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
     """How many columns reach as far as the heap, and how often searches went up, by end."""
-    ends = np.stack([fitted.data_min_, fitted.data_max_])
+    if isinstance(fitted, TableEncoder):
+        ends = np.array([*fitted.ranges_.values()]).T
+    else:
+        ends = np.stack([fitted.data_min_, fitted.data_max_])
     far = np.sum(ends >= _FAR / 2)
     return np.append(turns_up(ends, SEARCH).sum(axis=1), far).astype(float)
 
@@ -531,6 +553,8 @@ DESIGNS: dict[Any, Design] = {
     DPModuleClassifier: Design(_of_module, "classes"),
     DPModuleRegressor: Design(_of_module, "numbers"),
     BoundedScaler: Design(_of_ranges, rows=_around_ranges),
+    TableEncoder: Design(_of_ranges, rows=_around_bought),
+    TabularPipeline: Design(_of_tabular, "classes"),
     DPPCA: Design(_of_components, rows=_two_lines),
     GSDScorer: Design(_of_directions, rows=_two_lines),
     functions.private_mean: Design(_of_mean, own=_own_entries),

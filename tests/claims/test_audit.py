@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    Buy,
     DPCalibratedClassifier,
     DPConformalClassifier,
     DPConformalRegressor,
@@ -37,6 +38,7 @@ from dpsubspace import (
     PersonalizedLinearRegression,
     PrivacyError,
     PublicSubspaceLinearRegression,
+    TableEncoder,
     audit_epsilon,
     audit_estimator,
     private_covariance,
@@ -44,6 +46,7 @@ from dpsubspace import (
     private_quantile,
     private_score,
     select_public,
+    tabular_pipeline,
 )
 from dpsubspace._accounting.permission import inside_ledger
 from dpsubspace._estimators import functions
@@ -134,6 +137,12 @@ def claimed(Estimator, **options):
     return partial(Estimator, **{"epsilon": 1.0, "delta": 1e-5, **options})
 
 
+def table(model, **options):
+    """How a pipeline is made that takes the columns as a table, and claims the same."""
+    schema = {f"column {i}": (-6, 8) for i in range(5)}
+    return partial(tabular_pipeline, model.set_params(delta=1e-5), schema, **options)
+
+
 MANY, FEW = {"method": "many_runs"}, {"n_canaries": 100, "n_training": 60}
 FEWER = {"n_canaries": 80, "n_training": 40}  # of fits that take a while
 AUDITS = {
@@ -184,6 +193,13 @@ AUDITS = {
     "BoundedScaler": {
         "counts": Audit(claimed(BoundedScaler)),
         "search": Audit(claimed(BoundedScaler, level=0.2), rows=np.zeros((1000, 1))),
+    },
+    "TableEncoder": {
+        "search": Audit(claimed(TableEncoder, schema={"a": Buy()}), rows=np.zeros((20_000, 1))),
+    },
+    "TabularPipeline": {
+        "classes": Audit(table(DPSGDClassifier()), LABELS),
+        "numbers": Audit(table(DPSGDRegressor(), target=(-1, 2)), NUMBERS),
     },
     "DPPCA": {
         "plain": Audit(claimed(DPPCA, n_components=2)),

@@ -54,7 +54,7 @@ def test_oldest_versions_are_those_that_the_package_asks_for():
         if extra not in NOT_OLDEST:
             asked |= requirements(lines)
     pinned = dict(re.findall(r"(?m)^([\w.-]+)==([\d.]+)$", text_of("tests/oldest.txt")))
-    assert set(asked) == set(pinned)
+    assert set(asked) <= set(pinned)
     for name, version in asked.items():
         assert version is not None, f"{name} has no lowest version"
         assert release_of(version) == release_of(pinned[name]), name

@@ -1,0 +1,187 @@
+"""Encodings of tables: against a dense formula, and their bounds by brute force."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from numpy.polynomial import legendre
+
+from dpsubspace import Buy, Categories, Range, Schema
+from dpsubspace._tables.encoding import encoding_for
+from dpsubspace._tables.frames import MISSING, UNKNOWN, Table
+
+SCHEMA = Schema(
+    {
+        "age": Range(17, 90),
+        "ward": Categories(["A", "B", "C"], missing=True),
+        "gain": Range(0, 99_999, log=True, missing=True),
+        "area": Range(0.5, 300, log=True),
+        "sex": Categories(["f", "m"]),
+    }
+)
+RATIOS = (30, 300, 1500, 1e4)
+KINDS = [(ratio, by_column) for ratio in RATIOS for by_column in (False, True)]
+
+
+def table(n=400, seed=0, schema=SCHEMA):
+    """Random rows, with their ends, gaps, unknown values and values outside of the ranges."""
+    rng = np.random.default_rng(seed)
+    numbers, codes = [], []
+    for name in schema.numbers:
+        low, high = schema[name].low, schema[name].high
+        found = rng.uniform(low - (high - low) / 3, high + (high - low) / 3, n)
+        found[rng.random(n) < 0.3] = rng.choice([low, high])
+        found[rng.random(n) < 0.02] = rng.choice([-np.inf, np.inf])
+        found[(rng.random(n) < 0.2) & schema[name].missing] = np.nan
+        numbers.append(found)
+    for name in schema.categories:
+        known = schema[name].values
+        found = rng.integers(MISSING if schema[name].missing else UNKNOWN, len(known), n)
+        codes.append(found)
+    rows = np.array(numbers).reshape(len(numbers), n).T
+    return Table(rows, np.array(codes, dtype=np.intp).reshape(len(codes), n).T)
+
+
+def on_range(value, kind):
+    value = min(max(value, kind.low), kind.high)
+    if kind.log and kind.low > 0 and kind.high / kind.low > 10:
+        return np.log(value / kind.low) / np.log(kind.high / kind.low)
+    share = (value - kind.low) / (kind.high - kind.low)
+    return np.log(1 + 1000 * share) / np.log(1001) if kind.log else share
+
+
+def curves(u, encoding):
+    number = encoding.n_curves
+    if np.isnan(u):
+        return np.zeros(number)
+    if encoding.curves == "cosines":
+        return np.cos(np.pi * np.arange(1, number + 1) * u)
+    return np.array([legendre.legval(2 * u - 1, np.eye(number + 1)[j + 1]) for j in range(number)])
+
+
+def dense(encoding, rows):
+    """Features by name, one row and one number at a time."""
+    schema, of_rows = encoding.schema, not encoding.by_column
+    weights = 1 / np.arange(1, encoding.n_curves + 1) if of_rows else np.ones(encoding.n_curves)
+    few = weights[:2]
+    if of_rows:
+        weights, few = weights / np.linalg.norm(weights), few / np.linalg.norm(few)
+    d, c = len(schema.numbers), len(schema.categories)
+    share = 0.3 if encoding.pairs else 0.0
+    unit = np.sqrt((1 - share) / (4 * d + c)) if of_rows else 1.0
+    number = 2 * unit if of_rows else 1.0
+    part = np.sqrt(share / max(1, d * (d - 1) // 2)) if of_rows else 1.0
+    found = []
+    for numbers, codes in zip(rows.numbers, rows.codes, strict=True):
+        row, own = [], {}
+        for name, value in zip(schema.numbers, numbers, strict=True):
+            u = value if np.isnan(value) else on_range(value, schema[name])
+            own[name] = curves(u, encoding)
+            row += list(number * weights * own[name])
+        gaps = zip(schema.numbers, numbers, strict=True)
+        row += [number * np.isnan(value) for name, value in gaps if schema[name].missing]
+        for name, code in zip(schema.categories, codes, strict=True):
+            k = len(schema[name].values)
+            onehot = np.eye(k)[code] - 1 / k if code >= 0 else np.zeros(k)
+            onehot = onehot * unit / np.sqrt(1 - 1 / k)
+            row += list(onehot[:1] if encoding.by_column and k == 2 else onehot)
+        gaps = zip(schema.categories, codes, strict=True)
+        row += [unit * (code == MISSING) for name, code in gaps if schema[name].missing]
+        if encoding.pairs:
+            for a, b in combinations(schema.numbers, 2):
+                row += list(part * np.outer(few * own[a][:2], few * own[b][:2]).ravel())
+        found.append(row)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("ratio", "by_column"), KINDS)
+def test_encoding_is_the_dense_formula(ratio, by_column):
+    encoding, rows = encoding_for(SCHEMA, ratio, by_column=by_column), table()
+    found = encoding(rows)
+    assert found.dtype == np.float32 and found.shape == (400, encoding.n_features)
+    np.testing.assert_allclose(found, dense(encoding, rows), atol=2e-6)
+    np.testing.assert_array_equal(found, encoding(rows))
+    one = encoding(Table(rows.numbers[7:8], rows.codes[7:8]))  # a row does not know of others
+    np.testing.assert_array_equal(one[0], found[7])
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_no_row_is_longer_than_the_bound_nor_beyond_its_extent(seed, by_column, pairs):
+    rng = np.random.default_rng(seed)
+    kinds = [
+        lambda: Range(0, float(10.0 ** rng.integers(-8, 8)), log=rng.random() < 0.5, missing=True),
+        lambda: Categories(list(range(rng.integers(2, 40))), missing=rng.random() < 0.5),
+    ]
+    schema = Schema({f"c{i}": kinds[rng.integers(2)]() for i in range(rng.integers(1, 9))})
+    encoding = encoding_for(schema, 1e5 * rng.random(), by_column=by_column, interactions=pairs)
+    found = encoding(table(2000, seed, schema)).astype(np.float64)
+    low, high = encoding.extent
+    assert np.linalg.norm(found, axis=1).max() <= encoding.bound  # of what float32 holds
+    assert (found >= low - 1e-6 * high.max()).all() and (found <= high + 1e-6 * high.max()).all()
+
+
+def test_longest_rows_reach_the_bound():
+    """So the bound is not larger than it has to be."""
+    for ratio in RATIOS:
+        schema = Schema({"a": (0, 1), "b": (0, 1), "c": ["x", "y", "z"]})
+        row = encoding_for(schema, ratio)(Table(np.zeros((1, 2)), np.array([[2]])))
+        assert 1 - 1e-6 < np.linalg.norm(row.astype(np.float64)) <= 1
+
+
+def test_names_are_distinct_and_say_what_a_feature_is():
+    encoding = encoding_for(SCHEMA, 1500)
+    assert len(set(encoding.names)) == encoding.n_features
+    for name in ("age:cos8", "gain:missing", "ward=B", "sex=m", "ward:missing"):
+        assert name in encoding.names
+    assert "age:cos1*gain:cos2" in encoding.names
+    assert encoding_for(SCHEMA, 30, by_column=True).names[:3] == ("age", "gain", "area")
+    clash = Schema({"a": ["b=c", "d"], "a=b": ["c", "d"]})
+    assert encoding_for(clash, 30).names == ("a=b=c", "a=d", "a=b=c~2", "a=b=d")
+
+
+@pytest.mark.parametrize(("ratio", "by_column"), KINDS)
+def test_blocks_hold_what_depends_on_a_column(ratio, by_column):
+    encoding, rows = encoding_for(SCHEMA, ratio, by_column=by_column), table()
+    before = encoding(rows)
+    for place, name in enumerate(SCHEMA.numbers):
+        numbers = rows.numbers.copy()
+        numbers[:, place] = np.where(np.isnan(numbers[:, place]), 20.0, 1.0)
+        changed = np.flatnonzero((encoding(Table(numbers, rows.codes)) != before).any(axis=0))
+        alone = [i for i in changed if "*" not in encoding.names[i]]
+        assert set(alone) <= set(encoding.blocks[name]) and len(alone) >= encoding.n_curves
+    assert sum(map(len, encoding.blocks.values())) == sum("*" not in a for a in encoding.names)
+
+
+def test_how_fine_it_is_follows_from_rows_and_budget():
+    few = Schema({f"x{i}": (0, 1) for i in range(4)})
+    many = Schema({f"x{i}": (0, 1) for i in range(30)})
+
+    def shape(schema, ratio, **options):
+        found = encoding_for(schema, ratio, **options)
+        return found.curves, found.n_curves, found.pairs
+
+    assert shape(few, 100) == ("cosines", 8, False)
+    assert shape(few, 1200) == ("cosines", 8, True)
+    assert shape(few, 1200, interactions=False) == ("cosines", 8, False)
+    assert shape(few, 100, interactions=True) == ("cosines", 8, True)
+    assert shape(many, np.inf) == ("cosines", 16, False)
+    assert shape(Schema({"x": (0, 1)}), np.inf, interactions=True) == ("cosines", 16, False)
+    for ratio, expected in {100: 1, 300: 4, 999: 4, 1000: 8}.items():
+        assert shape(few, ratio, by_column=True)[1:] == (expected, ratio >= 1000)
+    assert shape(many, 1500, by_column=True) == ("polynomials", 4, False)
+    assert shape(many, 3000, by_column=True) == ("cosines", 8, False)
+
+
+def test_bought_ranges_come_later_and_change_no_feature():
+    schema = Schema({"age": Range(0, 100), "dose": Buy(log=True), "ward": ["A", "B"]})
+    encoding = encoding_for(schema, 100)
+    rows = Table(np.array([[50.0, 2.0], [20.0, 900.0]]), np.array([[0], [UNKNOWN]]))
+    with pytest.raises(ValueError, match="dose"):
+        encoding(rows)
+    whole = encoding.with_ranges({"dose": (1, 1000)})
+    public = encoding_for(Schema({**schema, "dose": Range(1, 1000, log=True)}), 100)
+    assert whole.names == encoding.names == public.names
+    np.testing.assert_array_equal(whole(rows), public(rows))
+    assert not whole(rows)[1, encoding.blocks["ward"]].any()  # unknown: as if it were not there
