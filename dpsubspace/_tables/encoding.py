@@ -256,7 +256,7 @@ class Encoding:
     def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
         """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
         low, high = dict(self.ranges)[name]
-        if self.schema[name].log:
+        if self._kinds[name].log:
             steep = _steepness(low, high)
             places = np.expm1(places * np.log1p(steep)) / steep
         return np.clip(low + (high - low) * places, low, high)
