@@ -30,7 +30,7 @@ from dpsubspace._statistics.ranges import (
     range_part,
 )
 from dpsubspace._tables.encoding import Encoding, encoding_for
-from dpsubspace._tables.frames import read_table, unnamed_columns
+from dpsubspace._tables.frames import Table, read_table, unnamed_columns
 from dpsubspace._tables.schema import Schema, as_schema
 from dpsubspace.exceptions import PrivacyError, warn
 
@@ -303,7 +303,9 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             Rows of norm at most 1, in float32.
         """
         check_is_fitted(self, "encoding_")
-        return self.encoding_(read_table(X, self.schema_))
+        # A pipeline has read the table already.
+        table = X if isinstance(X, Table) else read_table(X, self.schema_)
+        return self.encoding_(table)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the features that rows become.

@@ -378,7 +378,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         if self._said is not None:
             return self._said
         spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
-        if not spent:
+        if not spent or (len(spent) == 1 and is_free(spent[0].event)):
             raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
         encoder, last = spent[0], spent[-1]
         whole = replace(last, of=type(self).__name__, n_features=encoder.n_features)
@@ -488,6 +488,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             targets = targets if parts.buys_target else None
         purchase = parts.purchase(None if targets is None else targets.shape[1])
         before = purchase.budget(parts.target, records.n)
+        if purchase.names:  # from here on, an earlier model is none of this encoder
+            model._forget()
         ranges = encoder._learn(
             parts.target, parts.table, purchase, table.numbers, records, targets
         )
@@ -496,9 +498,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
             limits = tuple(np.array(end) for end in zip(*ends, strict=True))
         encoding = encoder.encoding_
-        given |= {} if public is None else {"X_public": _encoded(encoding, public)}
+        given |= {} if public is None else {"X_public": _encoded(encoder, public)}
         plan = parts.fit(encoding, before, limits)
-        rows = encoding(table)
+        rows = encoder.transform(table)  # with names, where predict will have them
         run_inside(
             self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
         )
@@ -581,8 +583,8 @@ def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | 
     return None if X_public is None else read_table(X_public, plan.schema, name="X_public")
 
 
-def _encoded(encoding: Encoding, public: tuple[Table, ...] | Table) -> Any:
+def _encoded(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
     """Public rows, encoded."""
     if isinstance(public, tuple):
-        return tuple(encoding(table) for table in public)
-    return encoding(public)
+        return tuple(encoder.transform(table) for table in public)
+    return encoder.transform(public)

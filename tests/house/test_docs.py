@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from sklearn.utils.fixes import parse_version
 
 from dpsubspace import DPSGDClassifier
 
@@ -70,14 +69,11 @@ def landing_names():
 
 
 def check_readme(page, printed, folder):
-    assert page["model"].score(page["X_test"], page["y_test"]) == pytest.approx(0.91, abs=0.06)
-    assert f"{page['ledger'].epsilon():.3f}" == "1.465"
-    assert f"{page['ledger'].remaining():.3f}" == "1.249"
-    for line in ("multiplier 11.79 + 100 x (Gaussian noise, multiplier 39.32)", "does not refute"):
-        assert line in printed
-    assert "PrivacyLedger: epsilon 1.9 of 2 spent" in printed  # what was spent honestly
-    assert page["score"].value == pytest.approx(0.92, abs=0.07)
-    assert "Of this epsilon = 1.9 has been spent" in page["report"].verdict
+    assert page["score"].value == pytest.approx(0.88, abs=0.08)
+    assert "PrivacyLedger: epsilon 1.45 of 1.5 spent" in printed
+    assert "multiplier 11.79 + 100 x (Gaussian noise, multiplier 39.32)" in printed
+    rows = page["X"][5000:], page["y"][5000:]
+    assert page["model"].score(*rows) > 0.81  # 0.775 do not come back
 
 
 def check_public_data(page, printed, folder):
@@ -112,6 +108,7 @@ def check_privacy(page, printed, folder):
     assert len(page["same"]) == 4
     assert page["regression"].privacy_.unit == "person"
     assert page["folds"]["estimator"][0].privacy_.unit == "person"
+    assert "does not refute the claim of 8" in printed
 
 
 def check_reports(page, printed, folder):
@@ -192,7 +189,7 @@ def test_tables_here_speak_of_pages_with_code():
 def recipe():
     """The code for mixed columns on the page on privacy."""
     code = "\n".join(found[2] for found in BLOCK.finditer(TEXTS["docs/privacy.md"]))
-    found = re.search(r"(import pandas.*?readmitted\))", code, re.S)
+    found = re.search(r"(from dpsubspace import Buy.*?readmitted\)\n)", code, re.S)
     assert found
     return found.group(1)
 
@@ -203,17 +200,15 @@ def test_recipe_beats_normalised_rows_of_raw_columns():
     exec(recipe(), names)
     raw = patients[["age", "platelets"]]
     assert names["model"].score(patients, readmitted) > 0.85
-    assert f"{names['ledger'].epsilon():.2f}" == "0.92"
+    assert f"{names['ledger'].epsilon():.2f}" == "0.90"
     assert DPSGDClassifier(epsilon=1.0).fit(raw, readmitted).score(raw, readmitted) < 0.7
 
 
 @pytest.mark.parametrize("output", ["default", "pandas", "polars"])
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_recipe_for_mixed_columns_takes_and_gives_data_frames(library, output):
-    if "polars" in (library, output):
-        known = hasattr(pytest.importorskip("polars").DataFrame, "__dataframe__")
-        if not known and parse_version(sklearn.__version__) < parse_version("1.9"):
-            pytest.skip("the protocol by which this scikit-learn reads Polars is gone from it")
+    for name in {library, output} - {"default"}:
+        pytest.importorskip(name)
     frames = importlib.import_module(library)
     columns = admissions()
     patients = frames.DataFrame(columns)
@@ -221,12 +216,11 @@ def test_recipe_for_mixed_columns_takes_and_gives_data_frames(library, output):
     names = {"patients": patients, "readmitted": readmitted}
     with sklearn.config_context(transform_output=output):
         exec(recipe(), names)
-        to_rows, last = names["model"]
-        rows = to_rows.transform(patients)
+        encoder, last = names["model"]
+        rows = encoder.transform(patients)
         assert names["model"].score(patients, readmitted) > 0.85
-    expected = ["boundedscaler-1__age", "boundedscaler-2__platelets"]
-    expected += [f"frozenestimator__ward_{ward}" for ward in "ABC"]
-    assert list(to_rows.get_feature_names_out()) == expected
+    expected = list(encoder.get_feature_names_out())
+    assert expected[0] == "age:cos1" and expected[-1] == "ward=C"
     if output == "default":
         assert isinstance(rows, np.ndarray)
     else:
