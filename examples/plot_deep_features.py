@@ -64,8 +64,8 @@ for _ in range(40):
 # %%
 # The private task, with and without it
 # -------------------------------------
-# For images as they are, pixels are good features, and there are fewer of them: the network does not
-# pay. For careless scans, a linear model of pixels does not work, private or not.
+# For images as they are, pixels are good features, and there are fewer of them: the network does
+# not pay. For careless scans, a linear model of pixels does not work, private or not.
 
 features = TorchFeatures(backbone, input_shape=(1, 12, 12))
 deep = make_pipeline(features, DPSGDFClassifier())

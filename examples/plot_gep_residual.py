@@ -7,9 +7,9 @@ few directions of public gradients, and the other part is the residual. Both get
 own. Without the residual, nothing is learned off the directions; with it, noise enters there as
 well. Which is better depends on how much noise there is and on the number of directions.
 
-The first fit is an honest private pipeline, but for one shortcut: the 100 public rows are drawn from
-the digits themselves. The picture takes two more: it makes many fits with seeds, and the test rows
-are taken to be public. Labels of public rows are not used.
+The first fit is an honest private pipeline, but for one shortcut: the 100 public rows are drawn
+from the digits themselves. The picture takes two more: it makes many fits with seeds, and the test
+rows are taken to be public. Labels of public rows are not used.
 """
 
 import warnings
