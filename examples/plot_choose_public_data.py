@@ -11,8 +11,7 @@ them, with shortcuts: its seeds make the picture the same each time, and would n
 a ranking is published; accuracies are compared on test rows, which are taken to be public; and
 the public digits are drawn from the same file as the private ones.
 
-``python examples/plot_choose_public_data.py choosing_public_data.svg`` makes the picture of the docs,
-with four times as many fits.
+Who names a file gets the picture of the docs in it, which is made of four times as many fits.
 """
 
 import sys
@@ -94,7 +93,6 @@ for epsilon, ax in zip((0.2, 0.5), axes[1:], strict=True):
     ax.axvline(none, color="grey", linestyle="--", label="no public data")
     ax.set_xlabel(f"accuracy at epsilon {epsilon}")
 figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-
 if len(sys.argv) > 1:  # a file was named; an SVG is the same bytes every time
     plt.rcParams["svg.hashsalt"] = "choose"
     figure.savefig(sys.argv[1], metadata={"Date": None})
