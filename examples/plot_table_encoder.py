@@ -18,15 +18,15 @@ from dpsubspace import Categories, Range, TableEncoder
 
 schema = {
     "age": Range(18, 90),
-    "gain": Range(0, 100_000, log=True),
-    "ward": Categories(list("ABC")),
+    "gain": Range(100, 100_000, log=True),
+    "ward": Categories(["A", "B", "C"]),
 }
 rng = np.random.default_rng(0)
 
 
 def patients(n):
     """A table; its entries have no effect on the encoding."""
-    columns = {"age": rng.uniform(18, 90, n), "gain": rng.uniform(0, 1e5, n)}
+    columns = {"age": rng.uniform(18, 90, n), "gain": rng.uniform(100, 1e5, n)}
     return pd.DataFrame({**columns, "ward": rng.choice(list("ABC"), n)})
 
 
@@ -44,19 +44,22 @@ print("\n".join(["", *names[:3], "...", *names[-3:]]))
 # %%
 # Waves of two numbers
 # --------------------
-# With ``log=True`` most of the waves are where small values are: a gain of 100 and one of
-# 1,000 differ as much as one of 1,000 and one of 10,000.
+# With ``log=True`` the waves follow the order of magnitude: a gain of 100 and one of 1,000 differ
+# as much as one of 1,000 and one of 10,000.
 
 encoder = TableEncoder(schema, interactions=False).fit(patients(5_000))
 names = encoder.get_feature_names_out()
 figure, panels = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained", sharey=True)
 for panel, column in zip(panels, ("age", "gain"), strict=True):
     low, high = schema[column].low, schema[column].high
-    places = np.linspace(low, high, 400)
-    asked = pd.DataFrame({"age": 50.0, "gain": 0.0, "ward": ["A"] * 400}).assign(**{column: places})
+    places = np.geomspace(low, high, 400) if schema[column].log else np.linspace(low, high, 400)
+    asked = pd.DataFrame({"age": 50.0, "gain": 100.0, "ward": ["A"] * 400}).assign(
+        **{column: places}
+    )
     waves = encoder.transform(asked)[:, [name.startswith(column) for name in names]]
     for i, wave in enumerate(waves.T[:6]):
         panel.plot(places, wave, color="C0", alpha=1 - 0.14 * i, linewidth=2.5 - 0.35 * i)
     panel.set(xlabel=column, title=str(schema[column]))
+    panel.set_xscale("log" if schema[column].log else "linear")
 panels[0].set_ylabel("what the model sees")
 plt.show()

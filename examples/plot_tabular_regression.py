@@ -3,8 +3,8 @@ Regression on a raw table: how many bikes are out?
 ==================================================
 
 A city counts the bikes that are rented in each hour. ``tabular_pipeline`` needs one thing more than
-for classes: ``target``, the public range of what is predicted. Predictions are cut to it, and a part
-of the budget finds out where in it the targets mostly lie.
+for classes: ``target``, the public range of what is predicted. Predictions are cut to it, and a
+part of the budget finds out where in it the targets mostly lie.
 
 The first part is an honest private pipeline, charged to a ledger. The comparison takes a shortcut:
 every one of its fits would have to be charged. The hours are simulated, 8,000 of them: a few
@@ -15,16 +15,22 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from dpsubspace import Categories, DPLinearRegression, PrivacyLedger, Range, tabular_pipeline
+from dpsubspace import (
+    Categories,
+    DPLinearRegression,
+    PrivacyLedger,
+    Range,
+    ShapeDisplay,
+    tabular_pipeline,
+)
 
 rng = np.random.default_rng(0)
 
 
 def rush(hour):
     """Bikes by the hour of a working day."""
-    return (
-        60 + 260 * np.exp(-(((hour - 8) / 1.8) ** 2)) + 330 * np.exp(-(((hour - 17.5) / 2.2) ** 2))
-    )
+    morning, evening = (hour - 8) / 1.8, (hour - 17.5) / 2.2
+    return 60 + 260 * np.exp(-(morning**2)) + 330 * np.exp(-(evening**2))
 
 
 def hours(n):
@@ -63,6 +69,14 @@ ledger.fit(model, table, bikes)
 print(model.privacy_)
 print(f"\n{table.shape[1]} columns became {len(model[:-1].get_feature_names_out())} features")
 print(f"R2 on new hours: {model.score(new_table, new_bikes):.3f}")
+
+# %%
+# What has it learned?
+# --------------------
+# Each panel shows how many bikes a column adds, with a band for the noise of the fit.
+
+ShapeDisplay.from_estimator(model)
+plt.show()
 
 # %%
 # What did the encoding bring?

@@ -104,6 +104,7 @@ SUBJECTS = {
         "Displays",
         "Pictures. They need matplotlib: the extra `plot`.",
         [
+            "ShapeDisplay",
             "BudgetDisplay",
             "PrivacyUtilityDisplay",
             "PrivateRocCurveDisplay",

@@ -99,11 +99,15 @@ class PrivateEstimator(BaseEstimator):
             paid = payer_of(self._address) is not None
             warn_of_surroundings(self, guarantee, paid=paid)
         about_to_release(guarantee, self._address)
+        self._forget()
+        self.privacy_ = guarantee
+
+    def _forget(self) -> None:
+        """Forget an earlier fit, but not what the data that were just checked look like."""
         kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
         for name in [*vars(self)]:
             if name.endswith("_") and name not in kept:
                 del self.__dict__[name]
-        self.privacy_ = guarantee
 
     # Clones and pickles ---------------------------------------------------------------------
 

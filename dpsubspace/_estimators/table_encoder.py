@@ -30,7 +30,7 @@ from dpsubspace._statistics.ranges import (
     range_part,
 )
 from dpsubspace._tables.encoding import Encoding, encoding_for
-from dpsubspace._tables.frames import read_table, unnamed_columns
+from dpsubspace._tables.frames import Table, read_table, unnamed_columns
 from dpsubspace._tables.schema import Schema, as_schema
 from dpsubspace.exceptions import PrivacyError, warn
 

@@ -378,7 +378,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         if self._said is not None:
             return self._said
         spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
-        if not spent:
+        if not spent or (len(spent) == 1 and is_free(spent[0].event)):
             raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
         encoder, last = spent[0], spent[-1]
         whole = replace(last, of=type(self).__name__, n_features=encoder.n_features)
@@ -488,6 +488,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             targets = targets if parts.buys_target else None
         purchase = parts.purchase(None if targets is None else targets.shape[1])
         before = purchase.budget(parts.target, records.n)
+        if purchase.names:  # from here on, an earlier model is none of this encoder
+            model._forget()
         ranges = encoder._learn(
             parts.target, parts.table, purchase, table.numbers, records, targets
         )

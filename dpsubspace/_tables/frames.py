@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import repeat
 from typing import Any
 
@@ -122,7 +123,7 @@ def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
         raise ValueError(
             f"`{name}` lacks the columns {shown(absent)}, which the schema names. It has"
             f" {shown(names)}: write the names in the schema as they are there, or leave these"
-            " columns out of it."
+            f" columns out of it.{_alike(absent, names)}"
         )
     if twice := [column for column in schema if times[column] > 1]:
         raise ValueError(
@@ -130,6 +131,14 @@ def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
             " one of each."
         )
     return {column: column_of(frame, column) for column in schema}
+
+
+def _alike(absent: list[str], names: list[Any]) -> str:
+    """Names that a table has and that may be meant by those that it lacks."""
+    plain = {name.strip().casefold(): name for name in names if isinstance(name, str)}
+    found = {a: get_close_matches(a.strip().casefold(), plain, n=1) for a in absent[:10]}
+    pairs = [f"{shown(plain[close[0]])} for {shown(a)}" for a, close in found.items() if close]
+    return f" Did you mean {' and '.join(pairs)}?" if pairs else ""
 
 
 def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:
@@ -173,7 +182,8 @@ def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
     if kinds:
         raise ValueError(
             f"{label} holds text, and the schema says {shown(kind)}, which is for numbers: turn the"
-            " text into numbers, or name the values that are public in Categories([...])."
+            " text into numbers, for example with pandas.to_numeric, or name the values that are"
+            " public in Categories([...])."
         )
     try:
         return np.array(values, dtype=np.float64)

@@ -115,6 +115,9 @@ _STYLE = """
 .dpsubspace-report tbody th {font-weight: 600; width: 30%}
 .dpsubspace-report thead th {border-bottom: 2px solid #767676}
 .dpsubspace-report .fill {border-bottom: 2px dotted #8a1c1c; font-style: italic; color: #5c1212}
+@media (max-width: 40rem) {
+ .dpsubspace-report th, .dpsubspace-report td {overflow-wrap: anywhere; padding-right: .4rem}
+}
 @media print {
  .dpsubspace-report {max-width: none; padding: 0; font-size: 10pt}
  .dpsubspace-report h2 {break-after: avoid}

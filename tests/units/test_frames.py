@@ -244,7 +244,7 @@ SECRET = "secret value"
     ("column", "kind", "message"),
     [
         ([1, SECRET], (0, 1), "Column 'age' of `X` holds text, and the schema says Range(0, 1)"),
-        (["1", "2"], (0, 1), "turn the text into numbers, or name the values that are public"),
+        (["1", "2"], (0, 1), "with pandas.to_numeric, or name the values that are public"),
         (pd.Series(["1"], dtype="string"), (0, 1), "holds text, and the schema says Range(0, 1)"),
         (pd.Series(["1"], dtype="category"), (0, 1), "holds text"),
         (
@@ -263,8 +263,12 @@ SECRET = "secret value"
         (pd.date_range("2020", periods=2, tz="UTC"), ["a", "b"], "holds dates or times"),
         ([1, date(2020, 1, 1)], ["a", "b"], "holds dates or times"),
         ([1 + 2j], (0, 1), "Complex data not supported: Column 'age' of `X` holds complex numbers"),
-        ([[1], [2]], (0, 1), "holds lists or other objects: turn them into columns of numbers or"),
-        ([{"a": 1}], ["a", "b"], "holds lists or other objects"),
+        (
+            [[SECRET], [2]],
+            (0, 1),
+            "holds lists or other objects: turn them into columns of numbers or",
+        ),
+        ([{SECRET: 1}], ["a", "b"], "holds lists or other objects"),
         ([{1, 2}, (1,)], ["a", "b"], "holds lists or other objects"),
         ([b"a", b"b"], ["a", "b"], "holds bytes: decode them to text"),
         ([pd.Interval(0, 1)], ["a", "b"], "holds lists or other objects"),
@@ -344,6 +348,14 @@ def test_tables_that_do_not_fit_are_refused_with_a_way_out(frame, message):
     with pytest.raises(ValueError) as raised:
         read_table(frame, Schema({"a": (0, 1), "b": (0, 1), "c": (0, 1)}), name="X_test")
     assert message in str(raised.value)
+
+
+def test_a_name_that_is_nearly_right_is_suggested():
+    frame = pd.DataFrame({"Age ": [1], "marital-status": [1], 3: [1]})
+    with pytest.raises(ValueError) as raised:
+        read_table(frame, Schema({"age": (0, 1), "marital status": (0, 1), "other": (0, 1)}))
+    message = "Did you mean 'Age ' for 'age' and 'marital-status' for 'marital status'?"
+    assert str(raised.value).endswith(message)
 
 
 def test_lazy_frames_are_refused():

@@ -1,0 +1,384 @@
+"""From raw tables to private models: one budget, one statement, and the errors on the way."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import RELATIONS
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+
+from dpsubspace import (
+    DPPCA,
+    Buy,
+    Categories,
+    DPLinearRegression,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    GEPRegressor,
+    PersonalizedLinearRegression,
+    PrivacyBudgetError,
+    PrivacyError,
+    PrivacyLedger,
+    PrivateSearch,
+    Range,
+    Schema,
+    TableEncoder,
+    TabularPipeline,
+    privacy_cost,
+    private_score,
+    tabular_pipeline,
+)
+from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.events import composed
+from dpsubspace._estimators import table_encoder
+
+quiet = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+uninformed = pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
+
+SCHEMA = {
+    "age": (18, 100),
+    "gain": Range(0, 1e5, log=True),
+    "platelets": Buy(missing=True),
+    "ward": Categories(["A", "B", "C"]),
+}
+FREE = {**SCHEMA, "platelets": Range(0, 600_000, missing=True)}
+MODELS = [DPSGDClassifier(), DPSGDFClassifier(), GEPClassifier()]
+REGRESSORS = [DPSGDRegressor(), GEPRegressor(), DPLinearRegression()]
+
+
+def admissions(n=4000, seed=0):
+    """A table with gaps and text, labels that are no linear function of it, and days of stay."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.uniform(18, 95, n),
+            "gain": rng.lognormal(5, 2, n).clip(0, 1e5),
+            "platelets": np.where(rng.random(n) < 0.1, np.nan, rng.normal(250_000, 60_000, n)),
+            "ward": rng.choice(["A", "B", "C"], n),
+        }
+    )
+    risk = (abs(frame["age"] - 55) > 25) + 1.0 * (frame["ward"] == "A") + rng.normal(0, 0.3, n)
+    return frame, np.where(risk > 0.7, "yes", "no"), 5 + 4 * risk
+
+
+FRAME, LABELS, DAYS = admissions()
+
+
+# What it gives --------------------------------------------------------------------------------
+
+
+@uninformed
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
+def test_one_call_gives_a_model_that_is_right_about_curves(model, schema):
+    fitted = tabular_pipeline(model.set_params(random_state=0), schema).fit(FRAME, LABELS)
+    assert isinstance(fitted, Pipeline) and is_classifier(fitted)
+    assert fitted.score(FRAME, LABELS) > 0.85  # a straight line: about 0.7
+    assert 1 - 1e-6 < fitted.privacy_.epsilon <= 1.0
+    assert list(fitted.classes_) == ["no", "yes"]
+    assert fitted.predict_proba(FRAME).shape == (len(FRAME), 2)
+    assert list(fitted.feature_names_in_) == list(schema)
+
+
+@uninformed
+@pytest.mark.parametrize("model", REGRESSORS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("target", [Range(0, 30), (0, 30), Buy()], ids=str)
+def test_regression_stays_within_the_range_of_the_target(model, target):
+    fitted = tabular_pipeline(model.set_params(random_state=0), FREE, target=target)
+    fitted.fit(FRAME, DAYS)
+    found, (low, high) = fitted.predict(FRAME), fitted.target_range_
+    assert is_regressor(fitted) and fitted.score(FRAME, DAYS) > 0.7
+    assert low[0] <= found.min() and found.max() <= high[0]
+    if not isinstance(target, Buy):
+        assert low[0] >= 0 and high[0] <= 30
+    assert fitted.privacy_.epsilon == pytest.approx(1.0, abs=1e-6)
+
+
+def test_predictions_are_cut_where_the_model_alone_goes_beyond():
+    fitted = tabular_pipeline(DPLinearRegression(random_state=0), FREE, target=(8, 9))
+    fitted.fit(FRAME, DAYS)
+    alone = fitted[-1].predict(fitted[:-1].transform(FRAME))
+    assert alone.min() < 8
+    np.testing.assert_array_equal(fitted.predict(FRAME), np.clip(alone, 8, 9))
+
+
+def test_two_targets_at_once():
+    both = np.column_stack([DAYS, 100 - DAYS])
+    for target in (Range(0, 100), Buy()):
+        fitted = tabular_pipeline(DPSGDRegressor(random_state=0), FREE, target=target, epsilon=3.0)
+        assert fitted.fit(FRAME, both).score(FRAME, both) > 0.6
+        assert fitted.predict(FRAME).shape == both.shape
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_tables_of_other_libraries_give_the_same(library):
+    module = pytest.importorskip(library)
+    convert = module.from_pandas if library == "polars" else module.Table.from_pandas
+    fits = [
+        tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA).fit(frame, LABELS)
+        for frame in (FRAME, convert(FRAME))
+    ]
+    np.testing.assert_array_equal(fits[0][-1].coef_, fits[1][-1].coef_)
+    np.testing.assert_array_equal(*(fit.predict(convert(FRAME)) for fit in fits))
+
+
+# One budget -----------------------------------------------------------------------------------
+
+
+@uninformed
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
+@pytest.mark.parametrize("model", [*MODELS, *REGRESSORS], ids=lambda m: type(m).__name__)
+def test_the_statement_is_what_was_planned_and_costs_what_was_asked(model, schema, relation):
+    model = clone(model).set_params(random_state=0, delta=1e-6, neighboring_relation=relation)
+    numbers = is_regressor(model)
+    made = tabular_pipeline(model, schema, 0.7, target=Buy() if numbers else None)
+    planned = made.privacy_event(len(FRAME), n_outputs=1)
+    said = made.fit(FRAME, DAYS if numbers else LABELS).privacy_
+    assert said.event == planned
+    cost = epsilon_of(planned, 1e-6, neighboring_relation=relation)
+    assert 0.7 * (1 - 1e-9) < cost <= 0.7
+    assert said.epsilon == pytest.approx(cost, abs=1e-12) and said.delta == 1e-6
+    assert said.neighboring_relation == relation and said.of == "TabularPipeline"
+    steps = [step.privacy_ for _, step in made.steps]
+    assert composed(each.event for each in steps) == said.event
+    assert steps[0].epsilon == 0 if schema is FREE and not numbers else steps[0].epsilon > 0
+
+
+@quiet
+def test_batches_are_charged_with_the_ranges_that_were_bought():
+    model = DPSGDClassifier(batch_size=400, n_iter=50, delta=1e-5, random_state=0)
+    said = tabular_pipeline(model, SCHEMA, 1.0).fit(FRAME, LABELS).privacy_
+    assert 0.99 < epsilon_of(said.event, 1e-5, neighboring_relation="zero_out") <= 1.0
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
+def test_ledgers_charge_it_once(schema):
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    ledger.fit(tabular_pipeline(DPSGDClassifier(), schema, 1.0), FRAME, LABELS)
+    assert ledger.epsilon() == pytest.approx(1.0, abs=1e-6) and len(ledger) == 1
+    with pytest.raises(PrivacyBudgetError):
+        ledger.fit(tabular_pipeline(DPSGDClassifier(), schema, 0.5), FRAME, LABELS)
+    assert len(ledger) == 1
+    with PrivacyLedger(epsilon=1.6, delta=1e-5, pure_epsilon=0.5) as around:
+        model = tabular_pipeline(DPSGDClassifier(), schema, 1.0).fit(FRAME, LABELS)
+        assert around.epsilon() == pytest.approx(1.0, abs=1e-6)
+        private_score(model, FRAME, LABELS, epsilon=0.5)
+    assert around.epsilon() == pytest.approx(1.5, abs=1e-6)
+
+
+def test_a_cost_is_known_before_there_is_a_table():
+    made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
+    assert 1 - 1e-6 < privacy_cost(made, n_samples=4000, delta=1e-5) <= 1.0
+    with pytest.raises(ValueError, match="n_samples"):
+        made.privacy_event()
+
+
+def test_persons_are_the_unit_of_all_of_it():
+    model = tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA, 3.0)
+    model.fit(FRAME, LABELS, groups=np.arange(len(FRAME)) // 2)
+    assert model.privacy_.unit == "person" and model[0].privacy_.unit == "person"
+    assert model.privacy_.n_samples == len(FRAME) // 2
+
+
+def test_public_rows_are_encoded_like_private_ones():
+    public, labels, _ = admissions(300, seed=1)
+    made = tabular_pipeline(GEPClassifier(random_state=0), SCHEMA)
+    made.fit(FRAME, LABELS, X_public=(public,), y_public=(labels,))
+    assert "300 rows of X_public and of y_public" in made.privacy_.public
+    assert made.score(FRAME, LABELS) > 0.85
+    with pytest.raises(ValueError, match="DPSGDClassifier does not use public rows"):
+        tabular_pipeline(DPSGDClassifier(), SCHEMA).fit(FRAME, LABELS, X_public=public)
+
+
+@pytest.mark.parametrize("model", [DPSGDClassifier(), DPSGDRegressor(), DPLinearRegression()])
+def test_without_privacy_ranges_are_exact_and_nothing_is_claimed(model):
+    numbers = is_regressor(model)
+    target = Buy() if numbers else None
+    made = tabular_pipeline(model, SCHEMA, float("inf"), target=target)
+    made.fit(FRAME, DAYS if numbers else LABELS)
+    assert made.privacy_.epsilon == float("inf")
+    expected = np.nanquantile(FRAME["platelets"], [0.01, 0.99])
+    np.testing.assert_allclose(made[0].ranges_["platelets"], expected, rtol=0.01)
+    assert made.score(FRAME, DAYS if numbers else LABELS) > 0.75
+
+
+def test_a_bought_range_is_that_of_the_values_that_are_there():
+    """Gaps are no values: with every second one missing, ends are where they were."""
+    frame = FRAME.copy()
+    frame.loc[::2, "platelets"] = np.nan
+    found = tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA, 5.0).fit(frame, LABELS)
+    low, high = found[0].ranges_["platelets"]
+    there = frame["platelets"].dropna()
+    assert (there < low).mean() < 0.05 and (there > high).mean() < 0.05
+    assert low > 50_000 and high < 500_000
+
+
+# A guest of scikit-learn ----------------------------------------------------------------------
+
+
+def test_clones_pickles_and_parameters():
+    made = tabular_pipeline(DPSGDClassifier(delta=1e-6, random_state=3), SCHEMA, 0.5)
+    assert made.delta == 1e-6 and made.random_state == 3 and made[-1].epsilon == 0.5
+    twin = clone(made).set_params(epsilon=2.0, dpsgdclassifier__alpha=0.1)
+    assert twin.get_params()["dpsgdclassifier__alpha"] == 0.1 and made[-1].alpha == 1e-6
+    twin.fit(FRAME, LABELS)
+    assert twin.privacy_.epsilon == pytest.approx(2.0) and twin[-1].epsilon == 2.0
+    again = pickle.loads(pickle.dumps(twin))
+    np.testing.assert_array_equal(again.predict(FRAME), twin.predict(FRAME))
+    with pytest.raises(NotFittedError):
+        clone(twin).predict(FRAME)
+    with pytest.raises(AttributeError, match="not fitted"):
+        clone(twin).privacy_  # noqa: B018
+
+
+@quiet
+def test_searches_of_scikit_learn_and_of_ours():
+    made = tabular_pipeline(DPSGDClassifier(random_state=0), FREE)
+    grid = {"epsilon": [0.1, 1.0], "tableencoder__interactions": [True, False]}
+    found = GridSearchCV(made, grid, cv=2).fit(FRAME, LABELS)
+    assert found.best_score_ > 0.8
+    assert cross_val_score(made, FRAME, LABELS, cv=2).mean() > 0.8
+    search = PrivateSearch(
+        tabular_pipeline(DPSGDClassifier(), SCHEMA),
+        {"tableencoder__interactions": [True, False]},
+        epsilon=2.0,
+        random_state=0,
+    ).fit(FRAME, LABELS)
+    best = search.best_estimator_
+    assert best.privacy_ == search.privacy_ == best[-1].privacy_
+    assert best.score(FRAME, LABELS) > 0.8
+    best.fit(FRAME, LABELS)
+    assert best.privacy_.event != search.privacy_.event
+
+
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+def test_rows_have_names_where_they_are_asked_for(output):
+    module = pytest.importorskip(output)
+    made = tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA).set_output(transform=output)
+    made.fit(FRAME, LABELS).predict(FRAME)
+    rows, names = made[:-1].transform(FRAME), made[:-1].get_feature_names_out()
+    assert type(made[:-1]) is Pipeline and isinstance(rows, module.DataFrame)
+    assert list(rows.columns) == list(names) == list(made[-1].feature_names_in_)
+    assert {"age:cos1", "platelets:missing", "ward=A"} <= set(names)
+
+
+def test_an_encoder_alone_is_free_unless_it_buys():
+    free = TableEncoder(FREE).fit(FRAME)
+    assert free.privacy_.epsilon == 0 and free.privacy_.secure
+    norms = np.linalg.norm(free.transform(FRAME), axis=1)
+    assert norms.max() <= 1
+    backwards = free.transform(FRAME[list(FRAME)[::-1]])  # columns are found by name
+    np.testing.assert_array_equal(backwards, free.transform(FRAME))
+    bought = TableEncoder(SCHEMA, epsilon=0.5, random_state=0).fit(FRAME)
+    assert bought.privacy_.epsilon == 0.5
+    model = Pipeline([("table", TableEncoder(FREE)), ("model", DPSGDClassifier())])
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    assert ledger.fit(model, FRAME, LABELS).score(FRAME, LABELS) > 0.8
+
+
+def test_nothing_of_the_rows_is_kept():
+    """All that is in a pickle has its size from public numbers, not from the rows."""
+    sizes = set()
+    for n in (2000, 4000):
+        model = tabular_pipeline(DPSGDClassifier(random_state=0, n_iter=5), FREE, 0.5)
+        sizes.add(len(pickle.dumps(model.fit(FRAME[:n], LABELS[:n]))))
+    assert max(sizes) - min(sizes) < 100
+
+
+# What goes wrong ------------------------------------------------------------------------------
+
+
+def told(error, match, model=None, schema=None, frame=None, y=None, **options):
+    made = None
+    with pytest.raises(error, match=match) as raised:
+        made = tabular_pipeline(
+            model or DPSGDClassifier(), FREE if schema is None else schema, **options
+        )
+        made.fit(FRAME if frame is None else frame, LABELS if y is None else y)
+    assert made is None or not hasattr(made, "privacy_")
+    return str(raised.value)
+
+
+def test_estimators_that_cannot_stand_behind_a_table():
+    told(TypeError, "private estimator of this package", LogisticRegression())
+    told(TypeError, "is a class|the class DPSGDClassifier", DPSGDClassifier)
+    told(TypeError, "last step", DPPCA())
+    told(TypeError, "does not take encoded tables", PersonalizedLinearRegression(), target=(0, 9))
+    told(ValueError, "noise_multiplier", DPSGDClassifier(epsilon=None, noise_multiplier=1.0))
+    with pytest.raises(TypeError, match="two steps"):
+        TabularPipeline([("model", DPSGDClassifier())]).fit(FRAME, LABELS)
+
+
+def test_targets_without_a_range():
+    told(ValueError, r"target=Range\(low, high\).*target=Buy\(\)", DPSGDRegressor(), y=DAYS)
+    told(ValueError, "is a classifier: leave it None", target=Range(0, 1))
+    told(ValueError, "logarithm of the targets", DPSGDRegressor(), target=Range(1, 9, log=True))
+    told(ValueError, "`target` must be", DPSGDRegressor(), target="auto")
+    bounded = DPSGDRegressor(target_bounds=(0, 30), random_state=0)
+    assert tabular_pipeline(bounded, FREE).fit(FRAME, DAYS).score(FRAME, DAYS) > 0.6
+
+
+def test_ranges_that_noise_would_hide_are_refused_before_anything_is_paid():
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 0.1)
+    with pytest.raises(PrivacyError, match=r"noise would hide.*Nothing was released or charged"):
+        ledger.fit(made, FRAME[:100], LABELS[:100])
+    assert ledger.epsilon() == 0 and not hasattr(made, "privacy_")
+
+
+def test_a_range_that_was_not_found_leaves_the_model_unpaid():
+    frame = FRAME.assign(platelets=7.0)
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
+    with pytest.raises(PrivacyError, match=r"'platelets'.*the model was not paid for"):
+        ledger.fit(made, frame, LABELS)
+    assert 0.3 < ledger.epsilon() < 0.6
+    assert made.privacy_.epsilon == pytest.approx(ledger.epsilon(), abs=1e-6)
+    assert not hasattr(made[-1], "privacy_")
+
+
+def test_an_earlier_fit_is_forgotten_when_the_next_one_fails(monkeypatch):
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    made = tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA, 1.0).fit(FRAME, LABELS)
+    monkeypatch.setattr(table_encoder, "noisy_extents", fail)
+    with pytest.raises(MemoryError):
+        made.fit(FRAME, LABELS)
+    assert made.privacy_.epsilon < 0.6
+    with pytest.raises(NotFittedError):
+        made.predict(FRAME)
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
+def test_labels_are_checked_before_ranges_are_bought(schema):
+    told(ValueError, "fewer than two classes", schema=schema, y=np.zeros(len(FRAME)))
+    told(ValueError, "inconsistent", schema=schema, y=LABELS[:10])
+
+
+def test_columns_that_are_not_named_are_dropped_and_said_so():
+    with pytest.warns(UserWarning, match="dropped: 'id'"):
+        told_of = tabular_pipeline(DPSGDClassifier(random_state=0), FREE)
+        told_of.fit(FRAME.assign(id=1), LABELS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told_of.predict(FRAME.assign(id=1))
+
+
+def test_schemas_go_through_files(tmp_path):
+    path = tmp_path / "schema.json"
+    Schema(SCHEMA).to_json(path)
+    one, two = (
+        tabular_pipeline(DPSGDClassifier(random_state=0), schema).fit(FRAME, LABELS)
+        for schema in (SCHEMA, Schema.from_json(path))
+    )
+    np.testing.assert_array_equal(one[-1].coef_, two[-1].coef_)
