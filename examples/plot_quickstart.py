@@ -6,8 +6,10 @@ An honest private pipeline: every row is mapped by itself, nothing is fitted on
 the private rows but the classifiers, and each prints what it cost. The scores are
 computed on test rows that are taken to be public.
 
-usage: python examples/plot_quickstart.py [picture]
-       python examples/plot_quickstart.py docs/quickstart.svg         # the picture of README
+The first command shows the picture, and the second one made that of the README::
+
+    python examples/plot_quickstart.py
+    python examples/plot_quickstart.py docs/quickstart.svg
 """
 
 import sys

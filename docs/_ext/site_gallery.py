@@ -37,17 +37,6 @@ def pattern_of_those_that_run():
     return rf"{re.escape(os.sep)}({'|'.join(path.stem for path in run)})\.py"
 
 
-def pictures_in_the_build(gallery, script):
-    """Give an example the ``__file__`` that a script has, so that it finds its neighbours.
-
-    It lies in the build: examples save their picture beside themselves where there is no screen.
-    """
-    folder = Path(gallery["src_dir"], "_build", "pictures")
-    folder.mkdir(parents=True, exist_ok=True)
-    script["example_globals"]["__file__"] = str(folder / Path(script["src_file"]).name)
-    return []
-
-
 def print_warning(message, category, *_, **__):
     """Print a warning among the output of an example, where readers see it."""
     print(f"{category.__name__}: {message}")
