@@ -115,8 +115,8 @@ def tabular_pipeline(
     """
     if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
         raise TypeError(
-            f"`estimator` must be a private estimator of this package, such as"
-            f" DPSGDFClassifier() or DPSGDRegressor(), got {_name(estimator)}."
+            "`estimator` must be a private estimator of this package, such as"
+            f" DPSGDFClassifier() or DPLinearRegression(), got {_name(estimator)}."
         )
     if getattr(estimator, "noise_multiplier", None) is not None:
         raise ValueError(
