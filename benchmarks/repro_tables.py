@@ -22,8 +22,8 @@ R2. Sections:
 
 A run that was ended goes on where it stopped, if ``--out`` is the same file.
 
-usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py [cells peer means floors halves time]
-       [--seeds 3] [--only wine ...] [--peer-python ENV/bin/python] [--quick]
+usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py
+       [cells peer means floors halves time] [--seeds 3] [--only wine ...] [--peer-python ENV/bin/python] [--quick]
        [--out benchmarks/results/tables.json]
 """
 
@@ -45,7 +45,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from dpsubspace import (
     BoundedScaler,
@@ -149,8 +149,8 @@ def rows_bound(table):
 
 
 def not_private(table, epsilon, seed):
-    classes = table.target is None
-    return behind_recipe(LogisticRegression(max_iter=2000) if classes else Ridge(), table)
+    model = LogisticRegression(max_iter=2000) if table.target is None else Ridge()
+    return behind_recipe(make_pipeline(StandardScaler(), model), table)
 
 
 def boosting(table, epsilon, seed):

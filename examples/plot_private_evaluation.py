@@ -1,11 +1,13 @@
 """
-Honest evaluation: scores, right probabilities and sets that hold, from private rows
-====================================================================================
+How good is a private model? Scores from private rows
+=====================================================
 
 An honest private pipeline: the model is trained on some private rows, and all that is
 said of it comes from others, which pay for it. Only the last rows, which show what came
 of it, are taken to be public.
 """
+
+import sys
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
@@ -85,5 +87,7 @@ PrivateRocCurveDisplay.from_released(scores, name="held-out rows", ax=left)
 PrivateCalibrationDisplay.from_released(scores, name="held-out rows", ax=middle)
 left.set_title("ROC curve: 95% band for noise and sampling")
 middle.set_title("Probabilities before recalibration")
+if len(sys.argv) > 1:  # a file was named
+    figure.savefig(sys.argv[1])
 
 plt.show()

@@ -2,8 +2,9 @@
 Private principal components, with and without public rows
 ==========================================================
 
-Images of digits by their strongest private directions, and how much of the variance private
-directions capture: from private rows alone, from 50 public rows alone, from both.
+``DPPCA`` finds the directions in which private rows vary most. Here these are images of digits. How
+much of their variance do private directions capture: from private rows alone, from 50 public rows
+alone, and from both?
 
 Public here are the 50 rows that are held out (people who agreed to show theirs, say), the
 numbers of rows and pixels, and that every row is divided by its own norm. Everything else is
@@ -31,7 +32,7 @@ public, private, y = X[order[:50]], X[order[50:]], y[order[50:]]
 # %%
 # Two components
 # --------------
-# One fit, and what it cost. The components may be shown to anyone; the points may not.
+# This is one fit, and what it cost. The components may be shown to anyone; the points may not.
 
 pca = DPPCA(n_components=2, epsilon=1.0, data_norm=1.0).fit(private)
 print(pca.privacy_)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -177,7 +177,7 @@ class _Parts:
         return plan
 
 
-class TabularPipeline(PrivateEstimator, Pipeline):
+class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A scikit-learn Pipeline from a raw table to a private model, with one budget.
 
     Its first step is a :class:`TableEncoder` and its last one a private estimator. Where ranges
@@ -291,7 +291,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     # Public surface -------------------------------------------------------------------------
 
     @with_callbacks
-    def fit(
+    def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
     ):
         """Fit encoder and model to a private table.
@@ -329,7 +329,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     @nameless
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+        self, X: Any
+    ) -> np.ndarray:
         """Predict labels, or targets within the range of the targets.
 
         Parameters
@@ -343,15 +345,18 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             Predictions.
         """
         found = super().predict(X)
-        if getattr(self, "target_range_", None) is None:
+        limits = getattr(self, "target_range_", None)
+        if limits is None:
             return found
-        low, high = self.target_range_
+        low, high = limits
         if found.ndim == 1:
             low, high = low.ravel()[0], high.ravel()[0]
         return np.clip(found, low, high)
 
     @nameless
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> float:
         """Return the accuracy of a classifier, or the R2 of a regressor; not private.
 
         Parameters
@@ -422,7 +427,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         """Parameters of the fit; ValueError where one is out of its range."""
         encoder, model = self._checked_steps()
         target = checked_target(self)
-        plan = clone(model).set_params(**{name: getattr(self, name) for name in _OF_BUDGET})._plan()
+        copied: Any = clone(model)
+        plan = copied.set_params(**{name: getattr(self, name) for name in _OF_BUDGET})._plan()
         if not hasattr(plan, "for_table"):
             raise TypeError(
                 f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
@@ -456,7 +462,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         names = [name for name, _ in self.steps]
         return [(name, budget.event) for name, budget in zip(names, budgets, strict=True)]
 
-    def _fit(
+    def _fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         X: Any,
         y: Any,
@@ -496,7 +502,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         limits = parts.limits
         if targets is not None:
             ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
-            limits = tuple(np.array(end) for end in zip(*ends, strict=True))
+            low, high = zip(*ends, strict=True)
+            limits = np.array(low), np.array(high)
         encoding = encoder.encoding_
         given |= {} if public is None else {"X_public": _encoded(encoder, public)}
         plan = parts.fit(encoding, before, limits)
@@ -554,7 +561,7 @@ def _checked_targets(
     model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None
 ) -> np.ndarray:
     """Targets (n, c) as the model will take them; ValueError where it will refuse them."""
-    blank, checks = np.zeros((n_rows, 1)), clone(model)
+    blank, checks = np.zeros((n_rows, 1)), cast(Any, clone(model))
     take = checks._labelled if is_classifier(model) else checks._valued
     targets = np.asarray(take(blank, y, groups, None, None, present)[0].targets, dtype=np.float64)
     return targets.reshape(n_rows, -1)

@@ -12,7 +12,8 @@ with nothing to tune. Bins of equal weight lose up to 8 points of AUC in the fir
 
 A model that scales every column by itself would undo such weights, and its noise grows with the
 number of columns. It gets few columns where noise is large: the number itself, then polynomials of
-degree up to 4, then cosines and pairs. ``benchmarks/repro_tables.py`` has the figures.
+degree 2 and 4, then cosines and pairs of them. ``benchmarks/repro_tables.py`` has the figures, and
+``benchmarks/README.md`` says on which tables the constants below were chosen.
 """
 
 from __future__ import annotations
@@ -36,14 +37,22 @@ __all__ = ["Encoding", "encoding_for"]
 Pair = tuple[float, float]
 
 # How fine the encoding is, by r = n_samples / sigma of the whole fit as one Gaussian release.
-# Rows of bounded norm: cosines of a number, and pairs.
+# Rows of bounded norm: how many cosines a number has, and how fast their weights fall.
 _COSINES, _MORE_COSINES, _MORE_FROM = 8, 16, 4000
+_DECAY, _FASTER, _FASTER_BELOW = 1.0, 1.25, 100
 _PAIRS_FROM, _PAIRS_MOST, _PAIRS_SHARE = 1200, 16, 0.3
-# Columns by themselves: polynomials of a number, cosines, and pairs. Cosines and pairs need r to
-# be some times the number of columns as well.
-_DEGREE, _DEGREE_FROM = 4, 250
-_FINE_FROM, _FINE_RATIO, _COLUMNS_RATIO, _COLUMNS_MOST = 1000, 10, 3, 20
-_OF_PAIR = 2  # curves of each of the two numbers
+_OF_PAIR = 2  # curves of each of two numbers
+# Columns by themselves, the finest first: curves of a number, whether there are pairs, from which
+# r on, and how many times the number of columns that has to be.
+_BY_COLUMN = (
+    ("cosines", 8, True, 1000, 10),
+    ("cosines", 4, True, 500, 4),
+    ("cosines", 8, False, 1000, 15),
+    ("polynomials", 4, False, 250, 8),
+    ("polynomials", 2, False, 130, 0),
+    ("polynomials", 1, False, 0, 0),
+)
+_COLUMNS_MOST = 20  # numbers, for pairs
 
 _NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided by their bound
 # On a logarithmic scale: ratio of the ends from which on it is used as it is, and the
@@ -70,9 +79,9 @@ class Encoding:
         How many of them, from j = 1 on.
     pairs : bool
         Whether products of curves of two numbers are features as well.
-    by_column : bool
-        Whether each column is between -1 and 1 by itself, instead of rows with a norm of at most
-        1 and weights that decay.
+    decay : float or None
+        Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1.
+        None puts each column between -1 and 1 by itself.
     ranges : tuple of (name, (low, high))
         Ranges of numbers. Those of the schema's ranges are there from the start, and bought ones
         are added by :meth:`with_ranges`.
@@ -82,10 +91,15 @@ class Encoding:
     curves: str
     n_curves: int
     pairs: bool
-    by_column: bool
+    decay: float | None
     ranges: tuple[tuple[str, Pair], ...]
 
     # What comes out ---------------------------------------------------------------------------
+
+    @property
+    def by_column(self) -> bool:
+        """Whether each column is between -1 and 1 by itself."""
+        return self.decay is None
 
     @property
     def n_features(self) -> int:
@@ -95,7 +109,7 @@ class Encoding:
     @cached_property
     def bound(self) -> float:
         """Largest norm that an encoded row can have."""
-        if self.by_column:
+        if self.decay is None:
             return float(np.linalg.norm(np.maximum(*np.abs(self.extent))))
         return 1.0
 
@@ -159,7 +173,7 @@ class Encoding:
     def _values(self, name: str) -> tuple[Any, ...]:
         """Values of a category that have a feature: of two, one tells the other by itself."""
         values = self._kinds[name].values
-        return values[:1] if self.by_column and len(values) == 2 else values
+        return values[:1] if self.decay is None and len(values) == 2 else values
 
     @cached_property
     def _pairs(self) -> list[tuple[str, str]]:
@@ -172,15 +186,19 @@ class Encoding:
     @cached_property
     def _sizes(self) -> _Sizes:
         few = self._of_pair
-        if self.by_column:
+        if self.decay is None:
             return _Sizes(np.ones(self.n_curves), 1.0, 1.0, np.ones((few, few)))
         d, c = len(self.schema.numbers), len(self.schema.categories)
         share = _PAIRS_SHARE if self._pairs else 0.0
         unit = _SHRUNK * np.sqrt((1 - share) / (_NUMBER**2 * d + _CATEGORY**2 * c))
         part = _SHRUNK * np.sqrt(share / max(1, len(self._pairs)))
-        pairs = part * np.outer(_decaying(few), _decaying(few))
+        of_pair = _decaying(few, _DECAY)
+        pairs = part * np.outer(of_pair, of_pair)
         return _Sizes(
-            _NUMBER * unit * _decaying(self.n_curves), _NUMBER * unit, _CATEGORY * unit, pairs
+            _NUMBER * unit * _decaying(self.n_curves, self.decay),
+            _NUMBER * unit,
+            _CATEGORY * unit,
+            pairs,
         )
 
     # Ranges -----------------------------------------------------------------------------------
@@ -256,7 +274,7 @@ class Encoding:
     def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
         """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
         low, high = dict(self.ranges)[name]
-        if self.schema[name].log:
+        if self._kinds[name].log:
             steep = _steepness(low, high)
             places = np.expm1(places * np.log1p(steep)) / steep
         return np.clip(low + (high - low) * places, low, high)
@@ -286,9 +304,9 @@ def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.log1p(steep * share) / np.log1p(steep)
 
 
-def _decaying(number: int) -> np.ndarray:
-    """Weights in proportion to 1, 1/2, 1/3, ..., of which the squares add up to 1."""
-    weights = 1 / np.arange(1, number + 1)
+def _decaying(number: int, decay: float) -> np.ndarray:
+    """Weights in proportion to ``j**-decay``, of which the squares add up to 1."""
+    weights = np.arange(1.0, number + 1) ** -decay
     return weights / np.linalg.norm(weights)
 
 
@@ -349,27 +367,32 @@ def encoding_for(
     kinds: dict[str, Any] = dict(schema)
     known = [(a, kinds[a]) for a in schema.numbers if a not in schema.bought]
     ranges = tuple((name, (float(each.low), float(each.high))) for name, each in known)
-    several, wished = len(schema.numbers) >= 2, interactions is True
-    curves, number, auto = (_of_columns if by_column else _of_rows)(schema, ratio)
-    if by_column and auto and interactions == "auto":
-        curves, number = "cosines", _COSINES
-    pairs = several and (auto if interactions == "auto" else wished)
-    return Encoding(schema, curves, number, pairs, by_column, ranges)
+    if by_column:
+        found = _of_columns(
+            Encoding(schema, "polynomials", 1, False, None, ranges), ratio, interactions
+        )
+    else:
+        found = _of_rows(Encoding(schema, "cosines", _COSINES, False, _DECAY, ranges), ratio)
+    if interactions != "auto":
+        found = replace(found, pairs=bool(interactions) and len(schema.numbers) >= 2)
+    return found
 
 
-def _of_rows(schema: Schema, ratio: float) -> tuple[str, int, bool]:
-    """Curves, their number, and whether there are pairs, in rows of bounded norm."""
-    pairs = ratio >= _PAIRS_FROM and len(schema.numbers) <= _PAIRS_MOST
-    return "cosines", _MORE_COSINES if ratio >= _MORE_FROM else _COSINES, pairs
+def _of_rows(coarse: Encoding, ratio: float) -> Encoding:
+    """How fine rows of bounded norm are."""
+    return replace(
+        coarse,
+        n_curves=_MORE_COSINES if ratio >= _MORE_FROM else _COSINES,
+        decay=_FASTER if ratio < _FASTER_BELOW else _DECAY,
+        pairs=ratio >= _PAIRS_FROM and 2 <= len(coarse.schema.numbers) <= _PAIRS_MOST,
+    )
 
 
-def _of_columns(schema: Schema, ratio: float) -> tuple[str, int, bool]:
-    """The same of columns that are scaled by themselves: noise grows with their number."""
-    d = len(schema.numbers)
-    kinds: dict[str, Any] = dict(schema)
-    values = sum(len(kinds[name].values) for name in schema.categories)
-    columns = _COSINES * d + 2 * d * (d - 1) + values
-    pairs = d <= _COLUMNS_MOST and ratio >= max(_FINE_FROM, _COLUMNS_RATIO * columns)
-    if ratio >= max(_FINE_FROM, _FINE_RATIO * _COSINES * d):
-        return "cosines", _COSINES, pairs
-    return "polynomials", _DEGREE if ratio >= _DEGREE_FROM else 1, pairs
+def _of_columns(coarse: Encoding, ratio: float, interactions: bool | str) -> Encoding:
+    """How fine columns by themselves are: noise grows with their number."""
+    allowed = interactions is not False and 2 <= len(coarse.schema.numbers) <= _COLUMNS_MOST
+    for curves, number, pairs, least, times in _BY_COLUMN:
+        finer = replace(coarse, curves=curves, n_curves=number, pairs=pairs)
+        if (allowed or not pairs) and ratio >= max(least, times * finer.n_features):
+            return finer
+    return coarse

@@ -28,7 +28,7 @@ _GREY = "#666666"
 _WIDTH, _HEIGHT, _LETTERS, _SIDE = 3.3, 2.5, 20, 40
 
 # Where a missing value stands, in widths of the axes from the left, and how far ticks are apart.
-_BESIDE, _APART = 1.06, 0.15
+_BESIDE, _APART = 1.08, 0.15
 
 
 class ShapeDisplay:
@@ -100,12 +100,14 @@ class ShapeDisplay:
 
     The band is about noise alone. It says nothing on other rows that could have been drawn, on
     the bias that clipping brings, or on whether the column causes anything. For DP-SGD it is an
-    upper bound. How strongly the loss pulls weights back after the noise has moved them, only the
+    upper bound: how strongly the loss pulls weights back after noise has moved them, only the
     private rows could tell, and the band assumes that nothing but the penalty does. It is nearly
-    exact for few rows or a small epsilon, and wider than need be for many. For
-    :class:`DPLinearRegression` it is made of what ``coef_std_`` is made of, and rough. There is no
-    band with ``epsilon=float("inf")``, nor for :class:`GradientDirections` and ``mirror=True``, of
-    which the noise is not known in this form.
+    exact for many columns and few rows, and up to three times too wide for few columns, many rows
+    or a large epsilon. :class:`DPLinearRegression` shrinks its weights where there is much noise,
+    so that its curves are too flat then, which the band does not count. There is no band for
+    ``epsilon=float("inf")``, and none where the noise is not known in this form: for
+    :class:`GradientDirections`, for ``mirror=True``, and for solvers other than "descent" and
+    "plain".
 
     Examples
     --------
@@ -331,9 +333,8 @@ class ShapeDisplay:
                 options |= {"transform": ax.get_yaxis_transform()}
                 missing.append(ax.errorbar(*at, yerr=None if half is None else [half], **options))
         if missing:
-            place = _BESIDE + 0.015 * (len(missing) - 1)
-            options = {"ha": "center", "va": "top", "fontsize": "small", "color": _GREY}
-            ax.text(place, -0.03, "missing", transform=ax.transAxes, **options)
+            options = {"ha": "left", "va": "top", "fontsize": "small", "color": _GREY}
+            ax.text(_BESIDE - 0.04, -0.03, "missing", transform=ax.transAxes, **options)
         _scale_axis(ax.xaxis, ax.set_xscale, shape.at, shape.log[0])
         ax.set_xlim(shape.at[0], shape.at[-1])
         ax.set_ylabel(self.score_name)

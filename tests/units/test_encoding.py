@@ -62,8 +62,9 @@ def curves(u, encoding):
 def dense(encoding, rows):
     """Features by name, one row and one number at a time."""
     schema, of_rows = encoding.schema, not encoding.by_column
-    weights = 1 / np.arange(1, encoding.n_curves + 1) if of_rows else np.ones(encoding.n_curves)
-    few = weights[:2]
+    j = np.arange(1.0, encoding.n_curves + 1)
+    weights = j**-encoding.decay if of_rows else np.ones(encoding.n_curves)
+    few = 1 / j[:2] if of_rows else weights[:2]
     if of_rows:
         weights, few = weights / np.linalg.norm(weights), few / np.linalg.norm(few)
     d, c = len(schema.numbers), len(schema.categories)
@@ -160,6 +161,8 @@ def test_how_fine_it_is_follows_from_rows_and_budget():
 
     def shape(schema, ratio, **options):
         found = encoding_for(schema, ratio, **options)
+        assert found.by_column == options.get("by_column", False)
+        assert found.by_column or found.decay == (1.25 if ratio < 100 else 1)
         return found.curves, found.n_curves, found.pairs
 
     assert shape(few, 100) == ("cosines", 8, False)
@@ -168,10 +171,16 @@ def test_how_fine_it_is_follows_from_rows_and_budget():
     assert shape(few, 100, interactions=True) == ("cosines", 8, True)
     assert shape(many, np.inf) == ("cosines", 16, False)
     assert shape(Schema({"x": (0, 1)}), np.inf, interactions=True) == ("cosines", 16, False)
-    for ratio, expected in {100: 1, 300: 4, 999: 4, 1000: 8}.items():
-        assert shape(few, ratio, by_column=True)[1:] == (expected, ratio >= 1000)
-    assert shape(many, 1500, by_column=True) == ("polynomials", 4, False)
-    assert shape(many, 3000, by_column=True) == ("cosines", 8, False)
+    fine = {0: 1, 129: 1, 130: 2, 250: 4, 499: 4}  # 4 columns of degree 4 are 16
+    for ratio, expected in fine.items():
+        assert shape(few, ratio, by_column=True) == ("polynomials", expected, False)
+    assert shape(few, 500, by_column=True) == ("cosines", 4, True)  # 16 columns and 24 of pairs
+    assert shape(few, 1000, by_column=True) == ("cosines", 8, True)
+    assert shape(few, 1000, by_column=True, interactions=False) == ("cosines", 8, False)
+    assert shape(few, 30, by_column=True, interactions=True) == ("polynomials", 1, True)
+    assert shape(many, 959, by_column=True) == ("polynomials", 2, False)
+    assert shape(many, 960, by_column=True) == ("polynomials", 4, False)
+    assert shape(many, np.inf, by_column=True) == ("cosines", 8, False)
 
 
 def test_bought_ranges_come_later_and_change_no_feature():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from dpsubspace import DPSGDClassifier, GEPClassifier, GradientDirections
 from dpsubspace._auto import momentum_at
@@ -86,11 +87,16 @@ def test_hiding_what_a_row_says_takes_twice_the_noise():
     assert sizes[1] == pytest.approx(2 * sizes[0], rel=1e-3)
 
 
-def test_batches_and_directions_count():
+def test_batches_persons_and_directions_count():
     """An expert's multiplier is that of each step, beside what a batch adds up to."""
     options = {"epsilon": None, "noise_multiplier": 2.0}
     full, batches = (fitted(batch_size=size, **options) for size in (None, 60))
     assert batches._weight_noise.sizes == pytest.approx(5 * full._weight_noise.sizes)
+    options |= {"clip_norm": 0.2}
+    X, y = rows()
+    of_rows = fitted(**options)
+    of_pairs = clone(of_rows).fit(X, y, groups=np.arange(len(X)) // 2)
+    assert of_pairs._weight_noise.sizes == pytest.approx(2 * of_rows._weight_noise.sizes)
     guided = fitted(GEPClassifier, n_components=2, init="zero")._weight_noise
     assert guided.factor.shape[1] == 2
     np.testing.assert_allclose(guided.factor.T @ guided.factor, np.eye(2), atol=1e-8)
