@@ -263,8 +263,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     memory = None
     verbose = False
 
-    # What a search says in place of the steps, where it fitted this.
+    # What a search says in place of the steps, where it fitted this; and what the ranges cost that
+    # the model was fitted behind, whatever becomes of the encoder.
     _said: PrivacyGuarantee | None = None
+    _before: PrivacyGuarantee | None = None
 
     def __init__(
         self,
@@ -380,26 +382,31 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     @property
     def privacy_(self) -> PrivacyGuarantee:
         """What all of the fit cost, and what that rests on."""
-        if self._said is not None:
-            return self._said
-        spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
-        if not spent or (len(spent) == 1 and is_free(spent[0].event)):
+        parts = [getattr(step, "privacy_", None) for _, step in self.steps]
+        known = [each for each in (self._said, self._before, *parts) if each is not None]
+        # A statement is of one fit, and a step that is fitted by itself has another, be it equal.
+        spent = [*{id(each): each for each in known}.values()]
+        if spent and all(each is self._said for each in spent):
+            return spent[0]
+        paid = [each for each in spent if not is_free(each.event)]
+        if not spent or (len(spent) == 1 and not paid):
             raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
-        encoder, last = spent[0], spent[-1]
-        whole = replace(last, of=type(self).__name__, n_features=encoder.n_features)
-        if last is encoder:
+        last = spent[-1]
+        whole = replace(last, of=type(self).__name__, n_features=spent[0].n_features)
+        if len(spent) == 1:
             return whole
-        event = composed([encoder.event, last.event])
-        public = ("schema of the table", *last.public)
-        if is_free(encoder.event):
-            return replace(whole, public=public)
+        whole = replace(whole, public=("schema of the table", *last.public))
+        if len(paid) == 1 and paid[0] is last:
+            return whole
+        event = composed(each.event for each in paid)
         epsilon = epsilon_of(event, last.delta, last.neighboring_relation)
-        return replace(whole, event=event, epsilon=float(epsilon), public=public)
+        secure = all(each.secure for each in paid)
+        return replace(whole, event=event, epsilon=float(epsilon), secure=secure)
 
     @privacy_.setter
     def privacy_(self, guarantee: PrivacyGuarantee) -> None:
         """Let a search, which knows what all of its trials cost, say so of the best of them."""
-        self._said = guarantee
+        self._said, self._before = guarantee, None
         for _, step in self.steps:
             step.privacy_ = guarantee
 
@@ -478,7 +485,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         ``"zero_out"``.
         """
         parts, (encoder, model) = self._parts(), self._checked_steps()
-        self._said = None
         given = _given_to(model, X_public, y_public)
         if parts.limits is None and not parts.buys_target and is_regressor(self):
             _check_target_known(y_public is not None, model)
@@ -494,11 +500,16 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             targets = targets if parts.buys_target else None
         purchase = parts.purchase(None if targets is None else targets.shape[1])
         before = purchase.budget(parts.target, records.n)
-        if purchase.names:  # from here on, an earlier model is none of this encoder
-            model._forget()
+        earlier = getattr(encoder, "encoding_", None)
+        if purchase.names or (self._before is not None and not is_free(self._before.event)):
+            model._forget()  # from here on, an earlier model is none of this encoder
+            self._said = self._before = None
         ranges = encoder._learn(
             parts.target, parts.table, purchase, table.numbers, records, targets
         )
+        if encoder.encoding_ != earlier:
+            model._forget()
+        self._said, self._before = None, encoder.privacy_
         limits = parts.limits
         if targets is not None:
             ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
