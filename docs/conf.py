@@ -63,7 +63,6 @@ sphinx_gallery_conf = {
     "within_subsection_order": "site_gallery.Order",
     "abort_on_example_error": True,
     "min_reported_time": 1,
-    "reset_argv": "site_gallery.pictures_in_the_build",
     "reset_modules": ("matplotlib", "site_gallery.own_warnings"),
     "reset_modules_order": "both",
     "backreferences_dir": "api/examples",

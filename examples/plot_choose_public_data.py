@@ -11,9 +11,7 @@ them, with shortcuts: its seeds make the picture the same each time, and would n
 a ranking is published; accuracies are compared on test rows, which are taken to be public; and
 the public digits are drawn from the same file as the private ones.
 
-To make the picture of the docs, with four times as many fits::
-
-    python examples/plot_choose_public_data.py docs/choosing_public_data.svg
+Who names a file gets the picture of the docs in it, which is made of four times as many fits.
 """
 
 import sys
@@ -71,22 +69,21 @@ print(f"chosen: {chosen}, accuracy {model.score(test, test_labels):.3f}", ledger
 # The ranking is on the left. Beside it is how accurate two ways of training are with each set.
 
 distances = GSDScorer(n_components=8, epsilon=1.0, random_state=0).fit(private).rank(candidates)
+n_fits = 8 if len(sys.argv) > 1 else 2
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained", sharey=True)
-title = "distance (released at epsilon 1)"
-GSDRankingDisplay.from_distances(distances, distance_name=title, values_format=".2f", ax=axes[0])
+GSDRankingDisplay.from_distances(distances, values_format=".2f", ax=axes[0])
+axes[0].set_xlabel("distance (released at epsilon 1)")
 
 
 def accuracy(Model, epsilon, to_rows=np.asarray, **public_rows):
-    """Mean accuracy of two fits, or of eight for the docs."""
-    seeds = range(8 if len(sys.argv) > 1 else 2)
-    models = (Model(epsilon=epsilon, random_state=seed) for seed in seeds)
+    """Mean accuracy of several fits."""
+    models = (Model(epsilon=epsilon, random_state=seed) for seed in range(n_fits))
     fits = (model.fit(to_rows(private), labels, **public_rows) for model in models)
     return np.mean([fit.score(to_rows(test), test_labels) for fit in fits])
 
 
 for epsilon, ax in zip((0.2, 0.5), axes[1:], strict=True):
     none, found = accuracy(DPSGDFClassifier, epsilon), []
-    print(f"epsilon {epsilon}: no public data {none:.3f}")
     for name in distances:
         gep = accuracy(GEPClassifier, epsilon, X_public=(candidates[name],))
         projected = accuracy(DPSGDClassifier, epsilon, PCA(8).fit(candidates[name]).transform)
@@ -96,7 +93,6 @@ for epsilon, ax in zip((0.2, 0.5), axes[1:], strict=True):
     ax.axvline(none, color="grey", linestyle="--", label="no public data")
     ax.set_xlabel(f"accuracy at epsilon {epsilon}")
 figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-
 if len(sys.argv) > 1:  # a file was named; an SVG is the same bytes every time
     plt.rcParams["svg.hashsalt"] = "choose"
     figure.savefig(sys.argv[1], metadata={"Date": None})

@@ -2,14 +2,14 @@
 GradientDirections: what does the residual buy?
 ===============================================
 
-Gradient embedding perturbation adds noise to a few coordinates of the gradient, on directions of
-public gradients, and (much less) to the rest, the residual. Without the residual nothing is
-learned off the directions; with it, noise enters there as well. Which is better depends on
-how much noise there is and on how many directions.
+Gradient embedding perturbation (Yu et al., 2021) splits each gradient in two. One part lies along a
+few directions of public gradients, and the other part is the residual. Both get noise of their
+own. Without the residual, nothing is learned off the directions; with it, noise enters there as
+well. Which is better depends on how much noise there is and on the number of directions.
 
-This is an honest private pipeline, but for two shortcuts that are stated: the 100 public rows are
-drawn from the digits themselves, and many fits are compared by their accuracy on test rows,
-which are taken to be public. The public labels are not used.
+The first fit is an honest private pipeline, but for one shortcut: the 100 public rows are drawn
+from the digits themselves. The picture takes two more: it makes many fits with seeds, and the test
+rows are taken to be public. Labels of public rows are not used.
 """
 
 import warnings
@@ -29,17 +29,17 @@ X, public, y, _ = train_test_split(X, y, test_size=100, random_state=0)
 # %%
 # One fit
 # -------
-# 50 directions of public gradients with random labels, redrawn at every step.
+# It uses 50 directions of public gradients with random labels, which are drawn anew at every step.
 
 model = GEPClassifier(epsilon=1.0, directions=GradientDirections(n_components=50))
 model.fit(X, y, X_public=(public,))
 print(model.privacy_)
 
 # %%
-# Directions, epsilon, residual
+# With and without the residual
 # -----------------------------
-# Two seeds each. "auto" is the default of linear models: directions of public rows in
-# place of gradients, as many as stand out of the noise, and no residual.
+# Each point is the mean of two fits. "auto" is the default of linear models: it takes directions of
+# public rows in place of gradients, as many as stand out of the noise, and no residual.
 
 epsilons, counts, seeds = (0.1, 3.0), (5, 20, 50), range(2)
 

@@ -1,6 +1,6 @@
 """
-One budget: everything that is done with a table, in one block
-==============================================================
+One budget for everything that is done with a table
+===================================================
 
 An honest private pipeline: plan, choose, fit, score and report, all of it charged to one
 ledger. Nothing is computed from the private rows outside of the block. The last rows, which
@@ -35,7 +35,7 @@ y_train, y_held_out, y_new = y[:1000], y[1000:1400], y[1400:]
 # %%
 # Plan
 # ----
-# Shall the model see the pixels, or random waves of them? The waves learn nothing from rows, so
+# Is the model to see the pixels, or random waves of them? The waves learn nothing from rows, so
 # they may be frozen, and the range of a pixel is public. What fits cost is known before any row
 # is looked at: the search and the last fit share an epsilon of 1.5 in the ratio of their own.
 
@@ -67,7 +67,8 @@ print(ledger)
 # %%
 # Report
 # ------
-# What a data protection officer files. ``report.to_html(path)`` writes it as a page.
+# A data protection officer files the report, which ``report.to_html(path)`` writes as a page. The
+# picture shows where the budget went.
 
 report = privacy_report(ledger, curator="Example Post", use="reading postcodes")
 print(f"\n{report.verdict}")

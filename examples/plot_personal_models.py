@@ -1,6 +1,6 @@
 """
-One model for all, one for each, or something between? Personal regression with shared directions
-=================================================================================================
+One model for all, one for each, or something between?
+======================================================
 
 A thousand patients have a few visits each, with ten measurements a visit. What the measurements
 mean differs between patients, but only along two directions, which nobody knows. A private model
@@ -40,7 +40,9 @@ def visits(each):
 X_test, y_test, patients_test = visits(10)
 
 # %%
-# One private fit: who belongs to whom is said by ``groups``
+# One private fit
+# ---------------
+# ``groups`` says whose each visit is. The promise is then about all visits of a patient together.
 
 X, y, patients = visits(8)
 ledger = PrivacyLedger(epsilon=1.0, delta=1e-5, unit="person")
@@ -56,7 +58,9 @@ _, level = published.personal(own, own @ shared + 2.0)
 print(f"the level of somebody new: {level:.2f}, in truth 2\n")
 
 # %%
-# The same for more and fewer visits, beside a model for all, patients alone, and no privacy
+# More and fewer visits
+# ---------------------
+# The personal models are beside a model for all, each patient alone, and no privacy.
 
 warnings.simplefilter("ignore", PrivacyWarning)
 sizes = (1, 2, 4, 8, 16, 32)

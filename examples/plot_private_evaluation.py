@@ -1,11 +1,13 @@
 """
-Honest evaluation: scores, right probabilities and sets that hold, from private rows
-====================================================================================
+How good is a private model? Scores from private rows
+=====================================================
 
 An honest private pipeline: the model is trained on some private rows, and all that is
 said of it comes from others, which pay for it. Only the last rows, which show what came
 of it, are taken to be public.
 """
+
+import sys
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
@@ -69,10 +71,11 @@ print(f"goes from {before:.3f} to {after:.3f}")
 # Sets that hold the right label
 # ------------------------------
 # In at least nine of ten cases, noise included. Where both labels are in the set, the model
-# does not know.
+# does not know. The rows must be others than those that the model has learned from, so that the
+# model is wrapped as it was fitted, and not with what the held-out rows have repaired.
 
 with held_out:
-    sets = DPConformalClassifier(right, confidence_level=0.9, epsilon=0.4)
+    sets = DPConformalClassifier(model, confidence_level=0.9, epsilon=0.4)
     sets.fit(X_held_out, y_held_out)
 found = sets.predict_set(X_new)
 held = found[range(len(y_new)), y_new].mean()
@@ -85,5 +88,7 @@ PrivateRocCurveDisplay.from_released(scores, name="held-out rows", ax=left)
 PrivateCalibrationDisplay.from_released(scores, name="held-out rows", ax=middle)
 left.set_title("ROC curve: 95% band for noise and sampling")
 middle.set_title("Probabilities before recalibration")
+if len(sys.argv) > 1:  # a file was named
+    figure.savefig(sys.argv[1])
 
 plt.show()

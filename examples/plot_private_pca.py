@@ -2,13 +2,13 @@
 Private principal components, with and without public rows
 ==========================================================
 
-Images of digits by their strongest private directions, and how much of the variance private
-directions capture: from private rows alone, from 50 public rows alone, from both.
+``DPPCA`` finds the directions in which private rows vary most. Here these are images of digits. How
+much of their variance do private directions capture: from private rows alone, from 50 public rows
+alone, and from both?
 
-Public here are the 50 rows that are held out (people who agreed to show theirs, say), the
-numbers of rows and pixels, and that every row is divided by its own norm. Everything else is
-private, and shown only for the picture: a scatter plot of private rows, and shares of their
-variance, are not covered by any guarantee. Rows of people who agree may differ from the rest;
+The components are honest private releases. What they are looked at with takes shortcuts: a scatter
+plot of private rows, and shares of their variance, are not covered by any guarantee. Public are
+50 rows of people who agreed to show theirs. Such rows may differ from the rest in practice;
 these are drawn at random, which is the best case.
 """
 
@@ -31,7 +31,7 @@ public, private, y = X[order[:50]], X[order[50:]], y[order[50:]]
 # %%
 # Two components
 # --------------
-# One fit, and what it cost. The components may be shown to anyone; the points may not.
+# This is one fit, and what it cost. The components may be shown to anyone; the points may not.
 
 pca = DPPCA(n_components=2, epsilon=1.0, data_norm=1.0).fit(private)
 print(pca.privacy_)

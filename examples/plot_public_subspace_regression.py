@@ -1,6 +1,6 @@
 """
-When do a few directions beat all columns? Private regression with public tasks
-===============================================================================
+When do a few directions beat all columns?
+==========================================
 
 Twenty clinics run one regression with the same 40 columns, and each has weights of its own. All
 but one have published their rows. The weights of all clinics lie in three common directions, which
@@ -45,7 +45,9 @@ X, y = clinic(private, 16_000)
 X_test, y_test = clinic(private, 2_000)
 
 # %%
-# One private model, in the directions of the public clinics
+# One private model
+# -----------------
+# It is fitted in the directions that the public clinics tell.
 
 ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
 model = PublicSubspaceLinearRegression(epsilon=1.0)
@@ -56,7 +58,9 @@ truth = directions.T / scales  # of columns as they come
 print(f"distance to the true directions: {subspace_distance(model, truth):.2f}\n")
 
 # %%
-# The same for more and fewer rows, beside all columns with and without privacy
+# More and fewer rows
+# -------------------
+# Beside it is a regression on all columns, with and without privacy.
 
 warnings.simplefilter("ignore", PrivacyWarning)  # few rows are mostly noise, and it says so
 sizes, seeds = (250, 500, 1000, 2000, 4000, 8000, 16_000), range(5)
@@ -81,6 +85,9 @@ exact = np.array([LinearRegression().fit(X[:n], y[:n]).score(X_test, y_test) for
 axes.plot(sizes, 1 - exact, color="grey", linestyle="--", label="all columns, not private")
 print(f"{'not private':>25}:", *(f"{score:.3f}" for score in exact))
 axes.set(xscale="log", yscale="log", xlabel="private rows", ylabel="1 - R2 on test rows")
+axes.set_xticks(sizes, sizes)
+axes.minorticks_off()
+axes.set_yticks([0.05, 0.1, 0.2, 0.5], [0.05, 0.1, 0.2, 0.5])
 axes.legend()
 
 plt.show()

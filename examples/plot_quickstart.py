@@ -2,12 +2,13 @@
 Quickstart: a private classifier, its statement and its price
 =============================================================
 
-An honest private pipeline: every row is mapped by itself, nothing is fitted on
-the private rows but the classifiers, and each prints what it cost. The scores are
-computed on test rows that are taken to be public.
+The first part is an honest private pipeline: every row is mapped by itself, nothing is fitted on
+the private rows but one classifier, and it prints what it cost. The picture takes a shortcut: it
+makes many fits with seeds. The scores are computed on test rows that are taken to be public.
 
-usage: python examples/plot_quickstart.py [picture]
-       python examples/plot_quickstart.py docs/quickstart.svg         # the picture of README
+To have the picture in a file, as README has it::
+
+    python examples/plot_quickstart.py docs/quickstart.svg
 """
 
 import sys
@@ -26,8 +27,8 @@ X, X_test, y, y_test = train_test_split(X, y, test_size=360, random_state=0)
 # %%
 # One private model
 # -----------------
-# No scaling, no tuning: rows are normalised one by one and defaults follow from sizes and
-# the budget. The ledger belongs to whoever answers for the rows.
+# Nothing is scaled and nothing tuned: rows are normalised one by one, and defaults follow from
+# sizes and the budget. The ledger belongs to whoever answers for the rows.
 
 ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
 model = ledger.fit(DPSGDFClassifier(epsilon=1.0), X, y, label="digits")
@@ -38,9 +39,9 @@ print(ledger)
 # %%
 # The price of privacy
 # --------------------
-# Fits at many budgets, for the picture only: were these rows really private, every
-# one of them would have to be charged. (At 0.1 the noise is larger than the signal, and
-# a warning would say so.)
+# This makes fits at many budgets, for the picture only: were these rows really private, every one
+# of them would have to be charged. At 0.1 the noise is larger than the signal, and a warning would
+# say so.
 
 epsilons = [0.1, 0.3, 1, 3, 10]
 seeds = range(10)
@@ -67,6 +68,8 @@ print(f"without privacy: accuracy {not_private:.3f}")
 axes.axhline(not_private, color="grey", linestyle="--", label="not private")
 axes.set(xscale="log", xlabel="epsilon (delta = 1e-5)", ylabel="test accuracy")
 axes.set_title("Digits, 1437 rows: accuracy against privacy")
+axes.set_xticks(epsilons, epsilons)
+axes.minorticks_off()
 axes.legend()
 
 if len(sys.argv) > 1:  # a file was named; an SVG is the same bytes every time

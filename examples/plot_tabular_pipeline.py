@@ -34,7 +34,7 @@ def admissions(n):
         {
             "age": rng.integers(18, 96, n),
             "income": rng.lognormal(10, 0.8, n).round(),
-            "platelets": rng.normal(250_000, 60_000, n),
+            "platelets": rng.normal(250, 60, n).round(),  # in thousands
             "ward": rng.choice(["A", "B", "C"], n, p=[0.5, 0.4, 0.1]),
             "smoker": rng.choice(["yes", "no"], n),
         }

@@ -84,21 +84,17 @@ plt.show()
 # The same estimator on the columns as they are, with the same epsilon, can only draw straight
 # lines. What the models say of a mild working day may be shown: it comes from what was released.
 
-plain = DPLinearRegression(epsilon=1.0, target_bounds=(0, 1_000))
-numbers, new_numbers = (
-    rows.assign(day=(rows["day"] == "weekend").astype(float)) for rows in (table, new_table)
-)
-plain.fit(numbers, bikes)
+numbers, new_numbers = (rows.assign(day=rows["day"] == "weekend") for rows in (table, new_table))
+plain = DPLinearRegression(epsilon=1.0, target_bounds=(0, 1_000)).fit(numbers, bikes)
 print(f"R2 without the encoding: {plain.score(new_numbers, new_bikes):.3f}")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 asked = pd.DataFrame({"hour": np.arange(24), "temperature": 22.0, "humidity": 60.0})
 left.plot(asked["hour"], rush(asked["hour"]), "k--", label="the truth")
 left.plot(asked["hour"], model.predict(asked.assign(day="working")), label="tabular_pipeline")
-left.plot(asked["hour"], plain.predict(asked.assign(day=0.0)), label="columns as they are")
+left.plot(asked["hour"], plain.predict(asked.assign(day=False)), label="columns as they are")
 left.set(xlabel="hour", ylabel="bikes", title="a mild working day")
 left.legend()
 right.plot(new_bikes[:1000], model.predict(new_table[:1000]), ".", markersize=3)
-right.axline((0, 0), slope=1, color="grey", linestyle="--")
 right.set(xlabel="bikes in 1,000 new hours", ylabel="predicted")
 plt.show()

@@ -6,8 +6,10 @@ An honest private pipeline and its report: ranges of the columns are bought, the
 given, and all steps are private. The page says what was promised, to whom, and what was not,
 and leaves open what only the curator knows. The hospital is made up.
 
-usage: python examples/write_privacy_report.py [page]
-       python examples/write_privacy_report.py docs/example_report.html   # the page of the docs
+The first command prints the report, and the second one made the page of the documentation::
+
+    python examples/write_privacy_report.py
+    python examples/write_privacy_report.py docs/example_report.html
 """
 
 import sys

@@ -102,12 +102,12 @@ class Target:
     def calibrated(self, make_event: Callable[[float], DpEvent], n_samples: int | None) -> float:
         """Least multiplier at which ``make_event(multiplier)`` is within the budget."""
         assert self.epsilon is not None
-        delta, beside = self.delta_at(n_samples), self.beside
+        delta = self.delta_at(n_samples)
+        before = [] if self.beside is None else [self.beside]
 
-        def with_others(multiplier: float) -> DpEvent:
-            return composed([beside, make_event(multiplier)])
+        def event(multiplier: float) -> DpEvent:
+            return composed([*before, make_event(multiplier)]) if before else make_event(multiplier)
 
-        event = make_event if beside is None else with_others
         return calibrate(event, float(self.epsilon), delta, self.neighboring_relation)
 
     def guarantee(

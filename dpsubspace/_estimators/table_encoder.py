@@ -226,6 +226,10 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     name becomes zeros. Because rows keep a norm of at most 1, more features do not mean more noise
     in the scores, and the fine features only begin to matter where the budget lets them.
 
+    In a :func:`tabular_pipeline` with :class:`DPLinearRegression`, which brings columns to one
+    scale by itself, features come one by one instead, each in [-1, 1]: the number itself,
+    polynomials of it, or cosines and products of two numbers, by what the budget carries.
+
     Examples
     --------
     >>> import pandas as pd

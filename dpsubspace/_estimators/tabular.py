@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -115,8 +115,8 @@ def tabular_pipeline(
     """
     if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
         raise TypeError(
-            f"`estimator` must be a private estimator of this package, such as"
-            f" DPSGDFClassifier() or DPSGDRegressor(), got {_name(estimator)}."
+            "`estimator` must be a private estimator of this package, such as"
+            f" DPSGDFClassifier() or DPLinearRegression(), got {_name(estimator)}."
         )
     if getattr(estimator, "noise_multiplier", None) is not None:
         raise ValueError(
@@ -177,7 +177,7 @@ class _Parts:
         return plan
 
 
-class TabularPipeline(PrivateEstimator, Pipeline):
+class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A scikit-learn Pipeline from a raw table to a private model, with one budget.
 
     Its first step is a :class:`TableEncoder` and its last one a private estimator. Where ranges
@@ -263,8 +263,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     memory = None
     verbose = False
 
-    # What a search says in place of the steps, where it fitted this.
+    # What a search says in place of the steps, where it fitted this; and what the ranges cost that
+    # the model was fitted behind, whatever becomes of the encoder.
     _said: PrivacyGuarantee | None = None
+    _before: PrivacyGuarantee | None = None
 
     def __init__(
         self,
@@ -291,7 +293,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     # Public surface -------------------------------------------------------------------------
 
     @with_callbacks
-    def fit(
+    def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
     ):
         """Fit encoder and model to a private table.
@@ -329,7 +331,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     @nameless
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+        self, X: Any
+    ) -> np.ndarray:
         """Predict labels, or targets within the range of the targets.
 
         Parameters
@@ -343,15 +347,18 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             Predictions.
         """
         found = super().predict(X)
-        if getattr(self, "target_range_", None) is None:
+        limits = getattr(self, "target_range_", None)
+        if limits is None:
             return found
-        low, high = self.target_range_
+        low, high = limits
         if found.ndim == 1:
             low, high = low.ravel()[0], high.ravel()[0]
         return np.clip(found, low, high)
 
     @nameless
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> float:
         """Return the accuracy of a classifier, or the R2 of a regressor; not private.
 
         Parameters
@@ -375,26 +382,31 @@ class TabularPipeline(PrivateEstimator, Pipeline):
     @property
     def privacy_(self) -> PrivacyGuarantee:
         """What all of the fit cost, and what that rests on."""
-        if self._said is not None:
-            return self._said
-        spent = [step.privacy_ for _, step in self.steps if hasattr(step, "privacy_")]
-        if not spent or (len(spent) == 1 and is_free(spent[0].event)):
+        parts = [getattr(step, "privacy_", None) for _, step in self.steps]
+        known = [each for each in (self._said, self._before, *parts) if each is not None]
+        # A statement is of one fit, and a step that is fitted by itself has another, be it equal.
+        spent = [*{id(each): each for each in known}.values()]
+        if spent and all(each is self._said for each in spent):
+            return spent[0]
+        paid = [each for each in spent if not is_free(each.event)]
+        if not spent or (len(spent) == 1 and not paid):
             raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
-        encoder, last = spent[0], spent[-1]
-        whole = replace(last, of=type(self).__name__, n_features=encoder.n_features)
-        if last is encoder:
+        last = spent[-1]
+        whole = replace(last, of=type(self).__name__, n_features=spent[0].n_features)
+        if len(spent) == 1:
             return whole
-        event = composed([encoder.event, last.event])
-        public = ("schema of the table", *last.public)
-        if is_free(encoder.event):
-            return replace(whole, public=public)
+        whole = replace(whole, public=("schema of the table", *last.public))
+        if len(paid) == 1 and paid[0] is last:
+            return whole
+        event = composed(each.event for each in paid)
         epsilon = epsilon_of(event, last.delta, last.neighboring_relation)
-        return replace(whole, event=event, epsilon=float(epsilon), public=public)
+        secure = all(each.secure for each in paid)
+        return replace(whole, event=event, epsilon=float(epsilon), secure=secure)
 
     @privacy_.setter
     def privacy_(self, guarantee: PrivacyGuarantee) -> None:
         """Let a search, which knows what all of its trials cost, say so of the best of them."""
-        self._said = guarantee
+        self._said, self._before = guarantee, None
         for _, step in self.steps:
             step.privacy_ = guarantee
 
@@ -422,7 +434,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         """Parameters of the fit; ValueError where one is out of its range."""
         encoder, model = self._checked_steps()
         target = checked_target(self)
-        plan = clone(model).set_params(**{name: getattr(self, name) for name in _OF_BUDGET})._plan()
+        copied: Any = clone(model)
+        plan = copied.set_params(**{name: getattr(self, name) for name in _OF_BUDGET})._plan()
         if not hasattr(plan, "for_table"):
             raise TypeError(
                 f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
@@ -456,7 +469,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         names = [name for name, _ in self.steps]
         return [(name, budget.event) for name, budget in zip(names, budgets, strict=True)]
 
-    def _fit(
+    def _fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         X: Any,
         y: Any,
@@ -472,7 +485,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):
         ``"zero_out"``.
         """
         parts, (encoder, model) = self._parts(), self._checked_steps()
-        self._said = None
         given = _given_to(model, X_public, y_public)
         if parts.limits is None and not parts.buys_target and is_regressor(self):
             _check_target_known(y_public is not None, model)
@@ -488,15 +500,21 @@ class TabularPipeline(PrivateEstimator, Pipeline):
             targets = targets if parts.buys_target else None
         purchase = parts.purchase(None if targets is None else targets.shape[1])
         before = purchase.budget(parts.target, records.n)
-        if purchase.names:  # from here on, an earlier model is none of this encoder
-            model._forget()
+        earlier = getattr(encoder, "encoding_", None)
+        if purchase.names or (self._before is not None and not is_free(self._before.event)):
+            model._forget()  # from here on, an earlier model is none of this encoder
+            self._said = self._before = None
         ranges = encoder._learn(
             parts.target, parts.table, purchase, table.numbers, records, targets
         )
+        if encoder.encoding_ != earlier:
+            model._forget()
+        self._said, self._before = None, encoder.privacy_
         limits = parts.limits
         if targets is not None:
             ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
-            limits = tuple(np.array(end) for end in zip(*ends, strict=True))
+            low, high = zip(*ends, strict=True)
+            limits = np.array(low), np.array(high)
         encoding = encoder.encoding_
         given |= {} if public is None else {"X_public": _encoded(encoder, public)}
         plan = parts.fit(encoding, before, limits)
@@ -554,7 +572,7 @@ def _checked_targets(
     model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None
 ) -> np.ndarray:
     """Targets (n, c) as the model will take them; ValueError where it will refuse them."""
-    blank, checks = np.zeros((n_rows, 1)), clone(model)
+    blank, checks = np.zeros((n_rows, 1)), cast(Any, clone(model))
     take = checks._labelled if is_classifier(model) else checks._valued
     targets = np.asarray(take(blank, y, groups, None, None, present)[0].targets, dtype=np.float64)
     return targets.reshape(n_rows, -1)

@@ -134,8 +134,8 @@ def without_values(X: Any, message: str) -> str:
         bad = [str(name) for name, dtype in columns if not _numeric(dtype)]
         return (
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
-            f"{', '.join(bad[:10])}. Use tabular_pipeline(estimator, schema), which encodes columns of"
-            " any type by what is public about them, or drop these columns."
+            f"{', '.join(bad[:10])}. Use tabular_pipeline(estimator, schema), which encodes columns"
+            " of any type by what is public about them, or drop these columns."
         )
     return message
 

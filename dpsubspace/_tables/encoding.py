@@ -56,8 +56,8 @@ _COLUMNS_MOST = 20  # numbers, for pairs
 
 _NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided by their bound
 # On a logarithmic scale: ratio of the ends from which on it is used as it is, and the
-# steepness of the scale that stands for it otherwise.
-_WIDE, _STEEP = 10.0, 1000.0
+# steepness of the scale that stands for it otherwise; and the largest that is used.
+_WIDE, _STEEP, _STEEPEST = 10.0, 1000.0, 1e300
 # float32 rounds an entry up by at most half of 2^-23 of it; a row is shorter by more than that.
 _SHRUNK = 1 - 2.0**-22
 _CHUNK = 1 << 17  # entries that are encoded at once: they should stay in the cache
@@ -274,7 +274,7 @@ class Encoding:
     def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
         """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
         low, high = dict(self.ranges)[name]
-        if self.schema[name].log:
+        if self._kinds[name].log:
             steep = _steepness(low, high)
             places = np.expm1(places * np.log1p(steep)) / steep
         return np.clip(low + (high - low) * places, low, high)
@@ -295,7 +295,10 @@ _MISSING = -2  # as in frames.MISSING, which is not imported: this module knows 
 
 def _steepness(low: float, high: float) -> float:
     """How much steeper a logarithmic scale is at its low end than at its high end, less 1."""
-    return high / low - 1 if low > 0 and high / low > _WIDE else _STEEP
+    if low <= 0:
+        return _STEEP
+    ratio = min(float(high) / float(low), _STEEPEST)  # of ends far apart it may be infinite
+    return ratio - 1 if ratio > _WIDE else _STEEP
 
 
 def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -198,7 +198,9 @@ def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:
     if isinstance(found, Numeric):
         if not missing.all():
             _check_family({found.values.dtype.type}, kind, label)
-        return np.where(missing, MISSING, _places(found.values, kind.values))
+        codes = _places(found.values, kind.values)
+        np.copyto(codes, MISSING, where=missing)
+        return codes
     kinds = set(map(type, found.values))
     for what in sorted({what_is(each) for each in kinds} - {"numbers", "text"}):
         raise refused(label, what)
@@ -222,13 +224,17 @@ def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
     span = int(order[-1]) - int(order[0]) + 1
     if values.dtype.kind == "f" or span > _TABLE:
         at = np.minimum(np.searchsorted(ends, values), len(ends) - 1)
-        return np.where(ends[at] == values, places[at], UNKNOWN)
+        codes = places[at]
+        np.copyto(codes, UNKNOWN, where=ends[at] != values)
+        return codes
     table = np.full(span, UNKNOWN)
     table[[int(end) - int(order[0]) for end in order]] = places
     inside = np.clip(values, ends[0], ends[-1])
     # The difference of two int8 may be none, while that of two unsigned numbers in order is.
     wide = inside if values.dtype.kind == "u" else inside.astype(np.int64)
-    return np.where(inside == values, table[wide - wide.dtype.type(order[0])], UNKNOWN)
+    codes = table[wide - wide.dtype.type(order[0])]
+    np.copyto(codes, UNKNOWN, where=inside != values)
+    return codes
 
 
 def _of_type(category: Any, dtype: np.dtype) -> Any:

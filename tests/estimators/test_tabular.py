@@ -256,8 +256,10 @@ def test_searches_of_scikit_learn_and_of_ours():
     best = search.best_estimator_
     assert best.privacy_ == search.privacy_ == best[-1].privacy_
     assert best.score(FRAME, LABELS) > 0.8
+    best[-1].set_params(epsilon=5.0).fit(best[0].transform(FRAME), LABELS)
+    assert best.privacy_.epsilon > 5.0  # a search says nothing of what is fitted after it
     best.fit(FRAME, LABELS)
-    assert best.privacy_.event != search.privacy_.event
+    assert best.privacy_.event != search.privacy_.event and best.privacy_.epsilon < 1.9
 
 
 @pytest.mark.parametrize("output", ["pandas", "polars"])
@@ -355,6 +357,45 @@ def test_an_earlier_fit_is_forgotten_when_the_next_one_fails(monkeypatch):
     with pytest.raises(MemoryError):
         made.fit(FRAME, LABELS)
     assert made.privacy_.epsilon < 0.6
+    with pytest.raises(NotFittedError):
+        made.predict(FRAME)
+
+
+def test_what_ranges_cost_stays_with_the_model_behind_them():
+    """Whatever is done to single steps: the model was fitted behind ranges that were paid for."""
+
+    def fitted():
+        made = tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA, 1.0).fit(FRAME, LABELS)
+        return pickle.loads(pickle.dumps(made))
+
+    whole = pytest.approx(1.0, abs=1e-6)
+    made = fitted()
+    assert made.privacy_.epsilon == whole and made[-1].privacy_.epsilon < 0.95
+    made.set_params(tableencoder=TableEncoder(SCHEMA))
+    assert made.privacy_.epsilon == whole
+    made = fitted()
+    made[0].set_params(schema=FREE).fit(FRAME)  # costs nothing by itself
+    assert made.privacy_.epsilon == whole
+    made = fitted()
+    made[0].fit(FRAME)  # buys ranges a second time
+    assert made.privacy_.epsilon > 1.05
+    made[-1].set_params(epsilon=3.0, random_state=None).fit(made[0].transform(FRAME), LABELS)
+    assert made.privacy_.epsilon > 3.05 and not made.privacy_.secure
+    made = fitted().set_params(tableencoder__schema=FREE)
+    with pytest.raises(ValueError, match="fewer than two classes"):
+        made.fit(FRAME, np.zeros(len(FRAME)))
+    assert not hasattr(made, "privacy_") and not hasattr(made[-1], "coef_")
+
+
+def test_a_refit_that_is_refused_leaves_a_model_of_the_same_encoding():
+    made = tabular_pipeline(DPSGDClassifier(random_state=0), FREE, 1.0).fit(FRAME, LABELS)
+    weights, said = made[-1].coef_, made.privacy_
+    with pytest.raises(ValueError, match="fewer than two classes"):
+        made.fit(FRAME, np.zeros(len(FRAME)))
+    np.testing.assert_array_equal(made[-1].coef_, weights)
+    assert made.privacy_ == said
+    with pytest.raises(ValueError, match="fewer than two classes"):
+        made.set_params(epsilon=0.1).fit(FRAME[:100], np.zeros(100))  # of fewer features
     with pytest.raises(NotFittedError):
         made.predict(FRAME)
 

@@ -194,3 +194,28 @@ def test_bought_ranges_come_later_and_change_no_feature():
     assert whole.names == encoding.names == public.names
     np.testing.assert_array_equal(whole(rows), public(rows))
     assert not whole(rows)[1, encoding.blocks["ward"]].any()  # unknown: as if it were not there
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        (1e-300, 1e50),
+        (5e-324, 1e50),
+        (0, 5e-324),
+        (-1e50, 1e50),
+        (1, 1 + 2**-52),
+        (-1e-320, 1e-320),
+    ],
+)
+def test_ranges_of_any_ends_give_finite_rows_within_the_bound(ends, log, by_column):
+    low, high = ends
+    schema = Schema({name: Range(low, high, log=log, missing=True) for name in "ab"})
+    values = [np.nan, low, high, np.nextafter(low, high), np.nextafter(high, low), 0.0, -0.0]
+    values += [low + (high - low) * share for share in np.linspace(0, 1, 50)]
+    numbers = np.array([values, values[::-1]]).T
+    encoding = encoding_for(schema, 5000, by_column=by_column, interactions=True)
+    found = encoding(Table(numbers, np.zeros((len(numbers), 0), np.intp))).astype(np.float64)
+    assert np.isfinite(found).all() and np.linalg.norm(found, axis=1).max() <= encoding.bound
+    assert np.isfinite(encoding.numbers_at("a", np.linspace(0, 1, 9))).all()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from dpsubspace import DPSGDClassifier, GEPClassifier, GradientDirections
 from dpsubspace._auto import momentum_at
@@ -50,6 +51,22 @@ def test_it_is_an_upper_bound_whatever_the_curvature(momentum, average):
     assert (found <= most * (1 + 1e-12)).all() and found.min() < 0.3 * most
 
 
+def test_what_pulls_back_counts_along_its_own_directions():
+    tried, each = plan(), 0.3
+    vectors = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    values = np.array([0.0, 0.01, 0.4])
+    noise = noise_of_descent(tried, each, 2).pulled_back((vectors * values) @ vectors.T, [1.0, 2.0])
+    for k, times in enumerate([1.0, 2.0]):
+        found = noise.std(vectors.T)[:, k]
+        exact = [spread(tried, each, times * h) for h in values]
+        assert found == pytest.approx(exact, rel=0.05)
+    plane = noise_of_descent(tried, each, 1, vectors[:, :2].T)
+    plane = plane.pulled_back((vectors * values) @ vectors.T, np.ones(1))
+    assert plane.std(vectors.T)[:, 0] == pytest.approx(
+        [*noise.std(vectors.T)[:2, 0], 0.0], rel=1e-3, abs=1e-6
+    )
+
+
 def test_noise_of_scores_follows_from_that_of_weights():
     rng = np.random.default_rng(0)
     factor, rows = rng.normal(size=(4, 2)), rng.normal(size=(3, 4))
@@ -86,11 +103,16 @@ def test_hiding_what_a_row_says_takes_twice_the_noise():
     assert sizes[1] == pytest.approx(2 * sizes[0], rel=1e-3)
 
 
-def test_batches_and_directions_count():
+def test_batches_persons_and_directions_count():
     """An expert's multiplier is that of each step, beside what a batch adds up to."""
     options = {"epsilon": None, "noise_multiplier": 2.0}
     full, batches = (fitted(batch_size=size, **options) for size in (None, 60))
     assert batches._weight_noise.sizes == pytest.approx(5 * full._weight_noise.sizes)
+    options |= {"clip_norm": 0.2}
+    X, y = rows()
+    of_rows = fitted(**options)
+    of_pairs = clone(of_rows).fit(X, y, groups=np.arange(len(X)) // 2)
+    assert of_pairs._weight_noise.sizes == pytest.approx(2 * of_rows._weight_noise.sizes)
     guided = fitted(GEPClassifier, n_components=2, init="zero")._weight_noise
     assert guided.factor.shape[1] == 2
     np.testing.assert_allclose(guided.factor.T @ guided.factor, np.eye(2), atol=1e-8)
