@@ -45,10 +45,10 @@ _OF_PAIR = 2  # curves of each of two numbers
 # Columns by themselves, the finest first: curves of a number, whether there are pairs, from which
 # r on, and how many times the number of columns that has to be.
 _BY_COLUMN = (
-    ("cosines", 8, True, 1000, 10),
+    ("cosines", 8, True, 1000, 5),
     ("cosines", 4, True, 500, 4),
-    ("cosines", 8, False, 1000, 15),
-    ("polynomials", 4, False, 250, 8),
+    ("cosines", 8, False, 1000, 10),
+    ("polynomials", 4, False, 250, 5),
     ("polynomials", 2, False, 130, 0),
     ("polynomials", 1, False, 0, 0),
 )
