@@ -735,6 +735,6 @@ def _codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
         pass
     # Raised out here, so that no chained exception carries an entry.
     raise ValueError(
-        "`y` has labels that are not in `model.classes_`: drop rows with labels that the model does"
-        " not know."
+        "`y` has labels that are not in `model.classes_`: write labels as in the fit of the model,"
+        " and drop rows with labels that it does not know."
     )
