@@ -338,7 +338,10 @@ def private_score(
     be ordered as the shares of the classes in neighbouring cells suggest.
 
     Errors of a regressor beyond the bound that is found count as that bound: the few largest, which
-    makes metrics of errors with heavy tails a little too good.
+    makes metrics of errors with heavy tails a little too good. "r2" needs the variance of the
+    targets, whose noise grows with the square of the width of `target_bounds`: where the bounds are
+    wide for most targets it is mostly NaN or refused, at the full price, and where noise lets it
+    pass it is too large. Prefer errors there.
 
     Intervals count the noise and that the rows are a sample, by drawing samples from what was
     released. They are about rows that the model has not seen. If it was fitted on these rows by a
@@ -735,6 +738,6 @@ def _codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
         pass
     # Raised out here, so that no chained exception carries an entry.
     raise ValueError(
-        "`y` has labels that are not in `model.classes_`: drop rows with labels that the model does"
-        " not know."
+        "`y` has labels that are not in `model.classes_`: write labels as in the fit of the model,"
+        " and drop rows with labels that it does not know."
     )

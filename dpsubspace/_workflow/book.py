@@ -462,7 +462,15 @@ class Book:
             if left > 0
             else "Nothing is left for what needs a delta."
         )
-        message.append("Nothing was recorded.")
+        if self.entries:
+            last = self.entries[-1]
+            kept = "an earlier charge" if len(self.entries) == 1 else "earlier charges, the last"
+            message.append(
+                f"Nothing was recorded for this one, and the ledger keeps {kept} of"
+                f" {last.label or 'no name'} ({last.date})."
+            )
+        else:
+            message.append("Nothing was recorded.")
         return PrivacyBudgetError(" ".join(message))
 
     def sentence(self, event: DpEvent, plan: Plan | None, spent: Charge) -> str:
@@ -473,9 +481,9 @@ class Book:
             return "It is not private."
         if plan is not None and plan.closed:
             return (
-                f"{text} and the first fit took all of the budget of {self.terms.epsilon:.4g} that"
-                " is not for releases without a delta: its cost does not add up like that of"
-                " full-batch fits." + _set_apart(price)
+                f"{text} and the first fit took all that the budget of {self.terms.epsilon:.4g} has"
+                " for fits. The rest is for releases without a delta, such as scores."
+                + _set_apart(price)
             )
         if plan is None:
             plan = self._open_plan(spent.epsilon)
@@ -500,10 +508,8 @@ class Book:
         ours, theirs = (self.terms.neighboring_relation, self.terms.unit), (relation, unit)
         if theirs != ours:
             raise PrivacyError(
-                f"the ledger counts {' per '.join(ours)} and the fit is for"
-                f" {' per '.join(theirs)}: they do not add up. Set `neighboring_relation` to that"
-                " of the ledger, pass `groups` to the fit if its unit is the person and not"
-                " otherwise, or open another ledger for that relation and unit."
+                f"the ledger counts {' per '.join(ours)}, and this fit or release is"
+                f" {' per '.join(theirs)}: they do not add up. {_way_out(ours, theirs)}"
             )
         if not secure and not self.terms.allow_seeded:
             raise PrivacyError(SEEDED)
@@ -562,6 +568,18 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
     while f"{value:.{digits}g}" == f"{limit:.{digits}g}" and digits < 17:
         digits += 1
     return f"{value:.{digits}g}", f"{limit:.{digits}g}"
+
+
+def _way_out(ours: tuple[str, str], theirs: tuple[str, str]) -> str:
+    """What to do where the (relation, unit) of a ledger and of a fit differ."""
+    if ours[0] != theirs[0]:
+        return f"Set neighboring_relation={ours[0]!r}, or open another ledger for {theirs[0]}."
+    if ours[1] == "person":
+        return "Pass `groups`, one entry for each row that says whose it is."
+    return (
+        'What is given `groups` needs a ledger of its own, PrivacyLedger(..., unit="person"), to'
+        " which everything else from these records is charged as well."
+    )
 
 
 def _set_apart(price: Price) -> str:

@@ -190,8 +190,8 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         yield Text(_in_words(account, attacker))
     if account.budget is not None:
         yield Text(
-            "What was spent is what would have been promised if this had been all from the start."
-            " What holds whatever is fitted next is the budget: that is the number to publish."
+            "Publish the budget: it holds whatever is fitted next. What has been spent so far would"
+            " be the promise only if it had been planned from the start to stop here."
         )
     rows = [
         ["Subject", f"{account.subject} ({_KINDS[account.kind]})"],
@@ -447,8 +447,8 @@ def _attack(account: Account) -> Iterator[Any]:
     yield Text(
         "That holds whatever was released."
         if surprise == 0
-        else f"That holds but with a probability of at most {one_in(surprise)}, over the noise,"
-        " with which a release may tell more. (Delta is not this probability: it is smaller.)"
+        else f"With a probability of at most {one_in(surprise)} the noise falls so that more than"
+        " this can be learnt. (Delta is not this probability: it is smaller.)"
     )
     rates = [[percent(a), percent(attacker.true_positive_rate(a))] for a in FALSE_POSITIVES]
     yield Table(
@@ -462,9 +462,10 @@ def _attack(account: Account) -> Iterator[Any]:
         else "These rates are upper bounds."
     )
     yield Text(
-        f"{how} Who tosses a coin finds the same share as they name wrongly. The largest difference"
-        f" of both rates (the advantage of a membership attack) is {percent(attacker.advantage)}:"
-        " 0 % would be a coin, and 100 % certainty."
+        f"{how} By guessing, an attacker finds as large a share of the used records as they name"
+        " wrongly of the unused ones. The largest difference of both rates (the advantage of a"
+        f" membership attack) is {percent(attacker.advantage)}: 0 % would be a coin, and 100 %"
+        " certainty."
     )
     if not total.secure:
         yield Text(
