@@ -46,7 +46,8 @@ def searched(edges, values):
 
 @pytest.mark.parametrize("per_octave", [1, 2])
 def test_every_value_counts_in_the_cell_that_a_search_finds(values, per_octave):
-    plain = [searched(_CELLS[per_octave], column) for column in values.T]
+    there = [column[~np.isnan(column)] for column in values.T]  # NaN is in no cell
+    plain = [searched(_CELLS[per_octave], column) for column in there]
     np.testing.assert_array_equal(_counts(values, per_octave), plain)
     alone = values[-20_000:]  # each by itself, where two wrong cells could make up for each other
     cells = np.searchsorted(_CELLS[1], alone, side="right")
@@ -132,3 +133,13 @@ def test_cells_between_edges_are_those_of_unique_edges():
         below, above = np.cumsum(cell)[:-1], np.cumsum(cell[::-1])[-2::-1]
         assert len(unique) == len(cell) - 1
         np.testing.assert_array_equal(row, (below * (1 - share) + (90 - above) * share)[inverse])
+
+
+@pytest.mark.parametrize("weights", [None, np.full(6, 0.5)], ids=["rows", "persons"])
+@pytest.mark.parametrize("per_octave", [1, 2])
+def test_what_is_missing_is_in_no_cell_of_an_octave(per_octave, weights):
+    values = np.array([[np.nan, 3.0], [5.0, -np.nan], [np.nan, np.inf]] * 2)
+    counts = _counts(values, per_octave, weights)
+    each = 1.0 if weights is None else 0.5
+    assert counts.sum(axis=1).tolist() == [2 * each, 4 * each]
+    assert counts[0, -1] == 0 and counts[1, -1] == 2 * each  # the last cell holds infinity

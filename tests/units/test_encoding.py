@@ -200,7 +200,14 @@ def test_bought_ranges_come_later_and_change_no_feature():
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize(
     "ends",
-    [(1e-300, 1e50), (5e-324, 1e50), (0, 5e-324), (-1e50, 1e50), (1, 1 + 2**-52), (-1e-320, 1e-320)],
+    [
+        (1e-300, 1e50),
+        (5e-324, 1e50),
+        (0, 5e-324),
+        (-1e50, 1e50),
+        (1, 1 + 2**-52),
+        (-1e-320, 1e-320),
+    ],
 )
 def test_ranges_of_any_ends_give_finite_rows_within_the_bound(ends, log, by_column):
     low, high = ends
