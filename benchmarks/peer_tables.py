@@ -1,11 +1,11 @@
-"""DP-EBM of interpret on one table of repro_tables.py, with public ranges.
+"""DP-EBM of interpret on the tables of repro_tables.py, with public ranges.
 
-repro_tables.py starts this script in an environment of its own. Ranges of numbers and of the target
-are given; which categories there are, DP-EBM finds with a part of its budget. It takes no missing
-values: they are the middle of the range. All else is as it comes.
+repro_tables.py starts this script in an environment of its own, and writes it a job a line. Ranges
+of numbers and of the target are given; which categories there are, DP-EBM finds with a part of its
+budget. It takes no missing values: they are the middle of the range. All else is as it comes.
 
 usage: pip install interpret                                          # an environment apart
-       ENV/bin/python benchmarks/peer_tables.py given.npz found.npy '{"task": "classes", ...}'
+       DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py peer --peer-python ENV/bin/python
 """
 
 import json
@@ -24,8 +24,8 @@ def frame(given, part):
     return pd.DataFrame(columns | {f"c{i}": code.astype(str) for i, code in enumerate(codes.T)})
 
 
-def main():
-    given, job = np.load(sys.argv[1]), json.loads(sys.argv[3])
+def fit(job):
+    given = np.load(job["given"])
     X, X_test = frame(given, "train"), frame(given, "test")
     ends = zip(given["low"], given["high"], strict=True)
     options = {
@@ -36,17 +36,22 @@ def main():
         "random_state": None,
         "n_jobs": 1,
     }
-    warnings.simplefilter("ignore")
     if job["task"] == "classes":
         model = DPExplainableBoostingClassifier(**options).fit(X, given["y"])
-        found = model.predict_proba(X_test)[:, 1]
-    else:
-        low, high = map(float, given["target"])
-        model = DPExplainableBoostingRegressor(
-            **options, privacy_target_min=low, privacy_target_max=high
-        )
-        found = model.fit(X, given["y"]).predict(X_test)
-    np.save(sys.argv[2], found)
+        return model.predict_proba(X_test)[:, 1]
+    low, high = map(float, given["target"])
+    model = DPExplainableBoostingRegressor(
+        **options, privacy_target_min=low, privacy_target_max=high
+    )
+    return model.fit(X, given["y"]).predict(X_test)
+
+
+def main():
+    warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        job = json.loads(line)
+        np.save(job["found"], fit(job))
+        print("done", flush=True)
 
 
 if __name__ == "__main__":

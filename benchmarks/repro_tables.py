@@ -18,21 +18,22 @@ R2. Sections:
   standard deviation.
 - ``halves``: the difference to the recipe, apart for the half of the tables on which constants were
   chosen (on rows to train with), and for the other half.
+- ``cases``: many categories, many classes, the relation that replaces a row, and persons.
 - ``time``: nanoseconds of a cell of the encoding, beside writing as many numbers.
 
 A run that was ended goes on where it stopped, if ``--out`` is the same file.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py
-       [cells peer means floors halves time] [--seeds 3] [--only wine ...] [--peer-python ENV/bin/python] [--quick]
-       [--out benchmarks/results/tables.json]
+       [cells peer means floors halves cases time] [--seeds 3] [--only wine ...] [--quick]
+       [--peer-python ENV/bin/python] [--out benchmarks/results/tables.json]
 """
 
 import json
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import _raw_tables
@@ -49,6 +50,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from dpsubspace import (
     BoundedScaler,
+    Categories,
     DPLinearRegression,
     DPSGDFClassifier,
     DPSGDRegressor,
@@ -274,22 +276,29 @@ def peer(args):
     if not args.peer_python:
         yield from (row for row in known(args.out).values() if row["method"] == "DP-EBM")
         return
-    with tempfile.TemporaryDirectory() as folder:
+    seeds = args.seeds[: args.peer_seeds]
+    with tempfile.TemporaryDirectory() as folder, peer_process(args) as process:
         for task, name, size in places(args):
-            rows = [known(args.out).get((task, name, size, "DP-EBM", e)) for e in args.epsilons]
-            seeds = args.seeds[: args.peer_seeds]
-            if all(row is not None and row["seeds"] >= len(seeds) for row in rows):
-                yield from rows
-                continue
             for epsilon in args.epsilons:
-                scores = []
-                for seed in seeds:
-                    table = _raw_tables.few(whole(name, task), SIZES[size], seed)
-                    scores.append(of_peer(args, Path(folder), table, task, epsilon, seed))
-                yield row_of(task, name, size, "DP-EBM", epsilon, scores)
+                row = known(args.out).get((task, name, size, "DP-EBM", epsilon))
+                if row is None or row["seeds"] < len(seeds):
+                    scores = []
+                    for seed in seeds:
+                        table = _raw_tables.few(whole(name, task), SIZES[size], seed)
+                        job = {"task": task, "epsilon": epsilon, "delta": DELTA}
+                        scores.append(of_peer(process, Path(folder), table, job))
+                    row = row_of(task, name, size, "DP-EBM", epsilon, scores)
+                yield row
 
 
-def of_peer(args, folder, table, task, epsilon, seed):
+def peer_process(args):
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(args.threads))
+    script, pipes = Path(__file__).with_name("peer_tables.py"), {"stdin": subprocess.PIPE}
+    pipes |= {"stdout": subprocess.PIPE, "text": True, "env": os.environ | threads}
+    return subprocess.Popen([str(args.peer_python), str(script)], **pipes)
+
+
+def of_peer(process, folder, table, job):
     """Score of one fit of DP-EBM, whose script reads arrays and writes predictions."""
     schema = Schema(table.schema)
     parts = {}
@@ -297,18 +306,16 @@ def of_peer(args, folder, table, task, epsilon, seed):
         rows = read_table(frame, schema)
         parts |= {f"{part}_numbers": rows.numbers, f"{part}_codes": rows.codes}
     low, high = np.array([(schema[a].low, schema[a].high) for a in schema.numbers]).T
-    counts = [len(schema[a].values) for a in schema.categories]
-    target = target_bounds(table) if task == "values" else (0, 1)
+    target = target_bounds(table) if job["task"] == "values" else (0, 1)
     given, result = folder / "given.npz", folder / "found.npy"
-    np.savez(given, y=table.y, low=low, high=high, counts=counts, target=target, **parts)
-    script = Path(__file__).with_name("peer_tables.py")
-    job = {"task": task, "epsilon": epsilon, "delta": DELTA, "seed": seed}
-    command = [args.peer_python, script, given, result, json.dumps(job)]
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(args.threads))
-    subprocess.run([str(each) for each in command], env=os.environ | threads, check=True)
+    np.savez(given, y=table.y, low=low, high=high, target=target, **parts)
+    process.stdin.write(json.dumps(job | {"given": str(given), "found": str(result)}) + "\n")
+    process.stdin.flush()
+    if process.stdout.readline() != "done\n":
+        raise RuntimeError("peer_tables.py has ended.")
     found = np.load(result)
-    found = np.clip(found, *target) if task == "values" else found
-    return points(found, table.y_test, task)
+    found = np.clip(found, *target) if job["task"] == "values" else found
+    return points(found, table.y_test, job["task"])
 
 
 # What they come to ------------------------------------------------------------------------------
@@ -391,6 +398,148 @@ def halves(args):
                     yield row | {"least": round(float(some[worst]), 2), "least_on": worst}
 
 
+# What else there is -----------------------------------------------------------------------------
+
+
+def cases(args):
+    """Many categories, many classes, another relation and persons, on a few tables."""
+    for title, task, base, changed in CASES:
+        for epsilon in args.epsilons:
+            row = {"way": title, "kind": task, "epsilon": epsilon}
+            for name, make in (("without", base), ("with", changed)):
+                found = [make(epsilon, seed) for seed in args.seeds]
+                row |= {name: round(float(np.mean(found)), 2)}
+                row |= {f"{name}_std": round(float(np.std(found, ddof=min(1, len(found) - 1))), 2)}
+            yield row | {"seeds": len(args.seeds)}
+
+
+def fitted(table, epsilon, seed, task, model=None, *, groups=None, **options):
+    """Score of a pipeline."""
+    default = DPSGDFClassifier if task == "classes" else DPLinearRegression
+    whole = tabular_pipeline(
+        (model or default)(**budget(epsilon, seed), **options),
+        table.schema,
+        epsilon=epsilon,
+        target=table.target,
+    )
+    whole.fit(table.X, table.y, groups=groups)
+    if task == "values":
+        return points(whole.predict(table.X_test), table.y_test, task)
+    if len(np.unique(table.y)) > 2:
+        return 100 * whole.score(table.X_test, table.y_test)
+    return points(whole.decision_function(table.X_test), table.y_test, task)
+
+
+def plain(name, task, rows=None, **options):
+    def make(epsilon, seed):
+        return fitted(
+            _raw_tables.few(whole(name, task), rows, seed), epsilon, seed, task, **options
+        )
+
+    return make
+
+
+def crossed(first, second, rows=None):
+    """Adult with one more column, of pairs of two categories."""
+
+    def make(epsilon, seed):
+        table = whole("adult", "classes")
+        values = [
+            f"{a}, {b}" for a in table.schema[first].values for b in table.schema[second].values
+        ]
+        X, X_test = (
+            frame.assign(both=frame[first].astype(str) + ", " + frame[second].astype(str))
+            for frame in (table.X, table.X_test)
+        )
+        table = replace(
+            table, X=X, X_test=X_test, schema=table.schema | {"both": Categories(values)}
+        )
+        return fitted(_raw_tables.few(table, rows, seed), epsilon, seed, "classes")
+
+    return make
+
+
+def irrelevant(number, rows=None):
+    """Adult with one more column, of so many values that tell nothing."""
+
+    def make(epsilon, seed):
+        table, rng = whole("adult", "classes"), np.random.default_rng(seed)
+        X, X_test = (
+            frame.assign(code=rng.integers(number, size=len(frame)))
+            for frame in (table.X, table.X_test)
+        )
+        schema = table.schema | {"code": Categories(list(range(number)))}
+        table = replace(table, X=X, X_test=X_test, schema=schema)
+        return fitted(_raw_tables.few(table, rows, seed), epsilon, seed, "classes")
+
+    return make
+
+
+def classes_of(name, number, of_recipe):
+    """Accuracy where the class of a row is one of `number` equal parts of the range of values."""
+
+    def make(epsilon, seed):
+        table = whole(name, "values")
+        edges = np.linspace(table.target.low, table.target.high, number + 1)[1:-1]
+        y, y_test = np.digitize(table.y, edges), np.digitize(table.y_test, edges)
+        table = replace(table, y=y, y_test=y_test, target=None)
+        if of_recipe:
+            model, X_test = behind_recipe(DPSGDFClassifier(**budget(epsilon, seed)), table)
+            return 100 * model.score(X_test, y_test)
+        return fitted(table, epsilon, seed, "classes")
+
+    return make
+
+
+def persons(name, task):
+    def make(epsilon, seed):
+        table = whole(name, task)
+        return fitted(table, epsilon, seed, task, groups=table.groups)
+
+    return make
+
+
+_REPLACE = {"neighboring_relation": "replace_one"}
+CASES = (
+    *(
+        (f"adult, {rows} rows: {title}", "classes", plain("adult", "classes", rows), changed(rows))
+        for rows in (1000, 10_000)
+        for title, changed in {
+            "and a column of 1,000 values that tell nothing": partial(irrelevant, 1000),
+            "and 630 pairs of country and occupation": partial(
+                crossed, "native-country", "occupation"
+            ),
+            "and 240 pairs of education and occupation": partial(
+                crossed, "education", "occupation"
+            ),
+        }.items()
+    ),
+    *(
+        (
+            f"{name}, accuracy of ten classes: recipe, pipeline",
+            "classes",
+            classes_of(name, 10, True),
+            classes_of(name, 10, False),
+        )
+        for name in ("california", "bike")
+    ),
+    *(
+        (f"{name}: zero_out, replace_one", task, plain(name, task), plain(name, task, **_REPLACE))
+        for name, task in (
+            ("adult", "classes"),
+            ("diabetes", "classes"),
+            ("california", "values"),
+            ("diabetes", "values"),
+        )
+    ),
+    *(
+        (f"{name}: rows, persons", task, plain(name, task), persons(name, task))
+        for name in ("parkinson", "school")
+        for task in _raw_tables.TASKS
+    ),
+)
+
+
 # Time -------------------------------------------------------------------------------------------
 
 
@@ -433,6 +582,7 @@ SECTIONS = {
     "means": means,
     "floors": floors,
     "halves": halves,
+    "cases": cases,
     "time": time,
 }
 

@@ -1,6 +1,6 @@
 """
-Can the promise be refuted? An attack on our own estimators
-===========================================================
+Can the promise be refuted? An attack
+=====================================
 
 ``audit_estimator`` plays the attacker. It plants made-up rows among the others, tosses a coin for
 each of them to decide whether it takes part, fits, and guesses from the fitted model how the coins

@@ -1,6 +1,6 @@
 """
-Are the probabilities right? Repairing them on held-out rows
-============================================================
+Are the probabilities right?
+============================
 
 Clipping and noise bias the probabilities of a private classifier: here those of the rarer
 class are far too low for most rows. ``DPCalibratedClassifier`` repairs them with two numbers that

@@ -1,6 +1,6 @@
 """
-How wrong may a prediction be? Intervals that hold
-==================================================
+How wrong may a prediction be?
+==============================
 
 ``DPConformalRegressor`` puts an interval around the predictions of any fitted model, such that it
 holds the truth in nine of ten cases, say, whatever the model is worth. It learns how wide that is

@@ -54,7 +54,7 @@ backbone = nn.Sequential(
 network = nn.Sequential(backbone, nn.Linear(256, 5))
 optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, weight_decay=1e-4)
 labels = torch.tensor(y[public])
-for _ in range(40):
+for _ in range(25):
     images = torch.tensor(scanned(X[public]), dtype=torch.float32).reshape(-1, 1, 12, 12)
     for batch in torch.randperm(len(images)).split(64):
         optimizer.zero_grad()

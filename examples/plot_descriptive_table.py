@@ -1,6 +1,6 @@
 """
-Table 1: how do I describe private patients by a few numbers?
-=============================================================
+Table 1: how do I describe private patients?
+============================================
 
 Most papers on patients begin with a table of means and quartiles. Each of these numbers is
 computed from private rows, and a few exact ones can give a person away. Here all of them are

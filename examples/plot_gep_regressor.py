@@ -1,6 +1,6 @@
 """
-Spectra: regression with many columns in one unit, and public rows
-==================================================================
+Regression of spectra, with public ones
+=======================================
 
 A spectrum is a row of 200 numbers in one unit, and a private laboratory value belongs to each.
 Spectra without such a value are public: the instrument maker has published some. ``GEPRegressor``

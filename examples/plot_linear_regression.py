@@ -53,8 +53,8 @@ for name, weight, std in zip(X, model.coef_, model.coef_std_, strict=True):
 print(f"R2 on test rows: {model.score(X_test, y_test):.3f}\n\n{ledger}")
 
 # %%
-# Does ``coef_std_`` tell how far fits spread?
-# --------------------------------------------
+# Does a fit know how far off it is?
+# ----------------------------------
 # Each dot is one of ten fits, and the bars are what the first of them says of itself: its weight,
 # and twice ``coef_std_`` on either side. All weights are divided by the true ones. The distances
 # have a long tail, which the fit cuts off: that moves their weight, and ``coef_std_`` is silent.

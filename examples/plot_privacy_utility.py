@@ -1,6 +1,6 @@
 """
-How many rows, and which epsilon? A look before there are data
-==============================================================
+How many rows, and which epsilon?
+=================================
 
 How good will a private model be? Nobody may try that on the private rows, since every trial is
 charged. ``PrivacyUtilityDisplay`` tries it on rows that are public: of an earlier study, of

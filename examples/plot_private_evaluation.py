@@ -71,10 +71,11 @@ print(f"goes from {before:.3f} to {after:.3f}")
 # Sets that hold the right label
 # ------------------------------
 # In at least nine of ten cases, noise included. Where both labels are in the set, the model
-# does not know.
+# does not know. The rows must be others than those that the model has learned from, so that the
+# model is wrapped as it was fitted, and not with what the held-out rows have repaired.
 
 with held_out:
-    sets = DPConformalClassifier(right, confidence_level=0.9, epsilon=0.4)
+    sets = DPConformalClassifier(model, confidence_level=0.9, epsilon=0.4)
     sets.fit(X_held_out, y_held_out)
 found = sets.predict_set(X_new)
 held = found[range(len(y_new)), y_new].mean()

@@ -6,10 +6,9 @@ Private principal components, with and without public rows
 much of their variance do private directions capture: from private rows alone, from 50 public rows
 alone, and from both?
 
-Public here are the 50 rows that are held out (people who agreed to show theirs, say), the
-numbers of rows and pixels, and that every row is divided by its own norm. Everything else is
-private, and shown only for the picture: a scatter plot of private rows, and shares of their
-variance, are not covered by any guarantee. Rows of people who agree may differ from the rest;
+The components are honest private releases. What they are looked at with takes shortcuts: a scatter
+plot of private rows, and shares of their variance, are not covered by any guarantee. Public are
+50 rows of people who agreed to show theirs. Such rows may differ from the rest in practice;
 these are drawn at random, which is the best case.
 """
 

@@ -1,6 +1,6 @@
 """
-Which candidate is best? A search that pays for its choice
-==========================================================
+Which candidate is best? A private search
+=========================================
 
 A grid search fits every candidate to the private rows, and each fit costs privacy. So do the
 scores by which it chooses. ``PrivateSearch`` releases the best model only, and hides how many

@@ -2,8 +2,9 @@
 Words and prices: how do I fit sparse rows?
 ===========================================
 
-Adverts of homes, and the rent that was agreed on in private. The words of an advert become a sparse
-row of 1,024 columns by hashing, which learns nothing from the rows and so costs no privacy.
+The rows are adverts of homes, with the rent that was agreed on in private. The words of an advert
+become a sparse row of 1,024 columns by hashing, which learns nothing from the rows and so costs
+no privacy.
 ``DPSGDRegressor`` takes sparse rows, and needs two public numbers: a bound on the length of a row,
 which is 1 by construction here, and the range of the target.
 

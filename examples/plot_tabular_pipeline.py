@@ -34,12 +34,12 @@ def admissions(n):
         {
             "age": rng.integers(18, 96, n),
             "income": rng.lognormal(10, 0.8, n).round(),
-            "platelets": rng.normal(250, 60, n),
+            "platelets": rng.normal(250, 60, n).round(),  # in thousands
             "ward": rng.choice(["A", "B", "C"], n, p=[0.5, 0.4, 0.1]),
             "smoker": rng.choice(["yes", "no"], n),
         }
     )
-    patients.loc[rng.random(n) < 0.2, "platelets"] = np.nan  # in thousands; not measured
+    patients.loc[rng.random(n) < 0.2, "platelets"] = np.nan  # not measured
     risk = ((patients["age"] - 50) / 25) ** 2 - 1 - 0.8 * np.log(patients["income"] / 22_000)
     risk += 1.0 * (patients["ward"] == "C") + 0.7 * (patients["smoker"] == "yes")
     risk += 1.0 * patients["platelets"].isna()

@@ -184,7 +184,8 @@ def escape_names(app, what, name, obj, options, lines):
 
 def skip_foreign(app, what, name, obj, skip, options):
     """Leave out what every estimator of scikit-learn has."""
-    foreign = not str(getattr(obj, "__module__", "dpsubspace")).startswith("dpsubspace")
+    code = getattr(obj, "fget", obj)  # a property does not say where it is from
+    foreign = not str(getattr(code, "__module__", "dpsubspace")).startswith("dpsubspace")
     return True if foreign or re.fullmatch(r"set_\w+_request", name) else None
 
 

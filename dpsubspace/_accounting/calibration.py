@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from scipy.optimize import brentq
 
 from dpsubspace._accounting.cost import (
@@ -66,7 +67,8 @@ def calibrate(
         return calibrate(of_rest, epsilon - pure, delta, neighboring_relation)
     if pure > 0 and plain_sq_mu(rest, sampling="approximate") == 0:
         raise PrivacyError("only events with a Gaussian mechanism in them can be calibrated.")
-    budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
+    with np.errstate(divide="ignore"):  # the logarithm of a delta that rounds to 0
+        budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
     budget /= doubling(neighboring_relation) ** 2
     sampled = plain_sq_mu(counted(make_event(1.0))) is None
     if sampled and epsilon <= LARGEST_SAMPLED:

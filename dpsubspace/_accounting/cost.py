@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpsubspace._accounting.events import counted, doubling
 from dpsubspace.exceptions import PrivacyError
 
@@ -158,7 +160,8 @@ def gaussian_epsilon(sq_mu: float, delta: float) -> float:
 
     if sq_mu == 0 or sq_mu == math.inf:
         return sq_mu
-    return float(dpa.get_epsilon_gaussian(sq_mu**-0.5, delta))
+    with np.errstate(divide="ignore"):  # the logarithm of a delta that rounds to 0
+        return float(dpa.get_epsilon_gaussian(sq_mu**-0.5, delta))
 
 
 def gaussian_sq_mu(epsilon: float, delta: float) -> float:
@@ -167,7 +170,8 @@ def gaussian_sq_mu(epsilon: float, delta: float) -> float:
 
     if epsilon <= 0 or delta <= 0:
         return 0.0
-    sq_mu, deflation = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2, 1e-15
+    with np.errstate(divide="ignore"):  # as above
+        sq_mu, deflation = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2, 1e-15
     while gaussian_epsilon(sq_mu, delta) > epsilon:
         sq_mu *= 1 - deflation
         deflation *= 2

@@ -17,8 +17,9 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from dpsubspace._estimators.linear_scores import LinearScores
+from dpsubspace._estimators.usual_curvature import alone, table_of, usual_curvature
 from dpsubspace._tables.encoding import Encoding
-from dpsubspace._tables.frames import MISSING, Table
+from dpsubspace._tables.frames import MISSING
 
 __all__ = ["ColumnShape", "ColumnShapes", "shapes_of"]
 
@@ -87,7 +88,7 @@ class ColumnShapes:
         codes = [
             rng.permutation(_ROWS) % len(self._said(name).values) for name in schema.categories
         ]
-        squares = encoding(_table(numbers, codes, _ROWS)).astype(np.float64) ** 2
+        squares = encoding(table_of(numbers, codes, _ROWS)).astype(np.float64) ** 2
         self._sq_norm = float(squares.sum(axis=1).mean())
         self._sq_blocks = {
             name: float(squares[:, at].sum(axis=1).mean()) for name, at in encoding.blocks.items()
@@ -131,18 +132,10 @@ class ColumnShapes:
             return np.arange(len(self._said(name).values))
         return self._encoding.numbers_at(name, places)
 
-    def _rows(self, values: dict[str, np.ndarray], n: int) -> np.ndarray:
-        """Encoded rows with these numbers or codes, and all other columns as they may be."""
-        schema = self._encoding.schema
-        lows = {name: self._encoding.numbers_at(name, np.zeros(1)) for name in schema.numbers}
-        numbers = [np.broadcast_to(values.get(name, lows[name]), n) for name in schema.numbers]
-        codes = [np.broadcast_to(values.get(name, 0), n) for name in schema.categories]
-        return self._encoding(_table(numbers, codes, n)).astype(np.float64)
-
     def _used(self, name: str, values: np.ndarray) -> np.ndarray:
         """What weights act on where a column has these values and all others are average."""
         at = self._encoding.blocks[name]
-        entries = self._rows({name: values}, len(values))[:, at]
+        entries = alone(self._encoding, {name: values}, len(values))[:, at]
         rest = self._sq_norm - self._sq_blocks[name]
         return self._scores.used(entries, at, (entries**2).sum(axis=1) + rest)
 
@@ -150,7 +143,8 @@ class ColumnShapes:
         """Scores (m, k, c) of rows of usual norm, over a grid of places of two numbers."""
         a, b = (self._values(name, at) for name, at in zip(names, (first, second), strict=True))
         grid = {names[0]: np.repeat(a, len(b)), names[1]: np.tile(b, len(a))}
-        rows, at = self._rows(grid, len(a) * len(b)), np.arange(self._encoding.n_features)
+        rows = alone(self._encoding, grid, len(a) * len(b))
+        at = np.arange(rows.shape[1])
         used = self._scores.used(rows, at, np.full(len(rows), self._sq_norm))
         return self._scores.scores(used, at).reshape(len(a), len(b), -1)
 
@@ -172,17 +166,13 @@ def shapes_of(encoding: Encoding, model: Any) -> ColumnShapes | None:
     scores = LinearScores.of(model)
     if scores is None:
         return None
+    if scores.noise is not None:
+        curvature = usual_curvature(encoding, model, scores)
+        if curvature is not None:
+            scores = replace(scores, noise=scores.noise.pulled_back(*curvature))
     several = is_classifier(model) and scores.weights.shape[1] > 1
     return ColumnShapes(encoding, scores, classes=several)
 
 
 def _middles() -> np.ndarray:
     return (np.arange(_MIDDLES) + 0.5) / _MIDDLES
-
-
-def _table(numbers: list[Any], codes: list[Any], n: int) -> Table:
-    """A table of these columns."""
-    return Table(
-        np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),
-        np.stack(codes, axis=1).astype(np.intp) if codes else np.zeros((n, 0), np.intp),
-    )

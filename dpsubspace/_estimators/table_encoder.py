@@ -222,9 +222,14 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
 
     A number u on its range, from 0 to 1, becomes ``cos(pi j u)`` with weights that fall like
     ``1 / j``, for j up to 8, or 16 where ``n_samples`` is above 4,000 times the noise multiplier of
-    `epsilon`. A category becomes a centred indicator for each value; one that the schema does not
-    name becomes zeros. Because rows keep a norm of at most 1, more features do not mean more noise
-    in the scores, and the fine features only begin to matter where the budget lets them.
+    `epsilon`; below 100 times, weights fall a little faster. A category becomes a centred indicator
+    for each value; one that the schema does not name becomes zeros. Because rows keep a norm of at
+    most 1, more features do not mean more noise in the scores, and the fine features only begin to
+    matter where the budget lets them.
+
+    In a :func:`tabular_pipeline` with :class:`DPLinearRegression`, which brings columns to one
+    scale by itself, features come one by one instead, each in [-1, 1]: the number itself,
+    polynomials of it, or cosines and products of two numbers, by what the budget carries.
 
     Examples
     --------

@@ -29,7 +29,7 @@ from dpsubspace._estimators.table_encoder import (
     TablePlan,
     tell_of_dropped,
 )
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
 from dpsubspace._tables.schema import Buy, Range
@@ -115,8 +115,8 @@ def tabular_pipeline(
     """
     if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
         raise TypeError(
-            f"`estimator` must be a private estimator of this package, such as"
-            f" DPSGDFClassifier() or DPSGDRegressor(), got {_name(estimator)}."
+            "`estimator` must be a private estimator of this package, such as"
+            f" DPSGDFClassifier() or DPLinearRegression(), got {_name(estimator)}."
         )
     if getattr(estimator, "noise_multiplier", None) is not None:
         raise ValueError(
@@ -497,28 +497,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         targets = None
         if parts.purchase(1).names:  # what may be refused is refused before ranges are bought
             targets = _checked_targets(model, len(table.numbers), y, groups, present)
-            targets = targets if parts.buys_target else None
-        purchase = parts.purchase(None if targets is None else targets.shape[1])
-        before = purchase.budget(parts.target, records.n)
-        earlier = getattr(encoder, "encoding_", None)
-        if purchase.names or (self._before is not None and not is_free(self._before.event)):
-            model._forget()  # from here on, an earlier model is none of this encoder
-            self._said = self._before = None
-        ranges = encoder._learn(
-            parts.target, parts.table, purchase, table.numbers, records, targets
-        )
-        if encoder.encoding_ != earlier:
-            model._forget()
-        self._said, self._before = None, encoder.privacy_
-        limits = parts.limits
-        if targets is not None:
-            ends = [ranges[name] for name in purchase.names[-targets.shape[1] :]]
-            low, high = zip(*ends, strict=True)
-            limits = np.array(low), np.array(high)
-        encoding = encoder.encoding_
-        given |= {} if public is None else {"X_public": _encoded(encoder, public)}
-        plan = parts.fit(encoding, before, limits)
+        before, limits = self._encoded(parts, table, records, targets)
+        plan = parts.fit(encoder.encoding_, before, limits)
         rows = encoder.transform(table)  # with names, where predict will have them
+        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
         run_inside(
             self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
         )
@@ -527,6 +509,27 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             limits = getattr(model, "target_bounds_", limits)
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
         return self
+
+    def _encoded(
+        self, parts: _Parts, table: Table, records: Records, targets: np.ndarray | None
+    ) -> tuple[Budget, tuple[Any, Any] | None]:
+        """Fit the encoder; what that cost, and the range of the targets, declared or bought."""
+        encoder, model = self._checked_steps()
+        bought = targets if parts.buys_target else None
+        purchase = parts.purchase(None if bought is None else bought.shape[1])
+        before = purchase.budget(parts.target, records.n)
+        earlier = getattr(encoder, "encoding_", None)
+        if purchase.names or (self._before is not None and not is_free(self._before.event)):
+            model._forget()  # from here on, an earlier model is none of this encoder
+            self._said = self._before = None
+        ranges = encoder._learn(parts.target, parts.table, purchase, table.numbers, records, bought)
+        if encoder.encoding_ != earlier:
+            model._forget()
+        self._said, self._before = None, encoder.privacy_
+        if bought is None:
+            return before, parts.limits
+        low, high = zip(*(ranges[name] for name in purchase.names[-bought.shape[1] :]), strict=True)
+        return before, (np.array(low), np.array(high))
 
 
 # Targets ------------------------------------------------------------------------------------
@@ -601,7 +604,7 @@ def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | 
     return None if X_public is None else read_table(X_public, plan.schema, name="X_public")
 
 
-def _encoded(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
+def _public_rows(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
     """Public rows, encoded."""
     if isinstance(public, tuple):
         return tuple(encoder.transform(table) for table in public)

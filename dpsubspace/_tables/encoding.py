@@ -45,10 +45,10 @@ _OF_PAIR = 2  # curves of each of two numbers
 # Columns by themselves, the finest first: curves of a number, whether there are pairs, from which
 # r on, and how many times the number of columns that has to be.
 _BY_COLUMN = (
-    ("cosines", 8, True, 1000, 10),
+    ("cosines", 8, True, 1000, 5),
     ("cosines", 4, True, 500, 4),
-    ("cosines", 8, False, 1000, 15),
-    ("polynomials", 4, False, 250, 8),
+    ("cosines", 8, False, 1000, 10),
+    ("polynomials", 4, False, 250, 5),
     ("polynomials", 2, False, 130, 0),
     ("polynomials", 1, False, 0, 0),
 )
@@ -250,12 +250,14 @@ class Encoding:
         cosines = self.curves == "cosines"
         first = np.cos(np.pi * scaled) if cosines else 2 * scaled - 1
         first[gaps] = 0.0
-        before, now, few = (~gaps).astype(float), first, []
+        before, now, twice, few = (~gaps).astype(float), first, 2 * first, []
         for j, size in enumerate(self._sizes.curves):
             np.multiply(now, size, out=block[:, j], casting="same_kind")
             few += [now] if self.pairs and j < self._of_pair else []
             if cosines:  # the recurrence of Chebyshev, and that of Legendre
-                before, now = now, 2 * first * now - before
+                after = twice * now
+                after -= before
+                before, now = now, after
             else:
                 before, now = now, ((2 * j + 3) * first * now - (j + 1) * before) / (j + 2)
         return few
@@ -326,9 +328,10 @@ def _write_category(codes: np.ndarray, count: int, size: float, block: np.ndarra
 
 def _write_pairs(few: list[np.ndarray], sizes: np.ndarray, block: np.ndarray) -> None:
     """Write all products of one of the first curves of a number and one of another's."""
-    of_one, of_other = np.triu_indices(len(few[0]), 1)
+    places = np.triu_indices(len(few[0]), 1)
+    of_one, of_other = ([curve[own] for curve in few] for own in places)
     for place, ((j, k), size) in enumerate(np.ndenumerate(sizes)):
-        products = few[j][of_one] * few[k][of_other]
+        products = of_one[j] * of_other[k]
         np.multiply(products, size, out=block[place :: sizes.size], casting="same_kind")
 
 

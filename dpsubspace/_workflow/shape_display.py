@@ -99,15 +99,19 @@ class ShapeDisplay:
     and curves are not.
 
     The band is about noise alone. It says nothing on other rows that could have been drawn, on
-    the bias that clipping brings, or on whether the column causes anything. For DP-SGD it is an
-    upper bound: how strongly the loss pulls weights back after noise has moved them, only the
-    private rows could tell, and the band assumes that nothing but the penalty does. It is nearly
-    exact for many columns and few rows, and up to three times too wide for few columns, many rows
-    or a large epsilon. :class:`DPLinearRegression` shrinks its weights where there is much noise,
-    so that its curves are too flat then, which the band does not count. There is no band for
-    ``epsilon=float("inf")``, and none where the noise is not known in this form: for
-    :class:`GradientDirections`, for ``mirror=True``, and for solvers other than "descent" and
-    "plain".
+    the bias that clipping brings, or on whether the column causes anything. How far noise moves
+    weights depends on how strongly the loss pulls them back, which only the private rows could
+    tell. The band rather assumes too little of that and is too wide. Where a mean of the rows was
+    released, by :class:`DPSGDFClassifier` and :class:`GEPClassifier`, it tells how each column is
+    distributed, and the band counts a small part of the pull that follows. For
+    :class:`DPSGDClassifier` and :class:`DPSGDRegressor` it counts none: such bands are nearly exact
+    for many columns and few rows, and can be several times too wide for few columns and many rows.
+    :class:`DPLinearRegression` shrinks its weights where there is much noise, so that its curves
+    are too flat then, which the band does not count.
+
+    There is no band for ``epsilon=float("inf")``, and none where the noise is not known in this
+    form: for :class:`GradientDirections`, for ``mirror=True``, and for solvers other than
+    "descent" and "plain".
 
     Examples
     --------
@@ -496,6 +500,8 @@ def _scale_axis(axis: Any, set_scale: Any, at: np.ndarray, log: bool) -> None:
     """An axis on which the numbers `at` are evenly spaced, with ticks at round numbers."""
     axis.set_tick_params(labelsize="small")
     if not log:
+        axis.set_major_formatter(lambda x, _: _written(x))
+        axis.get_major_locator().set_params(nbins=6)
         return
     even = np.linspace(0.0, 1.0, len(at))
 
@@ -526,9 +532,9 @@ def _round_numbers(low: float, high: float, place: Any) -> list[float]:
 
 
 def _written(x: float) -> str:
-    """A tick: 2.5k and 3M in the place of 2500 and 3000000."""
+    """A tick: 25k and 3M in the place of 25000 and 3000000."""
     for unit, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(x) >= unit:
+        if abs(x) >= unit and (abs(x) >= 1e4 or x % 1e3 == 0):
             return f"{x / unit:g}{letter}"
     return f"{x:g}"
 

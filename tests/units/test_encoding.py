@@ -178,8 +178,8 @@ def test_how_fine_it_is_follows_from_rows_and_budget():
     assert shape(few, 1000, by_column=True) == ("cosines", 8, True)
     assert shape(few, 1000, by_column=True, interactions=False) == ("cosines", 8, False)
     assert shape(few, 30, by_column=True, interactions=True) == ("polynomials", 1, True)
-    assert shape(many, 959, by_column=True) == ("polynomials", 2, False)
-    assert shape(many, 960, by_column=True) == ("polynomials", 4, False)
+    assert shape(many, 599, by_column=True) == ("polynomials", 2, False)  # 120 columns of degree 4
+    assert shape(many, 600, by_column=True) == ("polynomials", 4, False)
     assert shape(many, np.inf, by_column=True) == ("cosines", 8, False)
 
 

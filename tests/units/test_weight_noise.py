@@ -51,6 +51,22 @@ def test_it_is_an_upper_bound_whatever_the_curvature(momentum, average):
     assert (found <= most * (1 + 1e-12)).all() and found.min() < 0.3 * most
 
 
+def test_what_pulls_back_counts_along_its_own_directions():
+    tried, each = plan(), 0.3
+    vectors = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    values = np.array([0.0, 0.01, 0.4])
+    noise = noise_of_descent(tried, each, 2).pulled_back((vectors * values) @ vectors.T, [1.0, 2.0])
+    for k, times in enumerate([1.0, 2.0]):
+        found = noise.std(vectors.T)[:, k]
+        exact = [spread(tried, each, times * h) for h in values]
+        assert found == pytest.approx(exact, rel=0.05)
+    plane = noise_of_descent(tried, each, 1, vectors[:, :2].T)
+    plane = plane.pulled_back((vectors * values) @ vectors.T, np.ones(1))
+    assert plane.std(vectors.T)[:, 0] == pytest.approx(
+        [*noise.std(vectors.T)[:2, 0], 0.0], rel=1e-3, abs=1e-6
+    )
+
+
 def test_noise_of_scores_follows_from_that_of_weights():
     rng = np.random.default_rng(0)
     factor, rows = rng.normal(size=(4, 2)), rng.normal(size=(3, 4))
