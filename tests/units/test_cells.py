@@ -133,3 +133,13 @@ def test_cells_between_edges_are_those_of_unique_edges():
         below, above = np.cumsum(cell)[:-1], np.cumsum(cell[::-1])[-2::-1]
         assert len(unique) == len(cell) - 1
         np.testing.assert_array_equal(row, (below * (1 - share) + (90 - above) * share)[inverse])
+
+
+@pytest.mark.parametrize("weights", [None, np.full(6, 0.5)], ids=["rows", "persons"])
+@pytest.mark.parametrize("per_octave", [1, 2])
+def test_what_is_missing_is_in_no_cell_of_an_octave(per_octave, weights):
+    values = np.array([[np.nan, 3.0], [5.0, -np.nan], [np.nan, np.inf]] * 2)
+    counts = _counts(values, per_octave, weights)
+    each = 1.0 if weights is None else 0.5
+    assert counts.sum(axis=1).tolist() == [2 * each, 4 * each]
+    assert counts[0, -1] == 0 and counts[1, -1] == 2 * each  # the last cell holds infinity
