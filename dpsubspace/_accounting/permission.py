@@ -23,6 +23,10 @@ from dpsubspace.exceptions import PrivacyError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dp_accounting import DpEvent
+
+    Settle = Callable[[DpEvent], None]
+
 __all__ = [
     "Address",
     "Payer",
@@ -50,12 +54,14 @@ class Payer:
         What ``delta="auto"`` stands for.
     spend : callable
         Takes the guarantee of what is about to be released, and raises where that must not be.
+        It may return a callable, which takes the event of what was released in the end where a
+        fit failed before it had released all of that.
     address : Address, optional
         Leads to the same ledger from another process, where there is a way.
     """
 
     delta: float
-    spend: Callable[[PrivacyGuarantee], None]
+    spend: Callable[[PrivacyGuarantee], Settle | None]
     address: Address | None = None
 
 
@@ -122,7 +128,9 @@ def payer_around() -> Payer | None:
 
 
 @contextmanager
-def inside_ledger(delta: float, spend: Callable[[PrivacyGuarantee], None]) -> Iterator[None]:
+def inside_ledger(
+    delta: float, spend: Callable[[PrivacyGuarantee], Settle | None]
+) -> Iterator[None]:
     """Within it "auto" is `delta`, and `spend` is asked before anything is released."""
     with inside_payer(Payer(delta, spend)):
         yield
@@ -170,8 +178,10 @@ def ledger_delta(address: Address | None = None) -> float | None:
     return None if payer is None else payer.delta
 
 
-def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None) -> None:
-    """Ask who pays for leave, if anybody does; the last thing before a release."""
+def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None) -> Settle | None:
+    """Ask who pays for leave, if anybody does; the last thing before a release.
+
+    Returns what takes the event of less than that, where a fit ends early and it may be given.
+    """
     payer = payer_of(address)
-    if payer is not None:
-        payer.spend(guarantee)
+    return None if payer is None else payer.spend(guarantee)

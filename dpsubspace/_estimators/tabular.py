@@ -8,6 +8,8 @@ encoded rows, calibrated to what the ranges have left of the budget (``Target.be
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +22,9 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.permission import about_to_release, already_paid, payer_of
 from dpsubspace._compat import nameless, run_inside, with_callbacks
-from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
 from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.table_encoder import (
     Purchase,
@@ -29,13 +32,15 @@ from dpsubspace._estimators.table_encoder import (
     TablePlan,
     tell_of_dropped,
 )
+from dpsubspace._release.noise import as_noise
+from dpsubspace._rows.data import Data
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
 from dpsubspace._tables.schema import Buy, Range
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+    from dpsubspace._accounting.permission import Settle
 
 __all__ = ["TabularPipeline", "tabular_pipeline"]
 
@@ -463,12 +468,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         sizes = replace(sizes, n_features=n_features)
         return before, parts.fit(encoding, before, limits).resolved(sizes).budget(sizes)
 
-    def _charges(self, n_samples: int, **sizes: Any) -> list[tuple[str, DpEvent]]:
-        """What a fit of such sizes will be charged for, one after another, by step."""
-        budgets = self._budgets(Sizes(n_samples, **sizes))
-        names = [name for name, _ in self.steps]
-        return [(name, budget.event) for name, budget in zip(names, budgets, strict=True)]
-
     def _fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         X: Any,
@@ -494,35 +493,89 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers, present)
-        targets = None
+        checked = None
         if parts.purchase(1).names:  # what may be refused is refused before ranges are bought
-            targets = _checked_targets(model, len(table.numbers), y, groups, present)
-        before, limits = self._encoded(parts, table, records, targets)
-        plan = parts.fit(encoder.encoding_, before, limits)
-        rows = encoder.transform(table)  # with names, where predict will have them
-        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
-        run_inside(
-            self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
-        )
+            checked = _checked(model, len(table.numbers), y, groups, present)
+        bought = None
+        if parts.buys_target and checked is not None:
+            bought = np.asarray(checked.targets, dtype=np.float64).reshape(len(table.numbers), -1)
+        purchase = parts.purchase(None if bought is None else bought.shape[1])
+        purchase.check_legible(purchase.budget(parts.target, records.n), records)
+        with self._paid(parts, records, checked, public, y_public) as settle:
+            before, limits = self._encoded(parts, purchase, table, records, bought, settle)
+            plan = parts.fit(encoder.encoding_, before, limits)
+            rows = encoder.transform(table)  # with names, where predict will have them
+            given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
+            run_inside(
+                self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
+            )
         self.target_range_ = None
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
         return self
 
+    @contextmanager
+    def _paid(
+        self,
+        parts: _Parts,
+        records: Records,
+        checked: Data | None,
+        public: Any,
+        y_public: Any,
+    ) -> Iterator[Settle | None]:
+        """Let whoever pays for this fit, if anybody does, pay for ranges and model at once.
+
+        A ledger that has room for the ranges alone must not sell them. Where nothing is bought,
+        the model pays for itself.
+        """
+        if checked is None or payer_of(self._address) is None or not parts.target.private:
+            yield None
+            return
+        sets = public if isinstance(public, tuple) else () if public is None else (public,)
+        n_outputs = parts.model.loss.n_outputs(checked.n_targets)
+        n_public, persons = sum(len(each.numbers) for each in sets), records.grouped
+        sizes = Sizes(records.n, None, n_outputs, n_public, y_public is not None, persons)
+        before, rest = self._budgets(sizes)
+        guarantee = guarantee_of(
+            replace(rest, event=composed([before.event, rest.event])),
+            secure=as_noise(self.random_state).secure,
+            n_samples=records.n,
+            n_features=len(parts.table.schema),
+            public=("schema of the table",),
+            unit=records.unit,
+            of=type(self).__name__,
+        )
+        settle = about_to_release(guarantee, self._address)
+        with already_paid(guarantee.delta):
+            yield settle
+        if self.privacy_.event != guarantee.event:
+            raise RuntimeError("a tabular pipeline ran something else than it had paid for.")
+
     def _encoded(
-        self, parts: _Parts, table: Table, records: Records, targets: np.ndarray | None
+        self,
+        parts: _Parts,
+        purchase: Purchase,
+        table: Table,
+        records: Records,
+        bought: np.ndarray | None,
+        settle: Settle | None,
     ) -> tuple[Budget, tuple[Any, Any] | None]:
         """Fit the encoder; what that cost, and the range of the targets, declared or bought."""
         encoder, model = self._checked_steps()
-        bought = targets if parts.buys_target else None
-        purchase = parts.purchase(None if bought is None else bought.shape[1])
         before = purchase.budget(parts.target, records.n)
         earlier = getattr(encoder, "encoding_", None)
         if purchase.names or (self._before is not None and not is_free(self._before.event)):
             model._forget()  # from here on, an earlier model is none of this encoder
             self._said = self._before = None
-        ranges = encoder._learn(parts.target, parts.table, purchase, table.numbers, records, bought)
+        try:
+            ranges = encoder._learn(
+                parts.target, parts.table, purchase, table.numbers, records, bought
+            )
+        except BaseException:
+            if settle is not None:
+                settle(before.event)
+            raise
         if encoder.encoding_ != earlier:
             model._forget()
         self._said, self._before = None, encoder.privacy_
@@ -571,14 +624,11 @@ def _check_target_known(labelled: bool, model: Any) -> None:
     )
 
 
-def _checked_targets(
-    model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None
-) -> np.ndarray:
-    """Targets (n, c) as the model will take them; ValueError where it will refuse them."""
+def _checked(model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None) -> Data:
+    """Targets as the model will take them; ValueError where it will refuse them."""
     blank, checks = np.zeros((n_rows, 1)), cast(Any, clone(model))
     take = checks._labelled if is_classifier(model) else checks._valued
-    targets = np.asarray(take(blank, y, groups, None, None, present)[0].targets, dtype=np.float64)
-    return targets.reshape(n_rows, -1)
+    return take(blank, y, groups, None, None, present)[0]
 
 
 # Public rows --------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ _DRAWS, _FEWER, _MANY = 1000, 200, 1000
 # A count is told from nothing where it is so many standard deviations of its noise.
 _CLEAR = 3.0
 
+# The same of a variance that is divided by: one that noise has just lifted above a lower bar would
+# be far too large, and R2 with it.
+_CLEAR_VARIANCE = 6.0
+
 
 @dataclass(frozen=True)
 class Value:
@@ -130,7 +134,7 @@ class Summed:
         m2, m4 = self.means["t^2"], self.means["t^4"]
         variance = m2 - m1**2
         noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(m1) * self.scales["t"])
-        if variance < _CLEAR * noise or variance <= 1 / self.n**2:
+        if variance < _CLEAR_VARIANCE * noise or variance <= 1 / self.n**2:
             return None
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         spare = math.sqrt(2) * (self.scales["t^4"] + 8 * abs(m1) * self.scales["t^3"])

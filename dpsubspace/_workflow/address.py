@@ -6,6 +6,7 @@ import os
 import uuid
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from dpsubspace._accounting.events import is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
@@ -13,6 +14,11 @@ from dpsubspace._accounting.permission import Payer, open_here
 from dpsubspace._workflow.book import CLOSED, About, Book
 from dpsubspace._workflow.journal import Journal
 from dpsubspace.exceptions import PrivacyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dp_accounting import DpEvent
 
 __all__ = ["LedgerAddress", "payer_for"]
 
@@ -61,11 +67,16 @@ def _opened_elsewhere(address: LedgerAddress) -> Payer:
 def payer_for(book: Book, session: str, address: LedgerAddress) -> Payer:
     """Payer that charges `book` for what runs inside of a block."""
 
-    def spend(guarantee: PrivacyGuarantee) -> None:
+    def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
         if is_free(guarantee.event):
-            return
+            return None
         book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
         about = About(guarantee.of, guarantee.n_samples, guarantee.n_features)
-        book.add(guarantee.of, guarantee.event, about, session=session)
+        entry, _ = book.add(guarantee.of, guarantee.event, about, session=session)
+
+        def settle(event: DpEvent) -> None:
+            book.settle(entry, event)
+
+        return settle
 
     return Payer(book.terms.delta, spend, address)

@@ -35,13 +35,7 @@ from dpsubspace._workflow.address import LedgerAddress, payer_for
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, new_id
 from dpsubspace._workflow.ledger_file import LedgerEntry, fresh
-from dpsubspace._workflow.pipelines import (
-    charges_of,
-    fits_unseen,
-    guarantees_of,
-    private_parts,
-    records_of,
-)
+from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
 from dpsubspace._workflow.watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
@@ -538,14 +532,13 @@ class PrivacyLedger:
         if not all(n for n, _ in sizes.values()):
             raise ValueError("`X` has no rows: n_samples=0, and a fit needs at least 1.")
         with inside_ledger(self.delta, _refuse):
-            plans = [(part, charges_of(part, X, y, fit_params, name)) for name, part in parts]
-        for (name, _), (part, charges) in zip(parts, plans, strict=True):
-            if not all(is_free(plan) for _, plan in charges):
-                # What releases nothing has no relation and no noise.
+            plans = [(name, part, plan_of(part, X, y, fit_params, name)) for name, part in parts]
+        for name, part, plan in plans:
+            if not is_free(plan):  # what releases nothing has no relation and no noise
                 unit, secure = sizes[name][1], part.random_state is None
                 self._book.check_match(part.neighboring_relation, unit, secure=secure)
         warn_about_delta(self.delta, min(n for n, _ in sizes.values()))
-        planned = [charge for _, charges in plans for charge in charges]
+        planned = [(name, plan) for name, _, plan in plans]
         about = About(
             type(estimator).__name__,
             min(n for n, _ in sizes.values()),
@@ -555,7 +548,8 @@ class PrivacyLedger:
         with watch.failures(), inside_ledger(self.delta, watch.spend):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
-        watch.finish([guarantee for part in fitted for guarantee in guarantees_of(part)])
+        # A ColumnTransformer leaves a part unfitted that gets no column.
+        watch.finish([part.privacy_ for part in fitted if hasattr(part, "privacy_")])
         return estimator
 
     # Everything inside of a block -------------------------------------------------------------

@@ -14,9 +14,7 @@ from sklearn.base import is_regressor
 from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._estimators.surroundings import works_row_by_row
-from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._rows.records import PERSON, ROW, group_index
 from dpsubspace.exceptions import PrivacyError
 
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = [
-    "charges_of",
     "fits_unseen",
-    "guarantees_of",
     "plan_of",
     "private_parts",
     "records_of",
@@ -106,35 +102,13 @@ def _given(fit_params: dict[str, Any], name: str) -> dict[str, Any]:
 
 def plan_of(part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = "") -> DpEvent:
     """What a fit of `part` will cost, by public sizes; `name` is that of its step, if any."""
-    sizes = _sizes_of(part, y, fit_params, name)
-    return part.privacy_event(records_of(X, fit_params, name)[0], **sizes)
-
-
-def _sizes_of(part: Any, y: Any, fit_params: dict[str, Any], name: str) -> dict[str, Any]:
-    """Public sizes of a fit of `part` beside its number of records."""
     sizes: dict[str, Any] = {}
     if is_regressor(part):
         shape = np.shape(y)
         sizes["n_outputs"] = shape[1] if len(shape) == 2 else 1
     given = _given(fit_params, name)
-    return sizes | {"n_public": int("X_public" in given), "labelled": "y_public" in given}
-
-
-def charges_of(
-    part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = ""
-) -> list[tuple[str, DpEvent]]:
-    """What a fit of `part` will be charged for, one charge after another, by name."""
-    if type(part) is not TabularPipeline:
-        return [(name, plan_of(part, X, y, fit_params, name))]
-    sizes = _sizes_of(part, y, fit_params, name)
-    return part._charges(records_of(X, fit_params, name)[0], **sizes)
-
-
-def guarantees_of(part: Any) -> list[PrivacyGuarantee]:
-    """What a fitted `part` says that it was charged for."""
-    charged = [step for _, step in part.steps] if type(part) is TabularPipeline else [part]
-    # A ColumnTransformer leaves a part unfitted that gets no column.
-    return [step.privacy_ for step in charged if hasattr(step, "privacy_")]
+    sizes |= {"n_public": int("X_public" in given), "labelled": "y_public" in given}
+    return part.privacy_event(records_of(X, fit_params, name)[0], **sizes)
 
 
 def fits_unseen(estimator: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,12 +44,12 @@ class Watch:
         self._ran: list[DpEvent] = []  # of what was planned, or in its place
         self._entry, _ = book.add(label, composed(self._left), about, plans)
 
-    def spend(self, guarantee: PrivacyGuarantee) -> None:
+    def spend(self, guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
         """Give leave for a release, or raise: what differs from the plan must fit as well."""
         book, event = self._book, guarantee.event
         book.check_process()
         if is_free(event):
-            return
+            return None
         book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
         if not (self._released or self._unseen) and event not in self._left:
             # Nothing is out: it takes the place of what was planned next.
@@ -58,6 +58,14 @@ class Watch:
             self._left = [event, *left]
         self._count(event)
         self._released.append(copied(event))
+
+        def settle(less: DpEvent) -> None:
+            """Take `less` for what ran of this release, before a fit fails."""
+            for counted in (self._released, self._ran):
+                if event in counted:
+                    counted[counted.index(event)] = copied(less)
+
+        return settle
 
     def _count(self, event: DpEvent, *, force: bool = False) -> bool:
         """Count `event` as planned, or charge it beside that; with `force` in any case.

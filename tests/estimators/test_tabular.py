@@ -348,6 +348,44 @@ def test_a_range_that_was_not_found_leaves_the_model_unpaid():
     assert not hasattr(made[-1], "privacy_")
 
 
+def test_a_block_with_room_for_the_ranges_alone_does_not_sell_them():
+    with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:  # room for all of it, to the last bit
+        tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0).fit(FRAME, LABELS)
+        assert len(ledger) == 1 and 1 - 1e-6 < ledger.epsilon() <= 1.0
+    with PrivacyLedger(epsilon=0.9, delta=1e-5) as ledger:
+        made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
+        with pytest.raises(PrivacyBudgetError):
+            made.fit(FRAME, LABELS)
+        assert ledger.epsilon() == 0 and not hasattr(made, "privacy_")
+
+
+def test_a_block_pays_for_ranges_alone_where_they_were_not_found(monkeypatch):
+    def hidden(values, *args, **kwargs):
+        return (*np.zeros((2, values.shape[1])), np.zeros(values.shape[1], bool))
+
+    monkeypatch.setattr(table_encoder, "noisy_extents", hidden)
+    with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
+        made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
+        with pytest.raises(PrivacyError, match="not paid for"):
+            made.fit(FRAME, LABELS)
+        assert 0.3 < ledger.epsilon() < 0.6
+        assert made.privacy_.epsilon == pytest.approx(ledger.epsilon(), abs=1e-6)
+
+
+@uninformed
+@pytest.mark.parametrize("model", [*MODELS, *REGRESSORS], ids=lambda m: type(m).__name__)
+def test_blocks_charge_what_every_model_says(model):
+    numbers, model = is_regressor(model), clone(model).set_params(random_state=None)
+    given = {}
+    if "GEP" in type(model).__name__:
+        public, labels, days = admissions(300, seed=1)
+        given = {"X_public": (public,), "y_public": (days if numbers else labels,)}
+    with PrivacyLedger(epsilon=2.0, delta=1e-5, unit="person") as ledger:
+        made = tabular_pipeline(model, SCHEMA, 2.0, target=Buy() if numbers else None)
+        made.fit(FRAME, DAYS if numbers else LABELS, groups=np.arange(len(FRAME)) // 2, **given)
+    assert ledger.epsilon() == pytest.approx(made.privacy_.epsilon, abs=1e-6) and len(ledger) == 1
+
+
 def test_an_earlier_fit_is_forgotten_when_the_next_one_fails(monkeypatch):
     def fail(*args, **kwargs):
         raise MemoryError

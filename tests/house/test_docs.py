@@ -85,7 +85,7 @@ def check_public_data(page, printed, folder):
 def check_linear_regression(page, printed, folder):
     X, y = page["X_test"], page["y_test"]
     for name in ("model", "informed"):  # with public rows, and with public ranges
-        assert page[name].score(X, y) == pytest.approx(0.89, abs=0.03)
+        assert page[name].score(X, y) == pytest.approx(0.88, abs=0.06)
     assert page["ledger"].epsilon() == pytest.approx(1.0, abs=1e-3)
     assert page["few"].n_components_ == 2
     assert page["few"].score(page["pupils"], page["marks"]) > 0.9
