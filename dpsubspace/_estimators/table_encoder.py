@@ -169,8 +169,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         Columns that it does not name are dropped, and ``fit`` says so.
     interactions : bool or "auto", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
-        columns act together. "auto" gives them to tables of 2 to 16 numbers where the number of
-        rows and the budget carry them.
+        columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
+        :class:`DPLinearRegression`) where the number of rows and the budget carry them.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.

@@ -82,8 +82,8 @@ def tabular_pipeline(
         for classifiers, and for regressors that have `target_bounds` or labelled public rows.
     interactions : bool or "auto", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
-        columns act together. "auto" gives them to tables of 2 to 16 numbers where the number of
-        rows and the budget carry them.
+        columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
+        :class:`DPLinearRegression`) where the number of rows and the budget carry them.
 
     Returns
     -------
