@@ -340,8 +340,8 @@ def private_score(
     Errors of a regressor beyond the bound that is found count as that bound: the few largest, which
     makes metrics of errors with heavy tails a little too good. "r2" needs the variance of the
     targets, whose noise grows with the square of the width of `target_bounds`: where the bounds are
-    wide for most targets it is mostly NaN or refused, at the full price, and where noise lets it
-    pass it is too large. Prefer errors there.
+    wide for most targets it is NaN or refused, at the full price. It is released only where the
+    variance is six times as large as its noise. Prefer errors elsewhere.
 
     Intervals count the noise and that the rows are a sample, by drawing samples from what was
     released. They are about rows that the model has not seen. If it was fitted on these rows by a
