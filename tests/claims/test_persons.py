@@ -271,14 +271,14 @@ def test_a_ledger_counts_persons_or_rows_and_not_both():
     ledger = PrivacyLedger(epsilon=3.0, delta=1e-5, unit="person")
     ledger.fit(DPSGDClassifier(epsilon=1.0, n_iter=3), X, y, groups=groups)
     spent = ledger.epsilon()
-    with pytest.raises(PrivacyError, match="pass `groups`"):
+    with pytest.raises(PrivacyError, match="Pass `groups`"):
         ledger.fit(DPSGDClassifier(epsilon=1.0, n_iter=3), X, y)
-    with pytest.raises(PrivacyError, match="pass `groups`"):
+    with pytest.raises(PrivacyError, match="Pass `groups`"):
         ledger.run(private_mean, X, epsilon=0.1)
     assert ledger.epsilon() == spent
     ledger.run(private_mean, X, epsilon=0.1, groups=groups)
     pipe = make_pipeline(BoundedScaler(epsilon=0.3), DPSGDClassifier(epsilon=0.5, n_iter=3))
-    with pytest.raises(PrivacyError, match="pass `groups`"):
+    with pytest.raises(PrivacyError, match="Pass `groups`"):
         ledger.fit(pipe, X, y, dpsgdclassifier__groups=groups)
     both = {"boundedscaler__groups": groups, "dpsgdclassifier__groups": groups}
     ledger.fit(pipe, X, y, **both)
