@@ -337,12 +337,18 @@ def test_ranges_that_noise_would_hide_are_refused_before_anything_is_paid():
     assert ledger.epsilon() == 0 and not hasattr(made, "privacy_")
 
 
-def test_a_range_that_was_not_found_leaves_the_model_unpaid():
-    frame = FRAME.assign(platelets=7.0)
+def hide_ranges(monkeypatch):
+    """As if noise had hidden the range of every column."""
+
+    hide_ranges(monkeypatch)
+
+
+def test_a_range_that_was_not_found_leaves_the_model_unpaid(monkeypatch):
+    hide_ranges(monkeypatch)
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
     made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
     with pytest.raises(PrivacyError, match=r"'platelets'.*the model was not paid for"):
-        ledger.fit(made, frame, LABELS)
+        ledger.fit(made, FRAME, LABELS)
     assert 0.3 < ledger.epsilon() < 0.6
     assert made.privacy_.epsilon == pytest.approx(ledger.epsilon(), abs=1e-6)
     assert not hasattr(made[-1], "privacy_")
@@ -360,10 +366,7 @@ def test_a_block_with_room_for_the_ranges_alone_does_not_sell_them():
 
 
 def test_a_block_pays_for_ranges_alone_where_they_were_not_found(monkeypatch):
-    def hidden(values, *args, **kwargs):
-        return (*np.zeros((2, values.shape[1])), np.zeros(values.shape[1], bool))
-
-    monkeypatch.setattr(table_encoder, "noisy_extents", hidden)
+    hide_ranges(monkeypatch)
     with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
         made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
         with pytest.raises(PrivacyError, match="not paid for"):
