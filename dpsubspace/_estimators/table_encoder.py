@@ -276,8 +276,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
-            place of the number of rows in everything that follows from it. Each of a person's
-            rows counts for its part of the person. None protects single rows.
+            place of the number of rows in everything that follows from it. A person's rows count
+            as one together: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------
@@ -352,7 +352,10 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         table = read_table(X, plan.schema)
         tell_of_dropped(X, plan.schema)
         records = check_groups(groups, table.numbers, present)
-        self._learn(target, plan, plan.purchase(), table.numbers, records)
+        purchase = plan.purchase()
+        budget = purchase.budget(target, records.n)
+        purchase.check_legible(budget, records)
+        self._learn(target, plan, purchase, budget, table.numbers, records)
         return self
 
     def _learn(
@@ -360,6 +363,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         target: Target,
         plan: TablePlan,
         purchase: Purchase,
+        budget: Budget,
         numbers: np.ndarray,
         records: Records,
         targets: np.ndarray | None = None,
@@ -374,6 +378,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             Parameters of the encoding.
         purchase : Purchase
             What is bought.
+        budget : Budget
+            What that costs.
         numbers : ndarray of shape (n_rows, n_numbers)
             Private columns of numbers, in the order of the schema.
         records : Records
@@ -381,7 +387,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         targets : ndarray of shape (n_rows, n_targets), optional
             Private targets whose ranges are bought as well, after those of the columns.
         """
-        noise, budget = as_noise(self.random_state), purchase.budget(target, records.n)
+        noise = as_noise(self.random_state)
         guarantee = guarantee_of(
             budget,
             secure=noise.secure,
@@ -390,7 +396,6 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             public=("schema of the table",),
             unit=records.unit,
         )
-        purchase.check_legible(budget, records)
         schema, ranges = plan.schema, {}
         bought = [schema.numbers.index(name) for name in schema.bought]
         values = numbers[:, bought]

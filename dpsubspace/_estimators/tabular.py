@@ -174,6 +174,27 @@ class _Parts:
         names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
         return self.table.purchase(_RANGES_SHARE, also=names)
 
+    def check_target(self, model: Any, *, labelled: bool) -> None:
+        """ValueError where nothing tells the range of the targets of a regression."""
+        told = self.limits is not None or self.buys_target or not is_regressor(model)
+        if not (told or (labelled and hasattr(model, "directions"))):
+            raise ValueError(
+                f"{type(model).__name__} needs the range of the targets: pass target=Range(low,"
+                " high) from public knowledge, or target=Buy() to find it with a part of the"
+                " budget."
+            )
+
+    def budget(self, before: Budget, sizes: Sizes) -> Budget:
+        """That of the model after ranges that cost `before`, with the event of both."""
+        encoding, n_features = self.table.encoding(self.target, sizes.n_samples), None
+        if sizes.n_samples is not None:
+            n_features = encoding.n_features
+        # Which range is bought changes nothing of what the model costs.
+        limits = (-1.0, 1.0) if self.buys_target else self.limits
+        sizes = replace(sizes, n_features=n_features)
+        rest = self.fit(encoding, before, limits).resolved(sizes).budget(sizes)
+        return replace(rest, event=composed([before.event, rest.event]))
+
     def fit(self, encoding: Encoding, before: Budget, limits: tuple[Any, Any] | None) -> Any:
         """Parameters of the model's fit behind an encoding, after what was released before."""
         plan = self.model.for_table(encoding.bound, encoding.extent, limits)
@@ -312,8 +333,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
-            place of the number of rows in everything that follows from it. Each of a person's
-            rows counts for its part of the person. None protects single rows.
+            place of the number of rows in everything that follows from it. A person's rows count
+            as one together: each of ten rows counts for a tenth. None protects single rows.
         X_public : data frame or tuple of such, optional
             Public rows with the columns of `X`, for estimators that use them. A tuple is never
             sliced by cross-validation.
@@ -451,22 +472,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         return _Parts(target, table, plan, limits, buys)
 
     def _budget(self, sizes: Sizes) -> Budget:
-        before, rest = self._budgets(sizes)
-        return replace(rest, event=composed([before.event, rest.event]))
-
-    def _budgets(self, sizes: Sizes) -> tuple[Budget, Budget]:
-        """What the ranges cost and what the model does, for public sizes."""
         parts = self._parts()
-        if parts.limits is None and not parts.buys_target and is_regressor(self):
-            _check_target_known(sizes.labelled, self.steps[-1][1])
+        parts.check_target(self.steps[-1][1], labelled=sizes.labelled)
         before = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
-        encoding, n_features = parts.table.encoding(parts.target, sizes.n_samples), None
-        if sizes.n_samples is not None:
-            n_features = encoding.n_features
-        # Which range is bought changes nothing of what the model costs.
-        limits = (-1.0, 1.0) if parts.buys_target else parts.limits
-        sizes = replace(sizes, n_features=n_features)
-        return before, parts.fit(encoding, before, limits).resolved(sizes).budget(sizes)
+        return parts.budget(before, sizes)
 
     def _fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -485,8 +494,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         """
         parts, (encoder, model) = self._parts(), self._checked_steps()
         given = _given_to(model, X_public, y_public)
-        if parts.limits is None and not parts.buys_target and is_regressor(self):
-            _check_target_known(y_public is not None, model)
+        parts.check_target(model, labelled=y_public is not None)
         for step in (encoder, model):
             step.set_params(**{name: getattr(self, name) for name in _OF_BUDGET})
         table = read_table(X, parts.table.schema)
@@ -500,9 +508,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         if parts.buys_target and checked is not None:
             bought = np.asarray(checked.targets, dtype=np.float64).reshape(len(table.numbers), -1)
         purchase = parts.purchase(None if bought is None else bought.shape[1])
-        purchase.check_legible(purchase.budget(parts.target, records.n), records)
-        with self._paid(parts, records, checked, public, y_public) as settle:
-            before, limits = self._encoded(parts, purchase, table, records, bought, settle)
+        before = purchase.budget(parts.target, records.n)
+        purchase.check_legible(before, records)
+        with self._paid(parts, before, records, checked, public, y_public) as settle:
+            limits = self._encoded(parts, purchase, before, table, records, bought, settle)
             plan = parts.fit(encoder.encoding_, before, limits)
             rows = encoder.transform(table)  # with names, where predict will have them
             given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
@@ -519,6 +528,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     def _paid(
         self,
         parts: _Parts,
+        before: Budget,
         records: Records,
         checked: Data | None,
         public: Any,
@@ -536,9 +546,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         n_outputs = parts.model.loss.n_outputs(checked.n_targets)
         n_public, persons = sum(len(each.numbers) for each in sets), records.grouped
         sizes = Sizes(records.n, None, n_outputs, n_public, y_public is not None, persons)
-        before, rest = self._budgets(sizes)
         guarantee = guarantee_of(
-            replace(rest, event=composed([before.event, rest.event])),
+            parts.budget(before, sizes),
             secure=as_noise(self.random_state).secure,
             n_samples=records.n,
             n_features=len(parts.table.schema),
@@ -556,21 +565,21 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         self,
         parts: _Parts,
         purchase: Purchase,
+        before: Budget,
         table: Table,
         records: Records,
         bought: np.ndarray | None,
         settle: Settle | None,
-    ) -> tuple[Budget, tuple[Any, Any] | None]:
-        """Fit the encoder; what that cost, and the range of the targets, declared or bought."""
+    ) -> tuple[Any, Any] | None:
+        """Fit the encoder; the range of the targets, declared or bought."""
         encoder, model = self._checked_steps()
-        before = purchase.budget(parts.target, records.n)
         earlier = getattr(encoder, "encoding_", None)
         if purchase.names or (self._before is not None and not is_free(self._before.event)):
             model._forget()  # from here on, an earlier model is none of this encoder
             self._said = self._before = None
         try:
             ranges = encoder._learn(
-                parts.target, parts.table, purchase, table.numbers, records, bought
+                parts.target, parts.table, purchase, before, table.numbers, records, bought
             )
         except BaseException:
             if settle is not None:
@@ -580,9 +589,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             model._forget()
         self._said, self._before = None, encoder.privacy_
         if bought is None:
-            return before, parts.limits
+            return parts.limits
         low, high = zip(*(ranges[name] for name in purchase.names[-bought.shape[1] :]), strict=True)
-        return before, (np.array(low), np.array(high))
+        return np.array(low), np.array(high)
 
 
 # Targets ------------------------------------------------------------------------------------
@@ -612,16 +621,6 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
     if isinstance(target, Buy):
         return None, True
     return (float(target.low), float(target.high)), False
-
-
-def _check_target_known(labelled: bool, model: Any) -> None:
-    """ValueError where nothing tells the range of the targets."""
-    if labelled and hasattr(model, "directions"):
-        return
-    raise ValueError(
-        f"{type(model).__name__} needs the range of the targets: pass target=Range(low, high) from"
-        " public knowledge, or target=Buy() to find it with a part of the budget."
-    )
 
 
 def _checked(model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None) -> Data:

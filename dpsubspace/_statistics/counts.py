@@ -21,6 +21,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.cells import cell_counts, places
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "noisy_range",
     "noisy_ranges",
     "noisy_shares",
+    "record_sums",
 ]
 
 
@@ -129,14 +131,20 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
     xp = namespace(values)
     values = xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
     records = releases.records_of(values)
+    total, slack = record_sums(values, records)
+    bound = math.sqrt(values.shape[1]) * (1 + slack)
+    released = BoundedSum(total, norm_bound=bound, replace_bound=bound)
+    return to_numpy(releases.gaussian(name, released)) / records.n
+
+
+def record_sums(values: Array, records: Records) -> tuple[np.ndarray, float]:
+    """Sums of columns over records, in float64 on the CPU, and the slack of their rounding."""
     if (weights := records.weights_numpy) is not None:
         values = weighted(values, as_like(weights, values))
     total = Total()
     for rows in slices(values.shape[0], _TOGETHER):
         total.add(column_sums(values[rows, :]))
-    bound = math.sqrt(values.shape[1]) * (1 + records.slack(EPS, _TOGETHER))
-    released = BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound)
-    return to_numpy(releases.gaussian(name, released)) / records.n
+    return to_numpy(total.value), records.slack(EPS, _TOGETHER)
 
 
 def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:

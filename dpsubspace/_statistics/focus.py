@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from dpsubspace._array import EPS, Total, as_like, column_sums, slices, to_numpy, weighted
+from dpsubspace._array import to_numpy
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._release.releases import Releases
+from dpsubspace._statistics.counts import record_sums
 
 __all__ = ["FOCUS_RELEASES", "noisy_focus"]
 
@@ -18,9 +19,6 @@ FOCUS_RELEASES = 2
 # Deviations on either side of the mean, and rows over the noise of the fit from which on there are
 # more: with more rows, cutting tails costs more than the noise of a wider range does.
 _DEVIATIONS, _FROM = 2.5, 300.0
-
-# Rows of which numbers are added up together.
-_TOGETHER = 1 << 16
 
 
 def noisy_focus(
@@ -52,25 +50,15 @@ def noisy_focus(
     which is in [0, 1 + |m|]; a record moves it by the norm of the vector ``1 + |m|``, whether it
     becomes null or is replaced. What follows is postprocessing. Event: two Gaussian mechanisms.
     """
-    n, c = releases.records_of(values).n, values.shape[1]
-    slack = releases.records_of(values).slack(EPS, _TOGETHER)
-    first = vector_sum(_sums(values, releases), math.sqrt(c), slack)
+    records, c = releases.records_of(values), values.shape[1]
+    n, (total, slack) = records.n, record_sums(values, records)
+    first = vector_sum(total, math.sqrt(c), slack)
     mean = np.clip(to_numpy(releases.gaussian(name, first)) / n, -1.0, 1.0)
     most = 1 + np.abs(mean)
     bound = float(np.linalg.norm(most)) * (1 + slack)
-    second = BoundedSum(_sums(np.abs(values - mean), releases), bound, bound)
+    second = BoundedSum(record_sums(np.abs(values - mean), records)[0], bound, bound)
     noise = (releases.noise_of(name, first) + releases.noise_of(name, second)) / n
     deviation = np.clip(to_numpy(releases.gaussian(name, second)) / n, 0.0, most)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))
     half = wide * (deviation + noise)  # by which the mean and the deviation may be off
     return np.clip(mean - half, -1.0, 1.0), np.clip(mean + half, -1.0, 1.0)
-
-
-def _sums(values: np.ndarray, releases: Releases) -> np.ndarray:
-    """Sums of the columns over records."""
-    records, total = releases.records_of(values), Total()
-    if (weights := records.weights_numpy) is not None:
-        values = weighted(values, as_like(weights, values))
-    for rows in slices(values.shape[0], _TOGETHER):
-        total.add(column_sums(values[rows, :]))
-    return to_numpy(total.value)

@@ -90,18 +90,18 @@ def noisy_extents(
     :func:`~dpsubspace._statistics.counts.noisy_ranges`, and before it that of
     :func:`~dpsubspace._statistics.counts.noisy_shares` for gaps. What follows is postprocessing.
     """
-    n_columns, there = values.shape[1], np.ones(values.shape[1])
+    there = None
     if gaps is not None:
         there = 1 - np.clip(noisy_shares(np.isnan(values).astype(np.float64), releases, gaps), 0, 1)
     if releases.budget.parts[name].count == 1:
         return noisy_ranges(values, releases, name, per_octave=1)
     levels = np.array([level, 1 - level])
-    found = noisy_quantiles(values, levels, releases, name, there=None if gaps is None else there)
+    found = noisy_quantiles(values, levels, releases, name, there=there)
     low, high = found.min(axis=0), found.max(axis=0)
     # A search that ends beside a heap of zeros ends anywhere in the gap to the rest.
     beside = ((low == 0) & (high < SMALLEST)) | ((high == 0) & (low > -SMALLEST))
     low, high = np.where(beside, 0.0, low), np.where(beside, 0.0, high)
-    return low, high, np.ones(n_columns, dtype=bool)
+    return low, high, np.ones(len(low), dtype=bool)
 
 
 def exact_extents(
