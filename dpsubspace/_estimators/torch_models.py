@@ -426,8 +426,8 @@ class DPModuleClassifier(PrivateClassifier):
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
-            place of the number of rows in everything that follows from it. Each of a person's
-            rows counts for its part of the person. None protects single rows.
+            place of the number of rows in everything that follows from it. A person's rows count
+            as one together: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
@@ -699,8 +699,8 @@ class DPModuleRegressor(PrivateRegressor):
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
-            place of the number of rows in everything that follows from it. Each of a person's
-            rows counts for its part of the person. None protects single rows.
+            place of the number of rows in everything that follows from it. A person's rows count
+            as one together: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
