@@ -90,20 +90,23 @@ _NUMPY = array_namespace(np.empty(0))
 
 
 def namespace(x: Array) -> Any:
-    """Array API namespace of `x`."""
-    return _NUMPY if isinstance(x, np.ndarray) else array_namespace(x)
+    """Array API namespace of `x`; of rows elsewhere, that of the same made of no rows."""
+    return _NUMPY if isinstance(x, np.ndarray) else array_namespace(getattr(x, "here", x))
 
 
 def as_like(values: Any, like: Array) -> Array:
     """Move `values` to the namespace, device and dtype of `like`."""
+    like = getattr(like, "here", like)
     if isinstance(like, np.ndarray):
         return np.asarray(values, dtype=like.dtype)
     return namespace(like).asarray(values, dtype=like.dtype, device=device(like))
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """`x` as a NumPy array on the CPU."""
-    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+    """`x` as a NumPy array on the CPU; rows elsewhere stay where they are."""
+    if isinstance(x, np.ndarray) or hasattr(x, "here"):
+        return x
+    return x.detach().cpu().numpy()
 
 
 def eps_of(x: Array) -> float:
@@ -207,6 +210,8 @@ def on_device(x: Any, where: Any) -> Any:
     """NumPy `x` on a device of :func:`check_device`; itself where either is None."""
     if x is None or where is None:
         return x
+    if hasattr(x, "here"):
+        raise ValueError("Dask collections are used on the CPUs of the workers: set device='cpu'.")
     if sparse.issparse(x):
         raise ValueError("sparse rows run on the CPU only: set device='cpu'.")
     import torch
@@ -255,7 +260,7 @@ def even_slices(n: int, step: int) -> list[slice]:
     is every slice but the last.
     """
     if n <= step:
-        return slices(n, step)
+        return slices(n, step) or [slice(0, 0)]
     pairs = -(-n // (2 * step))
     return slices(n, -(-n // (2 * pairs * BLOCK)) * BLOCK)
 
@@ -293,7 +298,7 @@ def row_norms(X: Array) -> Array:
     if sparse.issparse(X):
         return _sparse_row_norms(X)
     xp, parts = namespace(X), []
-    for rows in slices(X.shape[0], piece_rows(X)):
+    for rows in slices(X.shape[0], piece_rows(X)) or [slice(0, 0)]:
         block = xp.astype(X[rows, :], xp.float64, copy=False)
         with np.errstate(over="ignore"):
             squares = xp.vecdot(block, block)
@@ -415,6 +420,12 @@ class Total:
         larger, smaller = xp.where(swap, self._sum, part), xp.where(swap, part, self._sum)
         self._lost = self._lost + ((larger - total) + smaller)
         self._sum = total
+
+    def merge(self, other: Total) -> None:
+        """Add another sum, with what its additions have lost: as if its terms were added here."""
+        if other._sum is not None:
+            self.add(other._sum)
+            self._lost = self._lost + other._lost
 
     @property
     def value(self) -> Array:

@@ -6,7 +6,13 @@ import sys
 import warnings
 from collections.abc import Hashable
 
-__all__ = ["PrivacyBudgetError", "PrivacyError", "PrivacyWarning", "PublicDataWarning"]
+__all__ = [
+    "ClusterError",
+    "PrivacyBudgetError",
+    "PrivacyError",
+    "PrivacyWarning",
+    "PublicDataWarning",
+]
 
 
 class PrivacyError(RuntimeError):
@@ -21,6 +27,13 @@ class PrivacyBudgetError(PrivacyError):
 
     Unless the message says otherwise, nothing has been recorded and nothing released:
     ask for a smaller epsilon, or open a ledger with a larger budget.
+    """
+
+
+class ClusterError(RuntimeError):
+    """The workers of a Dask cluster are lost, and a fit on Dask collections has ended.
+
+    The message says whether what the fit had reserved stays charged.
     """
 
 

@@ -16,6 +16,7 @@ from dpsubspace._array import Array, as_like, row_norms, to_numpy
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.remote import made
 from dpsubspace._statistics.counts import SMALLEST, noisy_range
 from dpsubspace._statistics.focus import FOCUS_RELEASES, noisy_focus
 
@@ -153,7 +154,7 @@ class ScaledRows:
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
-        targets = as_like(scaled(values, low, high), like)
+        targets = made(_scaled_like, values, low, high, like)
         return Bounded(row_map, targets, (low.copy(), high.copy()), found)
 
     def _focused(
@@ -162,7 +163,7 @@ class ScaledRows:
         """Part of the range of every target that nearly all of its values are in."""
         share, scale = releases.budget.parts["focus"].share, releases.budget.scales["focus"]
         ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
-        ends = noisy_focus(scaled(values, low, high), releases, "focus", ratio)
+        ends = noisy_focus(made(scaled, values, low, high), releases, "focus", ratio)
         start, end = (low + (high - low) * (place + 1) / 2 for place in ends)
         return start, end
 
@@ -172,7 +173,7 @@ class ScaledRows:
             return float(self.data_norm or 1.0), True
         if self.from_public and data.public is not None:
             return max(float(row_norms(data.public.X).max()), 1e-49), True
-        norms = to_numpy(row_norms(data.X))
+        norms = to_numpy(made(row_norms, data.X))
         *_, largest, found = noisy_range(norms, releases, "bounds", stream="norms")
         return max(largest, SMALLEST), found
 
@@ -184,11 +185,16 @@ class ScaledRows:
         if self.from_public and data.public is not None and data.public.targets is not None:
             return (*data.public.target_range, known)
         found = [
-            noisy_range(column, releases, "bounds", stream=f"target {i}")
-            for i, column in enumerate(values.T)
+            noisy_range(values[:, i], releases, "bounds", stream=f"target {i}")
+            for i in range(values.shape[1])
         ]
         low, high, clear = zip(*found, strict=True)
         return low, high, clear
+
+
+def _scaled_like(targets: np.ndarray, low: np.ndarray, high: np.ndarray, like: Array) -> Array:
+    """The same in the dtype of the rows, and where these are."""
+    return as_like(scaled(targets, low, high), like)
 
 
 def scaled(targets: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

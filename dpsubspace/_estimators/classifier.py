@@ -22,8 +22,10 @@ from dpsubspace._estimators.advice import tell_of_noise, tell_of_units, warn_of_
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.bounds import MappedRows
 from dpsubspace._estimators.fitting import checked_descent, fit_privately
+from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, Loss
+from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
@@ -63,6 +65,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
     # Public surface -------------------------------------------------------------------------
 
     @nameless
+    @by_blocks
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of rows.
 
@@ -80,6 +83,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     @nameless
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class of rows.
 
@@ -99,6 +103,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
 
     @available_if(_has_probabilities)
     @nameless
+    @by_blocks
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of the class probabilities of rows.
 
@@ -117,6 +122,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
 
     @available_if(_has_probabilities)
     @nameless
+    @by_blocks
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows.
 
@@ -131,6 +137,29 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
             Columns in the order of ``classes_``; each row adds up to 1.
         """
         return CLASSIFIER_LOSSES[self.loss].predict(self._scores(X))
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label is predicted.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy. Of private rows it is private: :func:`private_score` gives one that may be
+            published.
+        """
+        if is_collection(X):
+            return accuracy_of_blocks(self, X, y, sample_weight)
+        return super().score(X, y, sample_weight)
 
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of rows, a column for two classes and else one a class."""
@@ -193,6 +222,8 @@ class Labels:
 
 class LinearClassifier(PrivateClassifier):
     """What the linear ones share: maps of rows, weights, and the one fit."""
+
+    _takes_collections = True
 
     # Parameters that every subclass has.
     fit_intercept: bool

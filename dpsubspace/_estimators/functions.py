@@ -18,14 +18,22 @@ from dpsubspace._checks import check_bool, check_bounds, check_choice, check_rea
 from dpsubspace._estimators.base import guarantee_of
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.remote import gathered, made
 from dpsubspace._statistics.centring import searched_mean
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
 from dpsubspace._statistics.moments import Rows, released_moment
-from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
+from dpsubspace._statistics.quantiles import (
+    SEARCH,
+    noisy_quantiles,
+    rank_noise,
+    refuse_exact_quantiles,
+    weighted_quantiles,
+)
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["private_covariance", "private_mean", "private_quantile"]
@@ -157,7 +165,8 @@ def _quantile(
     if sparse.issparse(X):
         raise ValueError("sparse rows are not supported: use X.toarray().")
     flat = np.ndim(X) == 1
-    values = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64)
+    values = _rows(_column(X) if flat else X).astype(np.float64)
+    refuse_exact_quantiles(target, values)
     records, n_columns = check_groups(groups, values, present), values.shape[1]
     n_samples = records.n
     grid = None
@@ -325,7 +334,7 @@ def _mean(
     check_choice("method", method, ("recentre", "gaussian"))
     _check_bound(data_norm, bounds)
     flat = not sparse.issparse(X) and np.ndim(X) == 1
-    rows = _rows(np.reshape(np.asarray(X), (-1, 1)) if flat else X).astype(np.float64, copy=False)
+    rows = _rows(_column(X) if flat else X).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows, present), rows.shape[1]
     n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
@@ -362,7 +371,8 @@ def _mean(
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
-        features = Features(rows, RowMap(norm="clip", data_norm=data_norm), records=records)
+        row_map = RowMap(norm="clip", data_norm=data_norm)
+        features = made(Features, rows, row_map, records=records)
         mean = searched_mean(features, data_norm, releases)[0]
     if bounds is not None:
         mean = np.clip(mean, -1.0, 1.0)
@@ -523,7 +533,8 @@ def _covariance(
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
-        features = Features(rows, RowMap(norm="clip", data_norm=data_norm), records=records)
+        row_map = RowMap(norm="clip", data_norm=data_norm)
+        features = made(Features, rows, row_map, records=records)
         mean, radius = searched_mean(features, data_norm, releases)
         near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
         moment = released_moment(Rows(near, radius), releases)[0]
@@ -551,7 +562,14 @@ def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise ValueError("`bounds` would fill sparse rows: give `data_norm`.")
     low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
     middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
-    return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0), middle, half
+    return made(_in_box, rows, low, high, middle, half), middle, half
+
+
+def _in_box(
+    rows: np.ndarray, low: np.ndarray, high: np.ndarray, middle: np.ndarray, half: np.ndarray
+) -> np.ndarray:
+    """Rows clipped to ranges, in units of them."""
+    return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0)
 
 
 def _bounded_parts(own: dict[str, Part], *, bought: bool) -> dict[str, Part]:
@@ -565,11 +583,15 @@ def _bounded_parts(own: dict[str, Part], *, bought: bool) -> dict[str, Part]:
 
 def _bought_norm(rows: Any, releases: Releases) -> float:
     """Bound on the norms of nearly all rows, released."""
-    norms = row_norms(rows)
-    high = float(norms.max())
+    norms = made(row_norms, rows)
     if releases.budget.private:
-        high = noisy_range(norms, releases, "norm")[1]
-    return max(high, SMALLEST)
+        return max(noisy_range(norms, releases, "norm")[1], SMALLEST)
+    return max(*gathered(_longest, norms), SMALLEST)
+
+
+def _longest(norms: np.ndarray) -> float:
+    """Largest of some norms; 0 of none."""
+    return float(norms.max(initial=0.0))
 
 
 def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:
@@ -588,6 +610,19 @@ def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:
         )
 
 
+class _Function(BaseEstimator):
+    """Stands for a function where rows are checked."""
+
+    _takes_collections = True
+
+
+def _column(X: Any) -> Any:
+    """Numbers as rows of one column."""
+    if is_collection(X):
+        return X.to_frame() if hasattr(X, "to_frame") else X[:, None]
+    return np.reshape(np.asarray(X), (-1, 1))
+
+
 def _rows(X: Any) -> Any:
     """Checked rows of a function's argument."""
-    return check_rows(BaseEstimator(), X, reset=True)
+    return check_rows(_Function(), X, reset=True)

@@ -14,17 +14,26 @@ from typing import Any
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes
-from dpsubspace._array import Array, as_like, namespace, to_numpy
+from dpsubspace._array import Array, as_like, to_numpy
 from dpsubspace._estimators.bounds import Bounded
 from dpsubspace._estimators.directions import Anchors
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._public.directions import Directions, principal_directions
-from dpsubspace._public.start import Labelled, Targets, correct, energy_outside, mean_gradient
+from dpsubspace._public.start import (
+    Labelled,
+    Targets,
+    beside_each_other,
+    correct,
+    energy_outside,
+    mean_gradient,
+    nothing,
+)
 from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import PublicRows
+from dpsubspace._rows.remote import made
 from dpsubspace._solvers.descent import STEPS, Step
 from dpsubspace._solvers.problem import Problem
 from dpsubspace._solvers.steps import FlatStep, GEPStep, MirrorStep
@@ -189,15 +198,14 @@ class Guide:
         sizes = Sizes(None, n_public=1, labelled=labelled is not None)
         columns: dict[str, Array] = {}
         if self._asks_missed(sizes):
-            zeros = namespace(source.features.lengths).zeros_like(source.features.lengths)
-            columns["missed"] = zeros if directions is None else energy_outside(source)
+            missed = nothing if directions is None else energy_outside
+            columns["missed"] = made(missed, source)
         if labelled is not None and self._asks_right(sizes):
-            columns["right"] = correct(source, start, self.targets.right(labelled.targets))
+            right = self.targets.right(labelled.targets)
+            columns["right"] = made(correct, source, start, right)
         if not columns:
             return {}
-        values = list(columns.values())
-        stacked = namespace(values[0]).stack(values, axis=1)
-        shares = noisy_shares(stacked, releases, "checks")
+        shares = noisy_shares(made(beside_each_other, *columns.values()), releases, "checks")
         return dict(zip(columns, map(float, shares), strict=True))
 
     # How it is trained ----------------------------------------------------------------------

@@ -22,12 +22,14 @@ from dpsubspace._array import Array, as_like, to_numpy
 from dpsubspace._estimators.bounds import Bounded, Bounds
 from dpsubspace._estimators.centre import AdaptiveCentre, Centre
 from dpsubspace._estimators.guide import Guide
+from dpsubspace._gradients.linear import stable_step
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.persons import PersonSource
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import Shift
+from dpsubspace._rows.remote import made
 from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step, TrainingPlan, train
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._solvers.problem import Problem, linear_problem
@@ -168,7 +170,7 @@ class LinearFit:
         n_outputs = self.loss.n_outputs(data.n_targets)
         sizes, budget = data.sizes(n_outputs), releases.budget
         bounded = self.bounds(data, releases)
-        features = Features(data.X, bounded.row_map, self.chunk, data.records)
+        features = made(Features, data.X, bounded.row_map, self.chunk, data.records)
         of_rows = replace(sizes, persons=False)
         clip_norm = self.scale(of_rows, features.bound).clip_norm
         if self.centre is not None:
@@ -233,7 +235,7 @@ class LinearFit:
                 # Without a residual, weights leave their start along the directions only.
                 return (*minimised(problem, plan, problem.directions, after_step), None)
             if self.descent.learning_rate == "auto":
-                plan = replace(plan, learning_rate=problem.source.stable_step(plan.alpha))
+                plan = replace(plan, learning_rate=stable_step(problem.source, plan.alpha))
         weights = train(
             plan,
             step,

@@ -14,6 +14,7 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import check_public_rows
@@ -166,6 +167,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     True
     """
 
+    _takes_collections = True
+
     # Public data are asked for once, here, so that no user has to route them.
     __metadata_request__fit: ClassVar = {"X_public": True}
 
@@ -239,6 +242,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         """
         return self._fit(X, groups=groups, X_public=X_public)
 
+    @by_blocks
     def transform(self, X: Any) -> np.ndarray:
         """Return the coordinates of rows along the components.
 
@@ -258,6 +262,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         with plain_arithmetic(None):  # warnings would tell of rows
             return X @ axes - self.mean_.astype(X.dtype) @ axes
 
+    @by_blocks
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Return the rows that have given coordinates.
 

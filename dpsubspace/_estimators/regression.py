@@ -27,6 +27,7 @@ from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
 from dpsubspace._estimators.base import checked_target
 from dpsubspace._estimators.fitting import fit_privately
+from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Whitened
 from dpsubspace._estimators.regression_fit import FittedRegression, RegressionFit
 from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
@@ -42,6 +43,8 @@ __all__ = ["DPLinearRegression", "PublicSubspaceLinearRegression"]
 
 class _LinearRegression(PrivateRegressor):
     """What the two share: checks, the one fit, and what it stores."""
+
+    _takes_collections = True
 
     # Parameters that every subclass has.
     bounds: tuple[Any, Any] | None
@@ -62,6 +65,7 @@ class _LinearRegression(PrivateRegressor):
     # Public surface -------------------------------------------------------------------------
 
     @nameless
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets of rows.
 

@@ -26,6 +26,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.public import PublicRows
+from dpsubspace._rows.remote import is_remote, made
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import Regression, exact_solution
 from dpsubspace._solvers.weight_noise import WeightNoise
@@ -212,7 +213,12 @@ class RegressionFit:
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
-        """Data on the device."""
+        """Data on the device; ValueError where the solver does not know what to do with them."""
+        if self.solver == "ambssgd" and is_remote(data.X):
+            raise ValueError(
+                "`solver`='ambssgd' takes the rows apart by chance, which Dask collections do not"
+                " support: use 'auto', which is more accurate."
+            )
         return data.on_device(where)
 
     # The fit --------------------------------------------------------------------------------
@@ -249,11 +255,11 @@ class RegressionFit:
         """See rows as public ones say, and standardise rows and targets."""
         view = self.view or self.public(data)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
-        seen = AffineRows(data.X, view.affine, constant=False, records=data.records)
+        seen = made(AffineRows, data.X, view.affine, constant=False, records=data.records)
         values = data.targets
         if self.target_bounds is not None and releases.budget.private:
             low, high = (as_like(end, values) for end in self.target_bounds)
-            values = namespace(values).clip(values, low, high)
+            values = made(namespace(values).clip, values, low, high)
         standard = of_both(seen, values, releases)
         columns, targets = standard.columns, standard.targets
         if self.constant:
@@ -262,7 +268,8 @@ class RegressionFit:
         else:
             columns, targets = columns.about_zero(), targets.about_zero()
         affine = view.affine.scaled(columns.location, columns.scale)
-        rows = AffineRows(
+        rows = made(
+            AffineRows,
             data.X,
             affine,
             constant=self.constant,

@@ -27,8 +27,10 @@ from dpsubspace._estimators.advice import (
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.bounds import ScaledRows
 from dpsubspace._estimators.fitting import checked_descent, fit_privately
+from dpsubspace._estimators.lazy import by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
+from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets
 from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
@@ -63,6 +65,29 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
 
     target_bounds_: tuple[np.ndarray, np.ndarray]
     bounds_found_: dict[str, Any]
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of the variance of the targets that is predicted, R2.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The mean over targets. Of private rows it is private: :func:`private_score` gives one
+            that may be published.
+        """
+        if is_collection(X):
+            return r2_of_blocks(self, X, y, sample_weight)
+        return super().score(X, y, sample_weight)
 
     def _valued(
         self,
@@ -111,6 +136,8 @@ def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
 class LinearRegressor(PrivateRegressor):
     """What the linear ones share: the bound on rows, weights, and the one fit."""
 
+    _takes_collections = True
+
     # Parameters that every subclass has.
     data_norm: float | None
     fit_intercept: bool
@@ -128,6 +155,7 @@ class LinearRegressor(PrivateRegressor):
     # Public surface -------------------------------------------------------------------------
 
     @nameless
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets of rows.
 

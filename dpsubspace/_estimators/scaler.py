@@ -19,12 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import check_public_rows
 from dpsubspace._rows.records import check_groups
+from dpsubspace._statistics.quantiles import refuse_exact_quantiles
 from dpsubspace._statistics.ranges import (
     LEVEL,
     exact_extents,
@@ -187,6 +189,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     True
     """
 
+    _takes_collections = True
+
     # scikit-learn passes X_public on to this step without being asked.
     __metadata_request__fit = {"X_public": True}  # noqa: RUF012
 
@@ -251,6 +255,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         """
         return self._fit(X, groups=groups, X_public=X_public)
 
+    @by_blocks
     def transform(self, X: Any) -> np.ndarray:
         """Clip and scale columns, then bound rows; each row by itself.
 
@@ -277,6 +282,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             unit *= (1 - _ROUNDING) * RowMap(norm="l2").factors(unit)[0][:, None]
         return unit.astype(X.dtype, copy=False)
 
+    @by_blocks
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Undo the scaling; what was clipped comes back as the bound that it was clipped to.
 
@@ -322,6 +328,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         """
         plan = self._plan()
         X = _dense(self, X, reset=True)
+        if plan.source == "private" or (plan.source == "auto" and X_public is None):
+            refuse_exact_quantiles(plan.target, X)
         records, n_features = check_groups(groups, X, present), X.shape[1]
         n_samples = records.n
         public_sets = check_public_rows(self, X, X_public)

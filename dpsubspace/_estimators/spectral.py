@@ -26,6 +26,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import made
 from dpsubspace._statistics.centring import recentred_mean
 from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread
@@ -162,13 +163,13 @@ class SpectralPlan:
         private = releases.budget.private
         bound = self.data_norm
         if bound is None:
-            norms = to_numpy(row_norms(X))[:, None]
+            norms = to_numpy(made(row_norms, X))[:, None]
             level = _BOUND_LEVEL if private else 1.0
             found = noisy_quantiles(norms, np.array([level]), releases, "norms")
             # A place of the search stands for an octave over 4,096.
             bound = max(1.001 * float(found[0, 0]), SMALLEST)
         row_map = RowMap(norm="l2" if self.unit else "ball", data_norm=float(bound))
-        features = Features(X, row_map, self.microbatch_size, records)
+        features = made(Features, X, row_map, self.microbatch_size, records)
         shown = [Features(rows.astype(np.float64), row_map) for rows in public]
         mechanism, radius, spread, shift = self.mechanism(X.shape[1]), 1.0, None, None
         if self.centered or mechanism.recentres:

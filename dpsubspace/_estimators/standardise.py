@@ -14,6 +14,7 @@ from dpsubspace._accounting.budget import Part
 from dpsubspace._array import to_numpy
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
+from dpsubspace._rows.remote import made
 from dpsubspace._statistics.scales import SCALES, Scales, noisy_scales, scale_share
 from dpsubspace._statistics.standards import Standard, noisy_standard
 
@@ -89,7 +90,7 @@ class Standards:
         bought = noisy_scales(columns, values, releases)
         own, own_found = self._between(self.columns, bought[0], seen, releases, COLUMNS)
         identity = Affine.identity(targets.shape[1])
-        rows = AffineRows(targets, identity, constant=False, records=seen.records)
+        rows = made(AffineRows, targets, identity, constant=False, records=seen.records)
         theirs, found = self._between(self.targets, bought[1], rows, releases, TARGETS)
         limit = _auto.FAR * (_DIFFERENT if self.as_seen else 1.0)
         all_found = {"bounds": own_found, "target_bounds": found}

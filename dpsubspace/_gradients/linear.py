@@ -19,8 +19,9 @@ from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import added
 
-__all__ = ["LinearSource", "OuterGradients"]
+__all__ = ["LinearSource", "OuterGradients", "stable_step"]
 
 # Bytes of inner products with public rows to keep.
 _CACHE = 1 << 30
@@ -155,6 +156,9 @@ class LinearSource:
         Columns of scores, which chunks leave room for; None for a few.
     """
 
+    # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
+    PUBLIC = frozenset({"loss", "n_outputs", "n_samples", "n_params", "width", "records"})
+
     def __init__(
         self,
         loss: Loss,
@@ -200,13 +204,6 @@ class LinearSource:
         if self._products is not None:
             return self._products[rows, :]
         return None if self._public is None else self.features.inner(rows, self._public)
-
-    def stable_step(self, alpha: float) -> float:
-        """Step size for exact gradients, from the rows: for fits that are not private."""
-        curvature = self.loss.curvature if self.loss.curvature < float("inf") else 1.0
-        squares, weights = self.features.norms() ** 2, self.features.records.weights
-        size = squares.mean() if weights is None else (squares * weights).sum() / self.n_samples
-        return 1 / (curvature * float(size) + alpha)
 
     def _set_public(self, public: Array | None) -> None:
         # Scores, residuals and two copies of them; products with public rows in float64.
@@ -288,3 +285,15 @@ class LinearSource:
             weights = weights * self._shares[rows]
         value = xp.sum(xp.where(present, values, xp.zeros_like(values)) * weights)
         return float(value), block.product(self.loss.residual(y, scores), weights)
+
+
+def stable_step(source: LinearSource, alpha: float) -> float:
+    """Step size for exact gradients, from the rows: for fits that are not private."""
+    curvature = source.loss.curvature if source.loss.curvature < float("inf") else 1.0
+    return 1 / (curvature * added(_squares, source) / source.n_samples + alpha)
+
+
+def _squares(source: LinearSource) -> float:
+    """Sum of the squared norms of the features of records."""
+    squares, weights = source.features.norms() ** 2, source.features.records.weights
+    return float(squares.sum() if weights is None else (squares * weights).sum())

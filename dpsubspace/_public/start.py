@@ -18,7 +18,17 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.chunks import over_chunks
 
-__all__ = ["LABELS", "VALUES", "Labelled", "Targets", "correct", "energy_outside", "mean_gradient"]
+__all__ = [
+    "LABELS",
+    "VALUES",
+    "Labelled",
+    "Targets",
+    "beside_each_other",
+    "correct",
+    "energy_outside",
+    "mean_gradient",
+    "nothing",
+]
 
 
 # What targets are -----------------------------------------------------------------------------
@@ -166,6 +176,16 @@ def energy_outside(source: LinearSource) -> Array:
 
     with over_chunks(source) as each:
         return xp.concat(list(each(part)))
+
+
+def nothing(source: LinearSource) -> Array:
+    """0 for each record of `source`, (n,)."""
+    return namespace(source.features.lengths).zeros_like(source.features.lengths)
+
+
+def beside_each_other(*columns: Array) -> Array:
+    """Columns of shape (n,) as one array (n, k)."""
+    return namespace(columns[0]).stack(columns, axis=1)
 
 
 def correct(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:

@@ -32,6 +32,7 @@ __all__ = [
     "BoundedScores",
     "BoundedSum",
     "DisjointTotal",
+    "DisjointTotals",
     "check_lattice",
     "energy_sum",
     "gram_sum",
@@ -271,9 +272,39 @@ class DisjointTotal:
             max(self._bounds[1], part.replace_bound),
         )
 
+    def merge(self, other: DisjointTotal) -> None:
+        """Add a total over records that are in no part here."""
+        self._total.merge(other._total)
+        self._bounds = (
+            max(self._bounds[0], other._bounds[0]),
+            max(self._bounds[1], other._bounds[1]),
+        )
+
     def bounded_sum(self) -> BoundedSum:
         """Return what has been added, with the bounds that hold for all of it."""
         return BoundedSum(self._total.value, *self._bounds)
+
+
+class DisjointTotals:
+    """Totals of several sums over the same disjoint records, side by side."""
+
+    def __init__(self) -> None:
+        self._totals: list[DisjointTotal] = []
+
+    def add(self, parts: tuple[BoundedSum, ...]) -> None:
+        """Add a sum to each."""
+        self._totals = self._totals or [DisjointTotal() for _ in parts]
+        for total, part in zip(self._totals, parts, strict=True):
+            total.add(part)
+
+    def merge(self, other: DisjointTotals) -> None:
+        """Add totals over records that are in no part here."""
+        for total, part in zip(self._totals, other._totals, strict=True):
+            total.merge(part)
+
+    def bounded_sums(self) -> tuple[BoundedSum, ...]:
+        """Return what has been added to each."""
+        return tuple(total.bounded_sum() for total in self._totals)
 
 
 def release(

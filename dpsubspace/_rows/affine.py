@@ -118,6 +118,12 @@ class AffineRows:
         Whose the rows are; None makes each of them a record.
     """
 
+    # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
+    PUBLIC = frozenset(
+        {"n_samples", "width", "affine", "records", "chunk", "floor", "radius", "shift", "mixing"}
+        | {"only_formed", "sum_dtype", "slack", "batch_slack"}
+    )
+
     def __init__(
         self,
         X: Array,

@@ -2,7 +2,8 @@
 
 Everything that is summed over records, or found for each of them, goes through
 :func:`over_chunks`. Records say which chunks they have (``chunks``) and give one at a time
-(``at``), so that rows may lie in memory, in a memory map, or wherever else chunks come from.
+(``at``), so that rows may lie in memory, in a memory map, or in parts on the workers of a cluster:
+the loop then runs on each part, and the totals of the parts are added up here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -20,9 +22,10 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
-from dpsubspace._array import Array, slices
+from dpsubspace._array import Array, Total, slices
+from dpsubspace._rows.remote import is_remote
 
-__all__ = ["SHARED", "Chunked", "Slices", "over_chunks"]
+__all__ = ["SHARED", "Chunked", "Chunks", "Slices", "Summing", "over_chunks", "using_threads"]
 
 # Work (see :meth:`Chunked.work`) from which on two threads are faster than one.
 SHARED = 1 << 26
@@ -62,23 +65,112 @@ class Slices:
         return float(self.passes * self.data.nbytes)
 
 
+class Summing(Protocol):
+    """A total of what is found in chunks, or in parts."""
+
+    def add(self, part: Any) -> None:
+        """Add what was found in a chunk."""
+        ...
+
+    def merge(self, other: Any) -> None:
+        """Add the total of other chunks."""
+        ...
+
+
+class Chunks:
+    """What can be done with the chunks of some records, while :func:`over_chunks` lasts.
+
+    Parameters
+    ----------
+    records : Chunked
+        The records.
+    visit : callable
+        ``visit(function, batch)`` gives what `function` makes of every chunk.
+    """
+
+    def __init__(self, records: Chunked, visit: Callable[..., Iterator[Any]]):
+        self._records, self._visit = records, visit
+
+    def __call__(
+        self, function: Callable[..., Any], batch: np.ndarray | None = None
+    ) -> Iterator[Any]:
+        """What `function` makes of every chunk, in order: of records that lie here."""
+        return self._visit(function, batch)
+
+    def total(
+        self,
+        function: Callable[..., Any],
+        new: Callable[[], Any] = Total,
+        batch: np.ndarray | None = None,
+    ) -> Any:
+        """Add up what `function` makes of every chunk, in a total that `new` gives.
+
+        Parameters
+        ----------
+        function : callable
+            Called with a chunk. Whatever it holds that is made of rows elsewhere is, where it is
+            called, made of those of a part.
+        new : callable
+            Gives a :class:`Summing`.
+        batch : ndarray of int, optional
+            Only these records, in their order.
+        """
+        total = new()
+        for part in self._visit(function, batch):
+            total.add(part)
+        return total
+
+
+class _ChunksElsewhere(Chunks):
+    """The same of records that lie in parts elsewhere, of which only totals come here."""
+
+    def total(
+        self,
+        function: Callable[..., Any],
+        new: Callable[[], Any] = Total,
+        batch: np.ndarray | None = None,
+    ) -> Any:
+        """Add up the totals of the parts, in the order of these."""
+        parts = self._records.data.parts
+        own = None if batch is None else parts.split(batch)
+        first, *others = parts.call(_total_of_part, self._records, function, new, own=own)
+        for other in others:
+            first.merge(other)
+        return first
+
+
+def _total_of_part(
+    records: Chunked, function: Callable[..., Any], new: Callable[[], Any], *batch: np.ndarray
+) -> Any:
+    """Total of one part, where it lies."""
+    with over_chunks(records) as each:
+        return each.total(function, new, *batch)
+
+
+def _not_here(*_: Any) -> Iterator[Any]:
+    raise RuntimeError("of rows elsewhere only totals come here.")
+
+
 @contextmanager
-def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Give ``each(function, batch=None)``: what `function` makes of every chunk, in order.
+def over_chunks(records: Chunked) -> Iterator[Chunks]:
+    """Give what visits every chunk of the records, and adds up what is found there.
 
     As many chunks are worked on at once as BLAS would use threads, each on one of them. The
     products of a chunk are too small to share: threads of BLAS would mostly wait for each other,
     on a busy machine for long. So would ours where there is less work than :data:`SHARED`: they
     hand the interpreter to each other at every operation. Only a few results are kept at a time.
     """
+    if is_remote(records) or is_remote(records.data):
+        yield _ChunksElsewhere(records, _not_here)
+        return
     on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
     if not on_cpu:
-        yield lambda function, batch=None: map(function, records.chunks(batch))
+        yield Chunks(records, lambda function, batch: map(function, records.chunks(batch)))
         return
-    threads = _blas_threads()
+    threads = _THREADS.get() or _blas_threads()
     with _ONE_THREAD, ThreadPoolExecutor(threads) as workers:
 
-        def each(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
+        def visit(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
             def quiet(rows: Any) -> Any:  # numpy's error state is that of a thread
                 with np.errstate(all="ignore"):
                     return function(rows)
@@ -89,7 +181,21 @@ def over_chunks(records: Chunked) -> Iterator[Callable[..., Iterator[Any]]]:
             parts = slices(len(chunks), 8 * threads)
             return chain.from_iterable(workers.map(quiet, chunks[some]) for some in parts)
 
-        yield each
+        yield Chunks(records, visit)
+
+
+# Threads to use in place of those that BLAS would.
+_THREADS: ContextVar[int | None] = ContextVar("threads", default=None)
+
+
+@contextmanager
+def using_threads(n: int) -> Iterator[None]:
+    """Loops over chunks use so many threads, as long as this lasts."""
+    token = _THREADS.set(n)
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
 
 
 @cache

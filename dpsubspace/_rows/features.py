@@ -65,6 +65,12 @@ class Features:
         Whose the rows are; None makes each of them a record.
     """
 
+    # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
+    PUBLIC = frozenset(
+        {"n_samples", "width", "bound", "bias", "row_map", "records", "chunk", "floor", "radius"}
+        | {"zoom", "shift", "only_formed", "sum_dtype", "slack", "batch_slack", "of", "unscaled"}
+    )
+
     def __init__(
         self,
         X: Array,
@@ -280,8 +286,8 @@ class Features:
 
             def of_chunk(rows: slice) -> list[Array]:
                 found = []
-                for start in range(rows.start, rows.stop, step):
-                    some = slice(start, min(start + step, rows.stop))
+                for part in slices(rows.stop - rows.start, step) or [slice(0, 0)]:
+                    some = slice(rows.start + part.start, rows.start + part.stop)
                     found.append(self.at(some).norms(self.lengths[some]))
                 return found
 

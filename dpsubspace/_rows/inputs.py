@@ -5,15 +5,20 @@ No message here contains an entry of the data: errors end up in logs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, shown
+from dpsubspace._rows.dask_parts import ROWS, TARGETS, is_collection, load
+from dpsubspace._rows.remote import gathered, is_remote, made
 
 __all__ = [
     "check_classes",
@@ -35,12 +40,18 @@ def named(function: str) -> BaseEstimator:
 
 def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True) -> Any:
     """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers."""
+    if is_collection(X):
+        _check_taken(estimator)
+        _check_names(estimator, X, reset=reset)
+        return load(X, None, _BlockOfRows())[0]
     form = "csr" if accept_sparse else False
     return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
 
 
 def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
+    if is_collection(X):
+        return _collections(estimator, X, y, _labels)
     X, y = _validated(estimator, X, y, reset=True, accept_sparse="csr")
     return _plain(X), y
 
@@ -49,13 +60,20 @@ def check_rows_and_targets(
     estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True
 ) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
+    if is_collection(X):
+        return _collections(estimator, X, y, _values)
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
     X, y = _validated(estimator, X, _numbers(y), reset=True, **options)
+    return _plain(X), _finite(y)
+
+
+def _finite(y: Any) -> np.ndarray:
+    """Checked targets in float64."""
     y = np.asarray(y, dtype=np.float64)
     if not np.isfinite(y).all():  # a long double may be finite and this not
         raise ValueError("Input y contains infinity: drop those rows.")
-    return _plain(X), y
+    return y
 
 
 def _numbers(y: Any) -> Any:
@@ -70,6 +88,78 @@ def _numbers(y: Any) -> Any:
     if values is None:  # raised out here, so that no chained exception carries an entry
         raise ValueError("`y` has entries that are not numbers: drop those rows.")
     return values
+
+
+# Blocks of Dask collections, where they lie ---------------------------------------------------
+
+
+def _collections(estimator: Any, X: Any, y: Any, targets: Callable[[Any], np.ndarray]) -> Any:
+    """Rows and targets of collections, checked where they lie."""
+    _check_taken(estimator)
+    if y is None:
+        raise ValueError(
+            f"This {type(estimator).__name__} estimator requires y to be passed, but the target y"
+            " is None."
+        )
+    _check_names(estimator, X, reset=True)
+    return load(X, y, _BlockOfRows(targets))
+
+
+def _check_taken(estimator: Any) -> None:
+    """ValueError unless an estimator says by `_takes_collections` that it takes collections."""
+    if not getattr(estimator, "_takes_collections", False):
+        raise ValueError(
+            f"{type(estimator).__name__} does not take Dask collections: pass X.compute() and"
+            " y.compute() where they fit into memory. The linear estimators, DPPCA, BoundedScaler"
+            " and the private_ functions take them as they are."
+        )
+
+
+def _check_names(estimator: Any, X: Any, *, reset: bool) -> None:
+    """Check number and names of the columns of a collection, and set what an estimator keeps."""
+    if X.ndim != 2:
+        raise ValueError(without_values(X, "Expected 2D array"))
+    template = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
+    if not hasattr(X, "columns") and np.isnan(X.shape[1]):
+        raise ValueError("`X` must have a known number of columns: call compute_chunk_sizes().")
+    _validated(estimator, template, reset=reset, ensure_min_samples=0)
+
+
+@dataclass(frozen=True)
+class _BlockOfRows:
+    """Checks a block of a collection, on the worker that has it.
+
+    `targets` makes an array of the block of targets beside it.
+    """
+
+    targets: Callable[[Any], np.ndarray] | None = None
+
+    def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
+        """Arrays of a block; ValueError where it cannot be used."""
+        if sparse.issparse(X):
+            raise ValueError(
+                "sparse blocks of Dask collections are not supported: use map_blocks to make them"
+                " dense, or a matrix of scipy that is in memory."
+            )
+        rows = _plain(_validated(BaseEstimator(), X, reset=True, ensure_min_samples=0))
+        return {ROWS: rows} if self.targets is None else {ROWS: rows, TARGETS: self.targets(y)}
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Labels of a block; text as objects, which have one type whatever their lengths."""
+    y = column_or_1d(y, warn=True)
+    assert_all_finite(y, input_name="y")
+    return y.astype(object) if y.dtype.kind in "US" else y
+
+
+def _values(y: Any) -> np.ndarray:
+    """Numbers of a block."""
+    y = _numbers(y)
+    options = {"ensure_2d": False, "dtype": "numeric", "ensure_min_samples": 0}
+    return _finite(check_array(y, input_name="y", **options))
+
+
+# What scikit-learn checks ---------------------------------------------------------------------
 
 
 def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
@@ -158,6 +248,11 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         Public labels; None reads them from `y`, which makes the set of labels that
         occur part of what the guarantee assumes to be public.
     """
+    if is_remote(y):
+        # Which labels occur is public where `classes` does not name them.
+        found = gathered(np.unique, y)
+        labels, _ = check_classes(np.unique(np.concatenate(found)), classes)
+        return labels, made(np.searchsorted, labels, y)
     if classes is None:
         try:
             check_classification_targets(y)

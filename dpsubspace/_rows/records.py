@@ -25,6 +25,7 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from dpsubspace._array import BLOCK, EPS, Array, on_device, sum_slack, to_numpy
+from dpsubspace._rows.remote import is_remote
 
 __all__ = ["PERSON", "ROW", "Records", "check_groups", "group_index"]
 
@@ -223,6 +224,13 @@ def check_groups(groups: Any, X: Any, present: np.ndarray | None = None) -> Reco
         False makes the record of a row a null record; the same for all rows of one.
     """
     n_rows = X.shape[0]
+    if is_remote(X):
+        if groups is not None:
+            raise ValueError(
+                "`groups` is not supported for Dask collections: rows of one person may lie on"
+                " several workers. Pass arrays, or keep one row of each person."
+            )
+        return Records(n_rows, None if present is None else X.parts.dealt(present))
     if groups is None:
         return Records.of_rows(n_rows, present)
     index, _, n = group_index(groups, n_rows)

@@ -8,7 +8,7 @@ is what the loop runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._array import Array, namespace
 from dpsubspace._gradients.clipping import GradientSource, PerExampleGradients
 from dpsubspace._gradients.losses import Loss
-from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal
+from dpsubspace._release.mechanisms import BoundedSum, DisjointTotals
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import over_chunks
 
@@ -303,8 +303,10 @@ def train(
         def released(at: Array, t: int) -> Array:
             """Noisy gradient of the mean loss at `at`: all that is learned from the records."""
             state, batch = step.begin(at, t), releases.batch(STEPS, source.n_samples)
-            parts = each(lambda rows: step.sums(state, source.at(at, rows)), batch)
-            noisy_sums = releases.jointly(STEPS, _totals(parts), step.budget_shares)
+            totals = each.total(
+                lambda rows: step.sums(state, source.at(at, rows)), DisjointTotals, batch
+            )
+            noisy_sums = releases.jointly(STEPS, totals.bounded_sums(), step.budget_shares)
             return step.combine(state, noisy_sums) / expected
 
         return _descend(plan, released, params, penalised, after_step)
@@ -358,13 +360,3 @@ def noise_of_mean(
         if t >= first:
             total += weights
     return total / (n_iter - first)
-
-
-def _totals(parts: Iterable[tuple[BoundedSum, ...]]) -> tuple[BoundedSum, ...]:
-    """Each of a step's sums over all chunks of its batch, added up as they come."""
-    totals: list[DisjointTotal] = []
-    for sums in parts:
-        totals = totals or [DisjointTotal() for _ in sums]
-        for total, part in zip(totals, sums, strict=True):
-            total.add(part)
-    return tuple(total.bounded_sum() for total in totals)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -17,6 +18,8 @@ from scipy import optimize
 from dpsubspace._array import Array, as_like, namespace, to_numpy
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.remote import added
 
 __all__ = ["TOLERANCE", "Minimum", "minimise"]
 
@@ -88,10 +91,9 @@ def minimise(
             shrunk = penalised * weights
             value = alpha / 2 * float(namespace(weights).sum(shrunk * weights))
             gradient = alpha * shrunk
-            for loss, slope in each(lambda rows: part.objective(weights, rows)):
-                value += loss / source.n_samples
-                gradient = gradient + slope / source.n_samples
-            return value, variables.slope(gradient)
+            found = each.total(lambda rows: part.objective(weights, rows), _LossAndSlope)
+            value += found.loss / source.n_samples
+            return value, variables.slope(gradient + found.slope / source.n_samples)
 
         # A loss with kinks is approached by smooth ones, each from the minimum of the last. Sums
         # in float32 may be too rough for the last digits: then float64 goes on.
@@ -119,6 +121,22 @@ def minimise(
     return Minimum(variables.weights(flat), used, slope, stopped or slope <= TOLERANCE)
 
 
+@dataclass
+class _LossAndSlope:
+    """Sum of losses, and its gradient."""
+
+    loss: float = 0.0
+    slope: Any = 0.0
+
+    def add(self, part: tuple[float, Array]) -> None:
+        """Add those of a chunk."""
+        self.loss, self.slope = self.loss + part[0], self.slope + part[1]
+
+    def merge(self, other: _LossAndSlope) -> None:
+        """Add those of other chunks."""
+        self.add((other.loss, other.slope))
+
+
 @dataclass(frozen=True)
 class _Variables:
     """What L-BFGS sees: how far weights are from their start, for rows of mean square norm 1."""
@@ -130,7 +148,8 @@ class _Variables:
     @classmethod
     def of(cls, source: LinearSource, start: Array, span: Array | None) -> _Variables:
         """Those of the rows of `source`."""
-        size = float(np.sqrt(np.mean(to_numpy(source.features.norms()) ** 2)))
+        square, n_rows = added(_squares, source.features)
+        size = math.sqrt(square / max(1, n_rows))
         return cls(start, span, 1 / size if 0 < size < math.inf else 1.0)
 
     @property
@@ -148,3 +167,8 @@ class _Variables:
         """Derivative by them of what has `gradient` by the weights."""
         gradient = gradient if self.span is None else self.span @ gradient
         return self.unit * to_numpy(gradient).ravel()
+
+
+def _squares(features: Features) -> np.ndarray:
+    """Sum of the squared norms of features, and how many they are."""
+    return np.array([np.sum(to_numpy(features.norms()) ** 2), features.n_rows])

@@ -11,6 +11,7 @@ from dpsubspace._array import Array, as_like
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
+from dpsubspace._rows.remote import made
 
 __all__ = ["Problem", "linear_problem"]
 
@@ -46,7 +47,7 @@ def linear_problem(
     penalised = np.zeros((features.width, 1))
     penalised[: features.X.shape[1]] = 1.0  # not the bias entries
     return Problem(
-        LinearSource(loss, features, targets, n_outputs=n_outputs),
+        made(LinearSource, loss, features, targets, n_outputs=n_outputs),
         as_like(np.zeros((features.width, n_outputs)), features.lengths),
         as_like(penalised, features.lengths),
         n_outputs,

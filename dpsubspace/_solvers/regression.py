@@ -30,6 +30,7 @@ from dpsubspace._gradients.losses import Squared
 from dpsubspace._gradients.persons import of_records
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
+from dpsubspace._rows.remote import made
 from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
 from dpsubspace._solvers.steps import FlatStep
 from dpsubspace._statistics.moments import Rows, released_moment, second_moment
@@ -265,7 +266,7 @@ class WhitenedDescent:
         rows = data.rows.kept()
         rows = rows.mixed(released_whitening(rows, releases))
         features: Any = rows  # they have what is asked of Features here
-        rows_only = LinearSource(Squared(), features, data.targets, n_outputs=c)
+        rows_only = made(LinearSource, Squared(), features, data.targets, n_outputs=c)
         size = math.sqrt(p * c) * _auto.regression_clip(data.noise(releases, STEPS))
         part = releases.budget.parts[STEPS]
         plan = TrainingPlan(

@@ -109,6 +109,10 @@ class GEPStep:
     n_samples: int
     n_components: int
 
+    def __getstate__(self) -> dict[str, Any]:
+        # For rows elsewhere directions are found here, and sent with the state of a step.
+        return {**vars(self), "subspace": None}
+
     @property
     def budget_shares(self) -> tuple[float, ...]:
         """One sum, or embedding and residual."""
@@ -222,6 +226,9 @@ class MirrorStep:
     public_gradient: Callable[[Array], Array]
     batch_size: float
     n_iter: int
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "public_gradient": None}  # that is taken here
 
     @property
     def budget_shares(self) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ depend on the order of chunks, or on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,6 @@ def cell_counts(
     Where there are `weights` of rows, what they add up to: exactly, since these are multiples of
     2^-24 (see :class:`~dpsubspace._rows.records.Records`).
     """
-    counts = np.zeros(n_cells, dtype=np.int64 if weights is None else np.float64)
 
     def of_chunk(rows: slice) -> np.ndarray:
         part = columns[rows]
@@ -85,9 +85,21 @@ def cell_counts(
 
     step = max(1, _CHUNK // columns.shape[1])
     with over_chunks(Slices(columns, step, passes=8)) as each:
-        for counted in each(of_chunk):
-            counts += counted
-    return counts
+        return each.total(of_chunk, _Counts).counts
+
+
+class _Counts:
+    """Counts, added up exactly."""
+
+    counts: Any = 0
+
+    def add(self, counts: np.ndarray) -> None:
+        """Add those of a chunk."""
+        self.counts = self.counts + counts
+
+    def merge(self, other: _Counts) -> None:
+        """Add those of other chunks."""
+        self.add(other.counts)
 
 
 class CountedRanks:

@@ -22,6 +22,7 @@ from dpsubspace._array import (
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import added, made
 from dpsubspace._statistics.cells import cell_counts, places
 
 __all__ = [
@@ -100,10 +101,15 @@ def noisy_radius(
     found, beyond = 0, len(_RADII)
     while beyond - found > 1:
         middle = (found + beyond) // 2
-        outside = records.count(values > largest * _RADII[middle])
+        outside = added(_beyond, values, largest * _RADII[middle], records)
         noisy = releases.gaussian(name, _count(outside))
         found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
     return largest * float(_RADII[found])
+
+
+def _beyond(values: np.ndarray, radius: float, records: Records) -> float:
+    """Number of records with a value above a radius."""
+    return records.count(values > radius)
 
 
 def _count(count: float) -> BoundedSum:
@@ -128,23 +134,33 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
     Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
     null, so their vector by at most sqrt(k). Event: one Gaussian mechanism.
     """
-    xp = namespace(values)
-    values = xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
-    records = releases.records_of(values)
+    values, records = made(_in_unit, values), releases.records_of(values)
     total, slack = record_sums(values, records)
     bound = math.sqrt(values.shape[1]) * (1 + slack)
     released = BoundedSum(total, norm_bound=bound, replace_bound=bound)
     return to_numpy(releases.gaussian(name, released)) / records.n
 
 
+def _in_unit(values: Array) -> Array:
+    """Values clipped to [0, 1], NaN as 0."""
+    xp = namespace(values)
+    return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
+
+
 def record_sums(values: Array, records: Records) -> tuple[np.ndarray, float]:
     """Sums of columns over records, in float64 on the CPU, and the slack of their rounding."""
+    total = added(_sums, values, records)
+    return to_numpy(total.value), records.slack(EPS, _TOGETHER)
+
+
+def _sums(values: Array, records: Records) -> Total:
+    """Sums of columns, each row in its part of its record."""
     if (weights := records.weights_numpy) is not None:
         values = weighted(values, as_like(weights, values))
     total = Total()
-    for rows in slices(values.shape[0], _TOGETHER):
+    for rows in slices(values.shape[0], _TOGETHER) or [slice(0, 0)]:
         total.add(column_sums(values[rows, :]))
-    return to_numpy(total.value), records.slack(EPS, _TOGETHER)
+    return total
 
 
 def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from dpsubspace._array import to_numpy
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.remote import made
 from dpsubspace._statistics.counts import record_sums
 
 __all__ = ["FOCUS_RELEASES", "noisy_focus"]
@@ -56,7 +57,7 @@ def noisy_focus(
     mean = np.clip(to_numpy(releases.gaussian(name, first)) / n, -1.0, 1.0)
     most = 1 + np.abs(mean)
     bound = float(np.linalg.norm(most)) * (1 + slack)
-    second = BoundedSum(record_sums(np.abs(values - mean), records)[0], bound, bound)
+    second = BoundedSum(record_sums(made(np.abs, values - mean), records)[0], bound, bound)
     noise = (releases.noise_of(name, first) + releases.noise_of(name, second)) / n
     deviation = np.clip(to_numpy(releases.gaussian(name, second)) / n, 0.0, most)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))

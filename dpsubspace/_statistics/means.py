@@ -23,6 +23,8 @@ from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
+from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import added
 
 __all__ = ["bounded_row_sum", "noisy_mean", "noisy_spread"]
 
@@ -49,21 +51,18 @@ def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
     ``_rows/records.py``. The sums as computed differ from the real ones by at most
     ``slack * norm_bound`` more (:func:`~dpsubspace._array.sum_slack`).
     """
-    xp = namespace(features.lengths)
-    weights = features.records.weights
-    weights = xp.ones_like(features.lengths) if weights is None else weights
-    total = Total()
 
     def part(rows: Any) -> Array:
-        block = features.at(rows)
+        block, weights = features.at(rows), features.records.weights
+        xp = namespace(block.scale)
+        own = xp.ones_like(features.lengths[rows]) if weights is None else weights[rows]
         if not features.only_formed:
-            return block.product(xp.ones_like(block.scale)[:, None], weights[rows])[:, 0]
+            return block.product(xp.ones_like(block.scale)[:, None], own)[:, 0]
         whole = block.formed()
-        return column_sums(weighted(whole, as_like(weights[rows], whole)))
+        return column_sums(weighted(whole, as_like(own, whole)))
 
     with over_chunks(features) as each:
-        for summed in each(part):
-            total.add(summed)
+        total = each.total(part)
     slack = features.slack
     if features.only_formed:
         slack = features.records.slack(EPS, features.chunk, own=features.width, by_block=True)
@@ -135,6 +134,17 @@ def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarra
     return mean if total == 0 else guess + (sampling + bias) / total * (mean - guess)
 
 
+def _squares(norms: Array, largest: float, records: Records) -> Total:
+    """Sum of the squares of lengths, those above `largest` taken as that, over records."""
+    xp, total, weights = namespace(norms), Total(), records.weights_numpy
+    for rows in slices(norms.shape[0], _SPREAD) or [slice(0, 0)]:
+        squares = (at_most(norms[rows], largest) ** 2)[:, None]
+        if weights is not None:
+            squares = weighted(squares, as_like(weights[rows], squares))
+        total.add(xp.sum(squares)[None])
+    return total
+
+
 def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "spread") -> float:
     """Release the mean square of lengths, those above `largest` taken as that; not below 0.
 
@@ -143,13 +153,8 @@ def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "
     Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
     moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
     """
-    xp, total, records = namespace(norms), Total(), releases.records_of(norms)
-    weights = records.weights_numpy
-    for rows in slices(norms.shape[0], _SPREAD):
-        squares = (at_most(norms[rows], largest) ** 2)[:, None]
-        if weights is not None:
-            squares = weighted(squares, as_like(weights[rows], squares))
-        total.add(xp.sum(squares)[None])
+    records = releases.records_of(norms)
+    total = added(_squares, norms, largest, records)
     bound = largest**2 * (1 + records.slack(EPS, _SPREAD))
     squared = BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound)
     return max(0.0, float(releases.gaussian(name, squared)[0])) / records.n

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,9 @@ from dpsubspace._gradients.linear import OuterGradients
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, gram_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
-from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.chunks import Chunks, over_chunks
 from dpsubspace._rows.features import Features
+from dpsubspace._rows.remote import is_remote, made
 
 __all__ = ["Rows", "packed", "released_moment", "symmetric"]
 
@@ -74,11 +76,16 @@ class Rows:
 
     def norms(self) -> Array:
         """Norms of the features, inf for null records."""
-        norms, present = self.features.norms(), self.features.records.present
-        if present is None:
-            return norms
-        xp = namespace(norms)
-        return xp.where(present, norms, xp.full_like(norms, xp.inf))
+        return made(_counted_norms, self.features)
+
+
+def _counted_norms(features: Features | AffineRows) -> Array:
+    """Norms of features, inf for null records."""
+    norms, present = features.norms(), features.records.present
+    if present is None:
+        return norms
+    xp = namespace(norms)
+    return xp.where(present, norms, xp.full_like(norms, xp.inf))
 
 
 # Sums that one record moves little ------------------------------------------------------------
@@ -92,33 +99,57 @@ def second_moment(rows: Rows) -> BoundedSum:
     Bounds: those of :func:`~dpsubspace._release.mechanisms.gram_sum`, of which the slack is that of
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
-    features, total, span = rows.features.with_room(0, rows.features.width), Total(), None
-    records = features.records
-    # A row times the root of its part of the record brings that part of its outer product.
-    roots = None if records.weights is None else namespace(records.weights).sqrt(records.weights)
-    eps, step = eps_of(features.at(slice(0, 1)).formed()), _piece(features)
+    features = rows.features.with_room(0, rows.features.width)
+    eps = eps_of(features.at(slice(0, 1)).formed())
     together = max(1, _SPAN // features.chunk)
 
     def of_chunk(chunk: slice) -> Array:
-        moment = None
+        moment, step, weights = None, _piece(features), features.records.weights
         for start in range(chunk.start, chunk.stop, step):
             some = slice(start, min(start + step, chunk.stop))
             block = features.at(some).formed()
-            if roots is not None:
-                block = weighted(block, as_like(roots[some], block))
+            if weights is not None:
+                # A row times the root of its part of the record brings that part of its product.
+                roots = namespace(weights).sqrt(weights[some])
+                block = weighted(block, as_like(roots, block))
             moment = _gram(block, moment)
-        return moment
+        return _gram(features.at(chunk).formed()) if moment is None else moment
 
     with _each(features) as each:
-        for i, moment in enumerate(each(of_chunk), start=1):
-            span = moment if span is None else span + moment
-            if i % together == 0:
-                total.add(span)
-                span = None
-    if span is not None:
-        total.add(span)
-    slack = records.slack(eps, together * features.chunk, _BLOCK, own=2 * features.width)
+        total = each.total(of_chunk, partial(_InSpans, together))
+    slack = features.records.slack(eps, together * features.chunk, _BLOCK, own=2 * features.width)
     return gram_sum(to_numpy(total.value), rows.norm_bound, slack)
+
+
+class _InSpans(Total):
+    """Sum of sums of chunks, so many of which are added up plainly before the next is carried."""
+
+    def __init__(self, together: int):
+        super().__init__()
+        self._together, self._span, self._count = together, None, 0
+
+    def add(self, part: Array) -> None:
+        """Add the sum of a chunk."""
+        self._span = part if self._span is None else self._span + part
+        self._count += 1
+        if self._count == self._together:
+            self._end()
+
+    def merge(self, other: Any) -> None:
+        """Add the sum of other chunks."""
+        other._end()
+        super().merge(other)
+
+    def _end(self) -> None:
+        span, self._span, self._count = self._span, None, 0
+        if span is not None:
+            super().add(span)
+
+    @property
+    def value(self) -> Array:
+        """The sum."""
+        self._end()
+        return super().value
 
 
 def _each(features: Features | AffineRows) -> AbstractContextManager[Any]:
@@ -126,9 +157,9 @@ def _each(features: Features | AffineRows) -> AbstractContextManager[Any]:
 
     Products of so many columns have work for all threads of BLAS.
     """
-    if features.width <= _SHARED:
+    if features.width <= _SHARED or is_remote(features):
         return over_chunks(features)
-    return nullcontext(lambda function: map(function, features.chunks()))
+    return nullcontext(Chunks(features, lambda function, batch: map(function, features.chunks())))
 
 
 def _piece(features: Features | AffineRows) -> int:
@@ -181,7 +212,7 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     the proof of :func:`~dpsubspace._release.mechanisms.gram_sum`, and twice the rounding of
     ``B^T phi`` more.
     """
-    k, total = basis.shape[1], DisjointTotal()
+    k = basis.shape[1]
     features, like = rows.features.with_room(2 * k, k), rows.features.lengths
     params = as_like(basis, like)
 
@@ -194,9 +225,7 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         return clipped_sum(grads, rows.norm_bound**2)
 
     with over_chunks(features) as each:
-        for bounded in each(part):
-            total.add(bounded)
-    summed = total.bounded_sum()
+        summed = each.total(part, DisjointTotal).bounded_sum()
     eps = max(EPS, eps_of(features.X))
     longer = 1.0 if features.shift is None else 1 + 2 / features.floor  # than a feature, its parts
     rounding = 2 * (math.sqrt(k) * (features.width + 8) + 8) * eps * longer
@@ -232,11 +261,11 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     most ``sqrt(|z|^4 + |w|^4)`` and the second by ``|r - s| <= sqrt(r^2 + s^2)``, which makes
     ``sqrt(2) c^2``.
     """
-    features, total = rows.features, Total()
-    xp, c = namespace(norms), rows.norm_bound
+    features, c = rows.features, rows.norm_bound
     params = as_like(basis, features.lengths)
 
     def part(chunk: Any) -> Array:
+        xp = namespace(norms)
         z = xp.astype(features.at(chunk).scores(params), xp.float64)
         lengths = norms[chunk]
         absent = ~(xp.isfinite(lengths) & xp.all(xp.isfinite(z), axis=1))
@@ -251,8 +280,7 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
         return xp.concat([as_like(moment, left), xp.sum(left * shares)[None]])
 
     with over_chunks(features) as each:
-        for summed in each(part):
-            total.add(summed)
+        total = each.total(part)
     slack = features.records.slack(EPS, features.chunk, own=2 * features.width)
     return gram_sum(to_numpy(total.value), c, slack)
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from dpsubspace._accounting.budget import Target
 from dpsubspace._array import slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import added, is_remote, made
 from dpsubspace._statistics.cells import TOGETHER, CountedRanks
 
-__all__ = ["SEARCH", "noisy_quantiles", "rank_noise", "turns_up", "weighted_quantiles"]
+__all__ = [
+    "SEARCH",
+    "noisy_quantiles",
+    "rank_noise",
+    "refuse_exact_quantiles",
+    "turns_up",
+    "weighted_quantiles",
+]
 
 # Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
 SEARCH = 20
@@ -148,7 +159,7 @@ def noisy_quantiles(
     relation = budget.target.neighboring_relation
     spread = rank_noise(budget.scales[name], n_columns, len(levels), relation)
     before = _before(values, records.weights_numpy, grid, len(levels))
-    present = records.count(np.ones(len(values), dtype=bool))
+    present = float(added(_n_present, values, records))
     known = np.full((n_columns, 1), float(n)) if there is None else n * there[:, None]
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)
     for stage in range(n_levels):
@@ -165,6 +176,11 @@ def noisy_quantiles(
         below = cells.ranks(releases.gaussian(name, total), n) < wanted
         place += below * 2 ** (n_levels - 1 - stage)
     return grid.value(place).T
+
+
+def _n_present(values: np.ndarray, records: Records) -> float:
+    """Number of records that have rows, of which parts count as such."""
+    return records.count(np.ones(len(values), dtype=bool))
 
 
 def weighted_quantiles(
@@ -186,6 +202,15 @@ def weighted_quantiles(
     return np.stack(found, axis=1)
 
 
+def refuse_exact_quantiles(target: Target, values: Any) -> None:
+    """ValueError where exact quantiles are asked for of values that lie elsewhere."""
+    if is_remote(values) and not target.private:
+        raise ValueError(
+            "`epsilon`=inf takes exact quantiles, which need all values in one place: give a finite"
+            " epsilon, or use the quantiles of Dask itself."
+        )
+
+
 def _before(
     columns: np.ndarray, weights: np.ndarray | None, grid: _Line | _Doubles, n_wanted: int
 ) -> Callable[[np.ndarray], np.ndarray]:
@@ -194,21 +219,8 @@ def _before(
     Sums of weights are exact, since these are multiples of 2^-24.
     """
     if isinstance(grid, _Line) or len(columns) <= _FEW * n_wanted:
-        ordered = columns.T.astype(np.float64, order="C")
-        ranks = None
-        if weights is None:
-            ordered.sort(axis=1)
-        else:
-            order = np.argsort(ordered, axis=1)
-            ordered = np.take_along_axis(ordered, order, axis=1)
-            ranks = np.pad(np.cumsum(weights[order], axis=1), ((0, 0), (1, 0)))
-
-        def sorted_before(wanted: np.ndarray) -> np.ndarray:
-            edges = zip(ordered, grid.edge(wanted), strict=True)
-            places = np.stack([column.searchsorted(edge) for column, edge in edges])
-            return places if ranks is None else np.take_along_axis(ranks, places, axis=1)
-
-        return sorted_before
+        ordered = made(_Ordered, columns, weights)
+        return lambda wanted: added(_Ordered.before, ordered, grid.edge(wanted))
     # Few columns at a time, so that their counts stay in the cache.
     groups = slices(columns.shape[1], TOGETHER)
     digits, octaves = grid.digits, grid.octaves
@@ -219,6 +231,25 @@ def _before(
         return np.concatenate([ranks.before(wanted[some]) for ranks, some in pairs])
 
     return counted_before
+
+
+class _Ordered:
+    """Columns (n, c) in order, to count their values, or the weights of these, before edges."""
+
+    def __init__(self, columns: np.ndarray, weights: np.ndarray | None):
+        self._columns, self._ranks = columns.T.astype(np.float64, order="C"), None
+        if weights is None:
+            self._columns.sort(axis=1)
+            return
+        order = np.argsort(self._columns, axis=1)
+        self._columns = np.take_along_axis(self._columns, order, axis=1)
+        self._ranks = np.pad(np.cumsum(weights[order], axis=1), ((0, 0), (1, 0)))
+
+    def before(self, edges: np.ndarray) -> np.ndarray:
+        """What lies before edges (c, k)."""
+        pairs = zip(self._columns, edges, strict=True)
+        places = np.stack([column.searchsorted(edge) for column, edge in pairs])
+        return places if self._ranks is None else np.take_along_axis(self._ranks, places, axis=1)
 
 
 class _Cells:

@@ -30,6 +30,7 @@ from dpsubspace._array import EPS, slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import added
 from dpsubspace._statistics.cells import TOGETHER, cell_counts, places
 from dpsubspace._statistics.shapes import (
     Shapes,
@@ -565,28 +566,31 @@ def _lengths() -> _Map:
 
 def _exact(columns: np.ndarray, weights: np.ndarray | None) -> Scales:
     """Means and standard deviations over what is not NaN; two passes, chunk by chunk."""
-    rows = slices(len(columns), max(1, (1 << 18) // max(1, columns.shape[1])))
-    location, _ = _means(columns, weights, rows, np.zeros(columns.shape[1]), 1)
-    square, known = _means(columns, weights, rows, location, 2)
+    location, _ = _means(columns, weights, np.zeros(columns.shape[1]), 1)
+    square, known = _means(columns, weights, location, 2)
     scale = np.sqrt(square)
     found = known & (scale > 1e-12 * np.abs(location)) & (scale > 0)
     return Scales(location, scale, found)
 
 
 def _means(
-    columns: np.ndarray,
-    weights: np.ndarray | None,
-    rows: list[slice],
-    origin: np.ndarray,
-    power: int,
+    columns: np.ndarray, weights: np.ndarray | None, origin: np.ndarray, power: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean power of the distance from an origin, and whether a column has any value."""
+    total, count = added(_powers, columns, weights, origin, power)
+    return total / np.where(count > 0, count, 1.0), count > 0
+
+
+def _powers(
+    columns: np.ndarray, weights: np.ndarray | None, origin: np.ndarray, power: int
+) -> np.ndarray:
+    """Sums of powers of the distance from an origin, and numbers of values, (2, c)."""
     total, count = np.zeros(columns.shape[1]), np.zeros(columns.shape[1])
-    for some in rows:
+    for some in slices(len(columns), max(1, (1 << 18) // max(1, columns.shape[1]))):
         part = columns[some].astype(np.float64) - origin
         there = (~np.isnan(part)).astype(float)
         if weights is not None:
             there *= weights[some, None]
         total += (np.where(there > 0, part, 0.0) ** power * there).sum(axis=0)
         count += there.sum(axis=0)
-    return total / np.where(count > 0, count, 1.0), count > 0
+    return np.stack([total, count])

@@ -9,7 +9,6 @@ import numpy as np
 from dpsubspace._array import (
     EPS,
     Array,
-    Total,
     as_like,
     at_least,
     at_most,
@@ -105,10 +104,10 @@ def noisy_standard(
 
 def _moments(rows: AffineRows) -> BoundedSum:
     """Sums of values in [-1, 1], and of their squares."""
-    total, c, weights = Total(), rows.width, rows.records.weights
+    c = rows.width
 
     def part(chunk: slice) -> Array:
-        block = rows.at(chunk).formed()
+        block, weights = rows.at(chunk).formed(), rows.records.weights
         xp = namespace(block)
         block = xp.where(xp.isnan(block), xp.zeros_like(block), block)
         block = at_most(at_least(block, -1.0), 1.0)
@@ -118,8 +117,7 @@ def _moments(rows: AffineRows) -> BoundedSum:
         return xp.concat([column_sums(weighted(part, own)) for part in (block, block * block)])
 
     with over_chunks(rows) as each:
-        for summed in each(part):
-            total.add(summed)
+        total = each.total(part)
     slack = 2 * rows.records.slack(EPS, rows.chunk)
     if rows.records.grouped and not rows.affine.diagonal:
         slack += rows.slack  # that of values, which round otherwise elsewhere in a chunk

@@ -1,0 +1,114 @@
+"""Predictions and transformed rows of Dask collections: lazy, block by block.
+
+A fitted model is public, so that its copies may go to any worker. Nothing is read before somebody
+asks for the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from dpsubspace._rows.dask_parts import is_collection, whole
+
+__all__ = ["accuracy_of_blocks", "by_blocks", "r2_of_blocks"]
+
+
+def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
+    """`method` of a fitted estimator that takes rows; of Dask collections it makes Dask arrays."""
+
+    @wraps(method)
+    def called(self: Any, X: Any) -> Any:
+        return _lazily(method, self, X) if is_collection(X) else method(self, X)
+
+    return called
+
+
+def _lazily(method: Callable[[Any, Any], np.ndarray], estimator: Any, X: Any) -> Any:
+    """Dask array of what `method` makes of the blocks of `X`."""
+    nothing = method(estimator, _one_row(X))[:0]  # raises where the estimator is not fitted
+    of_block = partial(_of_block, method, estimator, nothing)
+    if hasattr(X, "columns"):
+        if nothing.ndim == 1:
+            return X.map_partitions(_as_series, of_block, meta=(None, nothing.dtype)).values
+        meta = dict.fromkeys(range(nothing.shape[1]), nothing.dtype)
+        return X.map_partitions(_as_frame, of_block, meta=meta).values
+    X = whole(X)
+    # A name of its own: Dask warns where a name that it knows comes with another graph.
+    options = {"name": f"{method.__name__}-{uuid4().hex}", "dtype": nothing.dtype, "meta": nothing}
+    if nothing.ndim == 1:
+        return X.map_blocks(of_block, drop_axis=1, **options)
+    return X.map_blocks(of_block, chunks=(X.chunks[0], (nothing.shape[1],)), **options)
+
+
+def _one_row(X: Any) -> Any:
+    """A row like those of a collection, of zeros."""
+    if not hasattr(X, "columns"):
+        return np.zeros((1, X.shape[1]), dtype=X.dtype)
+    import pandas as pd
+
+    columns = {name: np.zeros(1, dtype=kind) for name, kind in X.dtypes.items()}
+    return pd.DataFrame(columns, columns=list(X.columns))
+
+
+def _of_block(method: Any, estimator: Any, nothing: np.ndarray, block: Any) -> np.ndarray:
+    """What `method` makes of a block, which may be empty."""
+    return method(estimator, block) if len(block) else nothing
+
+
+def _as_series(block: Any, of_block: Any) -> Any:
+    import pandas as pd
+
+    return pd.Series(of_block(block), index=block.index)
+
+
+def _as_frame(block: Any, of_block: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(of_block(block), index=block.index)
+
+
+# Scores ---------------------------------------------------------------------------------------
+
+
+def accuracy_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Share of the rows whose label is predicted; computes it."""
+    right = estimator.predict(X) == _array(y)
+    if sample_weight is None:
+        return float(right.mean().compute())
+    weights = _array(sample_weight)
+    total, weight = _computed((right * weights).sum(), weights.sum())
+    return float(total / weight)
+
+
+def r2_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Share of the variance of the targets that is predicted, their mean; computes it."""
+    y, predicted = _array(y).astype(np.float64), estimator.predict(X)
+    weights = y * 0 + 1 if sample_weight is None else _array(sample_weight)
+    weights = weights[:, None] if weights.ndim < y.ndim else weights
+    mean = (weights * y).sum(axis=0) / (y * 0 + weights).sum(axis=0)
+    left, spread = _computed(
+        (weights * (y - predicted) ** 2).sum(axis=0), (weights * (y - mean) ** 2).sum(axis=0)
+    )
+    left, spread = np.atleast_1d(left), np.atleast_1d(spread)
+    constant = np.where(left == 0, 1.0, 0.0)  # as in scikit-learn, of targets that do not vary
+    return float(
+        np.mean(np.where(spread > 0, 1 - left / np.where(spread > 0, spread, 1), constant))
+    )
+
+
+def _array(values: Any) -> Any:
+    """Dask array of a collection, or of an array that lies here."""
+    if hasattr(values, "to_dask_array"):
+        return values.to_dask_array()
+    return values if is_collection(values) else np.asarray(values)
+
+
+def _computed(*lazy: Any) -> tuple[Any, ...]:
+    from dask.base import compute
+
+    return compute(*lazy)

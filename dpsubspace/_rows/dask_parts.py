@@ -1,0 +1,435 @@
+"""Dask collections as rows in parts: one part a worker, and one task a part for each call.
+
+Blocks of a collection are dealt out to the workers in runs of like size. One task a worker reads
+its blocks one after another into one array, which stays there as long as the fit lasts. Each call
+is then one task a worker, which takes that array and what :class:`~dpsubspace._rows.remote.Part`
+is sent, and gives back a sum. Dask runs a task again whose worker was lost, the one that reads
+the blocks among them. A task that runs twice gives the same, and its result is taken once.
+
+Design note. Tasks are given names that tell nothing, and pickles in place of arguments: logs and
+the dashboard of a scheduler show the names of tasks, how long they took, and how large results are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NoReturn
+from uuid import uuid4
+
+import numpy as np
+
+from dpsubspace._rows.chunks import using_threads
+from dpsubspace._rows.remote import Part, Parts, Remote, made
+from dpsubspace.exceptions import ClusterError
+
+__all__ = ["ROWS", "TARGETS", "is_collection", "load", "whole"]
+
+# What parts hold from the beginning.
+ROWS, TARGETS = "rows", "targets"
+
+# The number of the first block of a part.
+FIRST = "first"
+
+# Seconds between two looks at whether there are workers, and for which there may be none.
+_LOOK, _PATIENCE = 2.0, 30.0
+
+
+def is_collection(value: Any) -> bool:
+    """Whether `value` is a Dask array, data frame or series."""
+    return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
+
+
+def load(
+    rows: Any, targets: Any, checked: Callable[..., dict[str, np.ndarray]]
+) -> tuple[Remote, Remote | None]:
+    """Rows, and targets beside them, read and checked on the workers of the current client.
+
+    Parameters
+    ----------
+    rows : Dask array or data frame
+        Rows.
+    targets : Dask array, series or data frame, or None
+        Targets.
+    checked : callable
+        Makes the arrays of a part, by name, of a block of rows and one of targets; raises
+        ValueError where they cannot be used.
+
+    Raises
+    ------
+    ValueError
+        If there is no client, or the blocks do not go together.
+    ClusterError
+        If there are no workers.
+    """
+    parts = _DaskParts(_client(), _Blocks.of(rows, targets), checked)
+    found = {name: parts.leaf(name, here) for name, here in parts.here.items()}
+    return found[ROWS], found.get(TARGETS)
+
+
+# Blocks of collections ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Blocks of rows, and of targets beside them, before they are read.
+
+    Parameters
+    ----------
+    keys : list of tuple
+        Keys of each block of rows and the block of targets that goes with it.
+    graph : dict
+        What makes them.
+    held : bool
+        Whether workers hold some of it already.
+    """
+
+    keys: list[tuple[Any, ...]]
+    graph: dict[Any, Any]
+    held: bool
+
+    @classmethod
+    def of(cls, rows: Any, targets: Any) -> _Blocks:
+        """Blocks of collections, all columns in one; ValueError where they differ."""
+        from dask.core import flatten
+        from distributed import futures_of
+
+        rows = whole(rows)
+        given = [rows] if targets is None else [rows, _beside(rows, targets)]
+        keys = [list(flatten(collection.__dask_keys__())) for collection in given]
+        if len({len(some) for some in keys}) > 1:
+            raise ValueError(
+                f"`X` has {len(keys[0])} blocks and `y` has {len(keys[1])}, of which the lengths"
+                " are not known. Take both from one data frame, or call"
+                " compute_chunk_sizes() on both arrays."
+            )
+        graph = {}
+        for collection in given:
+            graph.update(collection.__dask_graph__())
+        return cls(list(zip(*keys, strict=True)), graph, bool(futures_of(given)))
+
+    def culled(self, some: slice) -> tuple[dict[Any, Any], list[tuple[Any, ...]]]:
+        """What makes some of the blocks, and their keys."""
+        from dask.optimization import cull
+
+        keys = self.keys[some]
+        return cull(self.graph, [key for block in keys for key in block])[0], keys
+
+    @property
+    def apart(self) -> bool:
+        """Whether each block is made by itself, of little that others are made of."""
+        pieces = sum(len(self.culled(slice(i, i + 1))[0]) for i in range(len(self.keys)))
+        return pieces <= 2 * len(self.culled(slice(None))[0])
+
+
+def whole(rows: Any) -> Any:
+    """Rows with all columns in one block."""
+    if hasattr(rows, "rechunk") and rows.ndim == 2 and len(rows.chunks[1]) > 1:
+        return rows.rechunk({1: -1})
+    return rows
+
+
+def _beside(rows: Any, targets: Any) -> Any:
+    """Targets in the blocks of the rows, as far as their lengths are known."""
+    if not is_collection(targets):
+        import dask.array
+
+        if not _known(rows):
+            raise ValueError(
+                "`y` is in memory and the lengths of the blocks of `X` are not known. Pass `y` as"
+                " a Dask collection too, or call compute_chunk_sizes() on the array `X`."
+            )
+        targets = dask.array.from_array(np.asarray(targets))
+    if not (_known(rows) and _known(targets)):
+        return targets
+    if rows.shape[0] != targets.shape[0]:
+        raise ValueError(
+            "Found input variables with inconsistent numbers of samples:"
+            f" [{rows.shape[0]}, {targets.shape[0]}]: `X` and `y` must have the same rows."
+        )
+    return targets.rechunk({0: rows.chunks[0], **({1: -1} if targets.ndim > 1 else {})})
+
+
+def _known(collection: Any) -> bool:
+    """Whether a collection is an array whose lengths of blocks are known."""
+    return hasattr(collection, "chunks") and not np.isnan(sum(collection.chunks[0]))
+
+
+# Parts on workers -----------------------------------------------------------------------------
+
+
+class _DaskParts(Parts):
+    """Rows in one part a worker of a cluster, as long as this is not deleted."""
+
+    def __init__(self, client: Any, blocks: _Blocks, checked: Callable[..., Any]):
+        super().__init__(0)
+        self._client = client
+        self._charged = False  # what fails before the first sum has cost nothing
+        workers = self._started()
+        self._refs = self._read(blocks, workers, checked)
+        seen = self._results(self._submit(_seen, self._refs))
+        for refusal in seen:
+            if isinstance(refusal, str):
+                raise ValueError(refusal)
+        self.here = _of_no_rows([kinds for kinds, _ in seen])
+        lengths = [length for _, some in seen for length in some]
+        self.n = sum(lengths)
+        self._starts = np.cumsum([0, *(sum(some) for _, some in seen)])
+        self._block_starts = np.cumsum([0, *lengths])
+        self._charged = True
+
+    def _read(self, blocks: _Blocks, workers: dict[str, int], checked: Any) -> list[Any]:
+        """One future a part: of a task that reads all its blocks, or joins those that are held."""
+        import cloudpickle
+
+        body, runs = cloudpickle.dumps(checked), _runs(len(blocks.keys), [*workers.values()])
+        placed = list(zip(runs, workers, strict=False))
+        if not blocks.held and blocks.apart:
+            return [
+                self._client.submit(
+                    _read, cloudpickle.dumps(blocks.culled(some)), body, some.start, **_on(worker)
+                )
+                for some, worker in placed
+            ]
+        # What blocks share is made once, by Dask, before they are joined.
+        flat = [key for block in blocks.keys for key in block]
+        held = dict(zip(flat, self._client.get(blocks.graph, flat, sync=False), strict=True))
+        return [
+            self._client.submit(
+                _join,
+                [[held[key] for key in block] for block in blocks.keys[some]],
+                body,
+                some.start,
+                **_on(worker),
+            )
+            for some, worker in placed
+        ]
+
+    # Calls ----------------------------------------------------------------------------------
+
+    def run(self, task: bytes, own: Sequence[Any] | None) -> list[Any]:
+        """Results of a call, one task a part."""
+        given = [None] * len(self._refs) if own is None else own
+        return self._results(self._submit(_run, self._refs, given, task=task))
+
+    def split(self, batch: np.ndarray) -> list[np.ndarray]:
+        """Places in each part of the rows of a batch, which are in order."""
+        cuts = np.searchsorted(batch, self._starts)
+        pairs = zip(pairwise(cuts), self._starts, strict=False)
+        return [batch[first:last] - start for (first, last), start in pairs]
+
+    def dealt(self, values: np.ndarray) -> Remote:
+        """An array that lies here, dealt out to the parts: for tests, since each gets all of it."""
+        rows, first = self.leaf(ROWS, self.here[ROWS]), self.leaf(FIRST, np.zeros(1, dtype=int))
+        return made(_taken, np.asarray(values, dtype=np.float64), self._block_starts, first, rows)
+
+    def _submit(self, function: Any, *given: Sequence[Any], **same: Any) -> list[Any]:
+        names = [f"dpsubspace-{uuid4().hex}" for _ in self._refs]
+        return self._client.map(function, *given, key=names, pure=False, **same)
+
+    def _results(self, futures: list[Any]) -> list[Any]:
+        """Results of tasks; ClusterError where there is nobody left to run them."""
+        from distributed.scheduler import KilledWorker
+
+        async def gathered() -> list[Any]:
+            return await self._client.gather(futures, asynchronous=True)
+
+        waiting, seen = self._soon(gathered()), time.monotonic()
+        while True:
+            try:
+                return waiting.result(_LOOK)
+            except NotYet:
+                if waiting.done():  # it was the task that raised this
+                    raise
+            except KilledWorker as error:
+                self._give_up(
+                    "The workers that ran a part of it were lost one after another, perhaps for"
+                    " want of memory: use more workers, or workers with more memory.",
+                    error,
+                )
+            except asyncio.CancelledError as error:
+                self._give_up("Its tasks were cancelled, or the client was closed.", error)
+            if self._workers():
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _patience():
+                waiting.cancel()
+                self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
+
+    def _give_up(self, why: str, cause: BaseException | None = None) -> NoReturn:
+        kept = (
+            "What it had reserved stays charged, since noisy sums may have been released."
+            if self._charged
+            else "It had not begun to release anything, and nothing was charged."
+        )
+        raise ClusterError(f"the fit on Dask collections has ended. {why} {kept}") from cause
+
+    def _started(self) -> dict[str, int]:
+        """Threads of each worker, once there is one."""
+        since = time.monotonic()
+        while not (workers := self._workers()):
+            if time.monotonic() - since > _patience():
+                self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
+            time.sleep(0.1)
+        return workers
+
+    def _workers(self) -> dict[str, int]:
+        """Threads of each worker; none where the scheduler does not answer."""
+
+        async def asked() -> dict[str, int]:
+            return await asyncio.wait_for(self._client.nthreads(), 5)
+
+        if self._client.status != "running":
+            return {}
+        try:
+            return self._soon(asked()).result(10)
+        except (TimeoutError, NotYet, OSError):
+            return {}
+
+    def _soon(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Result to come of a coroutine on the loop of the client."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+
+
+def _client() -> Any:
+    """The current client; ValueError where there is none, or it cannot be used."""
+    from distributed import get_client, get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        pass
+    else:
+        raise ValueError(
+            "a fit on Dask collections cannot run inside a Dask task, whose worker it would wait"
+            " for. Call it outside, or pass arrays."
+        )
+    try:
+        client = get_client()
+    except ValueError:
+        raise ValueError(
+            "Dask collections need the workers of a cluster, and there is no client. Start one:"
+            " from dask.distributed import Client; client = Client()."
+        ) from None
+    if client.asynchronous:
+        raise ValueError(
+            "a fit needs a client that is not asynchronous: Client(asynchronous=False)."
+        )
+    return client
+
+
+def _patience() -> float:
+    """Seconds for which a cluster may have no worker."""
+    from dask import config  # pyright: ignore[reportPrivateImportUsage]
+
+    return float(config.get("dpsubspace.no-worker-timeout", _PATIENCE))
+
+
+def _on(worker: str) -> dict[str, Any]:
+    """Where a part should be read, if that worker lasts."""
+    name = f"dpsubspace-{uuid4().hex}"
+    return {"workers": [worker], "allow_other_workers": True, "key": name, "pure": False}
+
+
+def _runs(n_blocks: int, threads: Sequence[int]) -> list[slice]:
+    """Runs of blocks, at most one a worker and in proportion to their threads, none empty."""
+    ends = np.rint(np.cumsum(threads) / sum(threads) * n_blocks).astype(int)
+    return [slice(a, b) for a, b in pairwise([0, *ends.tolist()]) if b > a]
+
+
+def _of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str, np.ndarray]:
+    """Arrays of no rows like those of the parts; ValueError where these differ."""
+    for other in kinds[1:]:
+        for name, kind in kinds[0].items():
+            _check_alike(name, kind, other[name])
+    shapes = {name: kind for name, kind in kinds[0].items() if name != FIRST}
+    return {name: np.empty((0, *shape), dtype) for name, (dtype, shape) in shapes.items()}
+
+
+def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    """ValueError where blocks of a collection have different types or widths."""
+    if one != other:
+        called = {ROWS: "X", TARGETS: "y"}[name]
+        of = [f"{dtype} with {shape[0] if shape else 1} columns" for dtype, shape in (one, other)]
+        raise ValueError(
+            f"`{called}` has blocks of different types or widths: {of[0]}, and {of[1]}. Give all"
+            " blocks the same columns and one type, by astype or map_partitions for example."
+        )
+
+
+# Tasks ----------------------------------------------------------------------------------------
+
+
+def _read(source: bytes, checked: bytes, first: int) -> Part | str:
+    """Read blocks one after another: never more than one is in memory beside the part."""
+    from dask.local import get_sync
+    from dask.optimization import cull
+
+    graph, keys = pickle.loads(source)
+
+    def blocks() -> Any:
+        for block in keys:
+            yield get_sync(cull(graph, list(block))[0], list(block))
+
+    return _joined(blocks(), checked, first)
+
+
+def _join(blocks: list[list[Any]], checked: bytes, first: int) -> Part | str:
+    """Join blocks that Dask has made."""
+    return _joined(blocks, checked, first)
+
+
+def _joined(blocks: Any, checked: bytes, first: int) -> Part | str:
+    """Check blocks and put them into one array each for rows and targets.
+
+    Gives a message where they cannot be used: errors of tasks fill the logs of workers.
+    """
+    check, found, lengths = pickle.loads(checked), {}, []
+    for block in blocks:
+        try:
+            arrays = check(*block)
+            if len({len(array) for array in arrays.values()}) > 1:
+                of = " and ".join(str(len(array)) for array in arrays.values())
+                raise ValueError(f"a block of `X` and that of `y` beside it have {of} rows.")
+            for name, array in arrays.items():
+                _append(found, name, array)
+        except ValueError as error:
+            return str(error)
+        lengths.append(len(arrays[ROWS]))
+    return Part(found | {FIRST: np.array([first])}, lengths)
+
+
+def _append(found: dict[str, np.ndarray], name: str, array: np.ndarray) -> None:
+    """Add a block to an array, in place: that moves pages of memory and copies no row."""
+    if name not in found:
+        found[name] = np.array(array, order="C")  # its own, since it grows
+        return
+    known = found[name]
+    _check_alike(name, (known.dtype, known.shape[1:]), (array.dtype, array.shape[1:]))
+    before = len(known)
+    known.resize((before + len(array), *known.shape[1:]), refcheck=False)
+    known[before:] = array
+
+
+def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any) -> np.ndarray:
+    """Entries of the rows of a part, by the number of its first block."""
+    start = starts[first[0]]
+    return values[start : start + len(rows)]
+
+
+def _seen(part: Part | str) -> tuple[dict[str, tuple[Any, tuple[int, ...]]], list[int]] | str:
+    """Types and widths of a part, and the lengths of its blocks; or why there is none."""
+    return part if isinstance(part, str) else (part.kinds(), part.lengths)
+
+
+def _run(part: Part, own: Any, *, task: bytes) -> Any:
+    """One call, by all threads of the worker."""
+    from distributed import get_worker
+
+    with using_threads(get_worker().state.nthreads), np.errstate(all="ignore"):
+        return part.run(task, own)

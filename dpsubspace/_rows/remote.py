@@ -1,0 +1,317 @@
+"""Rows that lie elsewhere, in parts, and what is made and added up of them there.
+
+No fit asks where its rows lie. What it makes of them (features, gradients) goes through
+:func:`made` where it takes rows that may lie elsewhere, and what it adds up over them through
+:func:`~dpsubspace._rows.chunks.over_chunks`. Where rows lie in parts on the workers of a cluster,
+the same functions run on each part, and sums come back. Noise is added to their total, which is
+known here alone.
+
+Design note. A :class:`Remote` is a recipe: a function and what it takes, some of which are other
+recipes. Nothing runs when it is made. A call of :meth:`Parts.call` carries the recipes that it
+needs, and a part keeps what it has made by them. So each call is a function of the rows of a part
+and of public or released numbers, and nothing else. It gives the same when it runs twice, and on
+a worker that has taken the place of a lost one. What is public about an object of rows (the number
+of its columns, how rounding bounds its sums) is asked of ``here``: the same object, made of no
+rows.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import pickle
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from threading import RLock
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+__all__ = ["Part", "Parts", "Remote", "added", "gathered", "is_remote", "made"]
+
+
+class _Recipe(NamedTuple):
+    """How a part makes something: by its key, a pickled call, and keys of what that takes."""
+
+    key: str
+    body: bytes
+    needs: tuple[str, ...]
+
+
+class Remote:
+    """Something that is made of rows, in parts where these lie.
+
+    Parameters
+    ----------
+    parts : Parts
+        Where the rows are.
+    recipe : _Recipe
+        How it is made there.
+    needs : sequence of Remote
+        What it is made of.
+    here : object
+        The same, made of no rows.
+
+    Notes
+    -----
+    An attribute that the class of `here` names in ``PUBLIC`` is that of `here`. Any other attribute
+    and any method gives a Remote: it is made where the rows are. Arithmetic likewise.
+    """
+
+    __array_ufunc__ = None  # NumPy leaves arithmetic to this class, and refuses all else
+
+    def __init__(self, parts: Parts, recipe: _Recipe, needs: Sequence[Remote], here: Any):
+        self.parts, self.recipe, self.needs, self.here = parts, recipe, tuple(needs), here
+        weakref.finalize(self, parts.forgotten.append, recipe.key)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of an array with an entry, or a row, for each of the rows."""
+        return (self.parts.n, *self.here.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """Axes of such an array."""
+        return self.here.ndim
+
+    @property
+    def dtype(self) -> Any:
+        """Type of its entries."""
+        return self.here.dtype
+
+    def __len__(self) -> int:
+        return self.parts.n
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        kind = type(self.here)
+        if name in getattr(kind, "PUBLIC", ()):
+            return getattr(self.here, name)
+        found = getattr(kind, name, None)
+        return partial(made, found, self) if callable(found) else made(getattr, self, name)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("rows that lie on the workers of a cluster are not brought here.")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("rows that lie on the workers of a cluster cannot be pickled.")
+
+    def __repr__(self) -> str:
+        return "<rows elsewhere>"
+
+    def __getitem__(self, index: Any) -> Remote:
+        if not (isinstance(index, tuple) and index[0] == slice(None)):
+            raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
+        return made(operator.getitem, self, index)
+
+    def __add__(self, other: Any) -> Remote:
+        return made(operator.add, self, other)
+
+    def __sub__(self, other: Any) -> Remote:
+        return made(operator.sub, self, other)
+
+    def __mul__(self, other: Any) -> Remote:
+        return made(operator.mul, self, other)
+
+    def __truediv__(self, other: Any) -> Remote:
+        return made(operator.truediv, self, other)
+
+
+def is_remote(value: Any) -> bool:
+    """Whether `value` is made of rows elsewhere, or holds what is."""
+    if isinstance(value, Remote):
+        return True
+    if not is_dataclass(value) or isinstance(value, type):
+        return False
+    return any(isinstance(getattr(value, field.name), Remote) for field in fields(value))
+
+
+def made(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """``function(*args, **options)``, made where the rows are that its arguments are made of."""
+    if not any(map(is_remote, (*args, *options.values()))):
+        return function(*args, **options)
+    body, needs = _packed((function, args, options))
+    recipe = _Recipe(uuid4().hex, body, tuple(need.recipe.key for need in needs))
+    function, args, options = _unpacked(body, [need.here for need in needs])
+    return Remote(_parts_of(needs), recipe, needs, function(*args, **options))
+
+
+def added(function: Callable[..., Any], *args: Any) -> Any:
+    """``function(*args)``, which is a sum over rows: that over all parts, where there are any.
+
+    A number, an array, or a total that others can be merged into.
+    """
+    total, *others = gathered(function, *args)
+    for other in others:
+        if hasattr(total, "merge"):
+            total.merge(other)
+        else:
+            total = total + other
+    return total
+
+
+def gathered(function: Callable[..., Any], *args: Any) -> list[Any]:
+    """``function(*args)`` of each part; of the one that there is, where rows lie here."""
+    if not any(map(is_remote, args)):
+        return [function(*args)]
+    return _parts_of(_packed(args)[1]).call(function, *args)
+
+
+def _parts_of(needs: Sequence[Remote]) -> Parts:
+    """Where the rows lie that all of them are made of."""
+    first = needs[0].parts
+    if any(need.parts is not first for need in needs):
+        raise RuntimeError("objects that are made of different rows do not go together.")
+    return first
+
+
+# On the way -----------------------------------------------------------------------------------
+
+
+def _packed(value: Any) -> tuple[bytes, list[Remote]]:
+    """Pickle of `value` without what is made of rows elsewhere, and a list of that."""
+    import cloudpickle
+
+    needs: list[Remote] = []
+
+    class Pickler(cloudpickle.Pickler):
+        def persistent_id(self, obj: Any) -> int | None:
+            if not isinstance(obj, Remote):
+                return None
+            known = [i for i, need in enumerate(needs) if need is obj]
+            if not known:
+                needs.append(obj)
+            return known[0] if known else len(needs) - 1
+
+    stream = io.BytesIO()
+    Pickler(stream, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return stream.getvalue(), needs
+
+
+def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
+    """What was pickled, with what takes the place of what is made of rows elsewhere."""
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, pid: Any) -> Any:
+            return needs[pid]
+
+    return Unpickler(io.BytesIO(body)).load()
+
+
+class Parts(ABC):
+    """Rows in parts, and how functions are called on each of them.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows, public.
+    """
+
+    def __init__(self, n: int):
+        self.n = n
+        self.forgotten: list[str] = []  # keys of what parts need not keep any more
+        self._sent: set[str] = set()  # keys of recipes that all parts have had
+
+    @abstractmethod
+    def run(self, task: bytes, own: Sequence[Any] | None) -> list[Any]:
+        """Results of :meth:`Part.run` for all parts, in their order."""
+
+    @abstractmethod
+    def split(self, batch: np.ndarray) -> list[np.ndarray]:
+        """For each part the places in it of the rows of a batch, in their order."""
+
+    def leaf(self, name: str, here: np.ndarray) -> Remote:
+        """Something that parts have from the beginning, called `name`."""
+        return Remote(self, _Recipe(name, b"", ()), (), here)
+
+    @abstractmethod
+    def dealt(self, values: np.ndarray) -> Remote:
+        """An array with an entry for each row that lies here, dealt out to the parts."""
+
+    def call(self, function: Callable[..., Any], *args: Any, own: Any = None) -> list[Any]:
+        """``function(*args)`` on each part; `own` has a last argument for each part."""
+        body, needs = _packed((function, args))
+        known: dict[str, _Recipe] = {}
+        for need in needs:
+            _collect(need, known)
+        dropped, self.forgotten[:] = tuple(self.forgotten), []
+        keys = tuple(need.recipe.key for need in needs)
+        for again in (False, True):
+            # What a part has had it has made and kept, unless it took the place of a lost one.
+            recipes = [known[key] for key in known if again or key not in self._sent]
+            task = (recipes, body, keys, dropped, own is not None)
+            found = self.run(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), own)
+            if not any(isinstance(result, _Missing) for result in found):
+                break
+        self._sent.update(known)
+        return found
+
+
+def _collect(need: Remote, known: dict[str, _Recipe]) -> None:
+    """Add the recipe of something to those that are known, after those that it needs."""
+    if need.recipe.key not in known:
+        for other in need.needs:
+            _collect(other, known)
+        known[need.recipe.key] = need.recipe
+
+
+class _Missing:
+    """A part has not made what a call needs: it took the place of a lost one."""
+
+
+class Part:
+    """Rows of one part where they lie, and what has been made of them.
+
+    Parameters
+    ----------
+    leaves : dict
+        Arrays with an entry for each row, by name.
+    lengths : sequence of int
+        Rows of each block that they were made of.
+    """
+
+    def __init__(self, leaves: dict[str, np.ndarray], lengths: Sequence[int] = ()):
+        self._leaves, self._made, self._turn = leaves, dict(leaves), RLock()
+        self.lengths = list(lengths)
+
+    def kinds(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+        """Type of each array, and its shape beyond the first axis."""
+        return {name: (leaf.dtype, leaf.shape[1:]) for name, leaf in self._leaves.items()}
+
+    def run(self, task: bytes, own: Any) -> Any:
+        """Carry out one call of :meth:`Parts.call`."""
+        recipes, body, needs, dropped, owned = pickle.loads(task)
+        with self._turn:
+            for recipe in recipes:
+                if recipe.key not in self._made:
+                    if not self._has(recipe.needs):
+                        return _Missing()
+                    function, args, options = _unpacked(recipe.body, self._of(recipe.needs))
+                    self._made[recipe.key] = function(*args, **options)
+            for key in dropped:
+                if key not in self._leaves:
+                    self._made.pop(key, None)
+            if not self._has(needs):
+                return _Missing()
+            function, args = _unpacked(body, self._of(needs))
+        return function(*args, own) if owned else function(*args)
+
+    def _has(self, keys: Iterable[str]) -> bool:
+        return all(key in self._made for key in keys)
+
+    def _of(self, keys: Iterable[str]) -> list[Any]:
+        return [self._made[key] for key in keys]
+
+    def __reduce__(self) -> Any:
+        return Part, (self._leaves, self.lengths)  # what was made of them can be made again
+
+    def __sizeof__(self) -> int:
+        return sum(leaf.nbytes for leaf in self._leaves.values())
+
+    def __repr__(self) -> str:
+        return "<rows>"  # ends up in the logs of workers
