@@ -6,7 +6,6 @@ workers and all that came back.
 """
 
 import pickle
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -88,7 +87,9 @@ class ClusterHere:
         return done
 
     def get(self, graph, keys, sync):
-        return [Held(str(key), found) for key, found in zip(keys, dask.get(graph, keys), strict=True)]
+        return [
+            Held(str(key), found) for key, found in zip(keys, dask.get(graph, keys), strict=True)
+        ]
 
     def lose(self, number):
         """A part is read anew: what was made of it is gone."""
@@ -164,6 +165,4 @@ def assert_same(one, other, atol=1e-6):
         if np.asarray(value).dtype.kind in "OUS":
             np.testing.assert_array_equal(value, other[name], err_msg=str(name))
         else:
-            np.testing.assert_allclose(
-                other[name], value, rtol=atol, atol=atol, err_msg=str(name)
-            )
+            np.testing.assert_allclose(other[name], value, rtol=atol, atol=atol, err_msg=str(name))
