@@ -31,6 +31,10 @@ __all__ = [
 _CELLS, _MOST_ROUNDS = 2.0**8, 300
 
 
+# Records whose bytes are drawn at once (256 MiB).
+_AT_ONCE = 1 << 28
+
+
 class NoiseSource(Protocol):
     """Source of privacy randomness."""
 
@@ -224,6 +228,10 @@ def poisson_indices(bits: _Bits, n: int, rate: float) -> np.ndarray:
     ``rate * 2^53``. The first 8 of them tell so for all but one record in 256: only those draw
     the others.
     """
+    if n > _AT_ONCE:  # a byte a record is much, of 10^10 of them
+        starts = range(0, n, _AT_ONCE)
+        parts = (poisson_indices(bits, min(_AT_ONCE, n - start), rate) for start in starts)
+        return np.concatenate([start + part for start, part in zip(starts, parts, strict=True)])
     first, others = divmod(math.ceil(rate * 2**53), 2**45)
     drawn = bits((-(-n // 8),)).view(np.uint8)[:n]
     inside, unsure = drawn < first, np.flatnonzero(drawn == first)

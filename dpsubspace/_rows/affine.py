@@ -43,8 +43,8 @@ _NEAR = 2.0**9
 # Most that a row may be longer than what is used of it, where rows may lie elsewhere in a chunk.
 _FARTHEST = 2.0**12
 
-# Numbers of a chunk in float64 (8 MiB): a few copies of them should stay in the cache.
-_CHUNK = 1 << 20
+# Numbers of a chunk in float64 (2 MiB): a few copies of them should stay in the cache.
+_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -266,20 +266,20 @@ class AffineRows:
 
     def _formed(self, rows: slice) -> Array:
         """Records of a chunk before they are mixed, in float64."""
-        own, k = self._mapped(rows), self.affine.width
+        k = self.affine.width
         if self._own == k:
-            return own
-        xp = namespace(own)
-        U = xp.empty((own.shape[0], self._own), dtype=xp.float64, device=device(own))
-        U[:, :k] = own
+            return self._mapped(rows)
+        xp, length = namespace(self.X), self.X[rows, :1].shape[0]
+        U = xp.empty((length, self._own), dtype=xp.float64, device=device(self.X))
+        self._mapped(rows, U[:, :k])
         if self._constant:
             U[:, k] = 1.0
         if self._beside is not None:
             U[:, k + self._constant :] = self._beside[rows, :]
         return U
 
-    def _mapped(self, rows: slice) -> Array:
-        """Rows of a chunk after the affine map, in float64."""
+    def _mapped(self, rows: slice, out: Array | None = None) -> Array:
+        """Rows of a chunk after the affine map, in float64; put into `out` where it is given."""
         xp, X, affine = namespace(self.X), self.X[rows, :], self.affine
         mean, weights, offset = (
             _wide(part, X) for part in (affine.mean, affine.weights, affine.offset)
@@ -294,8 +294,16 @@ class AffineRows:
             offset = mean @ weights + offset
         else:
             own = self._within_reach(xp.astype(X, xp.float64) - mean) @ weights
-        own -= offset
-        return own if self._limit == math.inf else at_most(at_least(own, -self._limit), self._limit)
+        if np.any(affine.offset):
+            own -= offset
+        if self._limit < math.inf and isinstance(own, np.ndarray):  # in one pass, into its place
+            return np.clip(own, -self._limit, self._limit, out=own if out is None else out)
+        if self._limit < math.inf:
+            own = at_most(at_least(own, -self._limit), self._limit)
+        if out is None:
+            return own
+        out[...] = own
+        return out
 
     @property
     def _near(self) -> bool:

@@ -53,7 +53,7 @@ _OCTAVES = 40
 _N_CELLS, _REACH = 256, 3.0
 
 # Entries of a public map are whole multiples of this, so that sums of them are exact.
-_GRAIN = 2.0**-20
+_GRAIN, _EXACT = 2.0**-20, 2**32
 
 # By how much a column may differ from the nearest distribution of a list, for each entry of what
 # is released of it.
@@ -116,8 +116,9 @@ class _Map:
     there instead. The bounds are the largest norm of a row and the largest distance of two, of
     the matrix as it is used, a cell that counts for nothing among them. Entries are whole
     multiples of 2^-20, at most 1 in size, so that their sums over up to 2^32 records are exact.
-    A record of several rows has parts in several cells. Counts are exact then as well, but their
-    products with m cells are off by up to ``m u n`` for n records, an entry.
+    With more records, or where one has several rows and so parts in several cells, counts are
+    exact as well, but their products with m cells are off by up to ``m u n`` for n records, an
+    entry.
     """
 
     matrix: np.ndarray
@@ -140,7 +141,8 @@ class _Map:
     def of_counts(self, counts: np.ndarray, records: Records) -> BoundedSum:
         """Map the counts of columns, (c, n_cells), of which a record is in one cell a column."""
         root, (m, k) = math.sqrt(len(counts)), self.matrix.shape
-        rounding = math.sqrt(k) * m * EPS * records.n if records.grouped else 0.0
+        exact = records.n <= _EXACT and not records.grouped
+        rounding = 0.0 if exact else math.sqrt(k) * m * EPS * records.n
         bounds = (root * (bound + rounding) for bound in (self.norm_bound, self.replace_bound))
         return BoundedSum(counts @ self.matrix, *bounds)
 
