@@ -57,8 +57,8 @@ class Held:
 class ClusterHere:
     """Runs tasks as soon as they are sent.
 
-    `nonce` counts calls: of parts that are read, and of sums over them. `before(cluster)` is called
-    before each of them, on this side.
+    `before(cluster)` is called before each call to the parts. `twice` runs every task once more,
+    and compares what it gives.
     """
 
     asynchronous, status = False, "running"
@@ -66,7 +66,7 @@ class ClusterHere:
     def __init__(self, n_workers, *, twice=False, before=lambda cluster: None):
         self.workers = {f"worker {i}": 1 for i in range(n_workers)}
         self.twice, self.before = twice, before
-        self.parts, self.results, self.sent = [], [], []
+        self.parts, self.results, self.sent, self.held = [], [], [], []
         self.calls, self.at_work = 0, False
 
     def submit(self, function, *args, key, workers, allow_other_workers, pure):
@@ -87,9 +87,9 @@ class ClusterHere:
         return done
 
     def get(self, graph, keys, sync):
-        return [
-            Held(str(key), found) for key, found in zip(keys, dask.get(graph, keys), strict=True)
-        ]
+        found = dask.get(graph, keys)
+        self.held += [Held(str(key), block) for key, block in zip(keys, found, strict=True)]
+        return self.held[-len(keys) :]
 
     def lose(self, number):
         """A part is read anew: what was made of it is gone."""
