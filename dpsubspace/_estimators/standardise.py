@@ -90,7 +90,8 @@ class Standards:
         bought = noisy_scales(columns, values, releases)
         own, own_found = self._between(self.columns, bought[0], seen, releases, COLUMNS)
         identity = Affine.identity(targets.shape[1])
-        rows = made(AffineRows, targets, identity, constant=False, records=seen.records)
+        records = made(getattr, seen, "records")  # where the rows are
+        rows = made(AffineRows, targets, identity, constant=False, records=records)
         theirs, found = self._between(self.targets, bought[1], rows, releases, TARGETS)
         limit = _auto.FAR * (_DIFFERENT if self.as_seen else 1.0)
         all_found = {"bounds": own_found, "target_bounds": found}

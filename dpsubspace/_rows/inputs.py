@@ -119,9 +119,9 @@ def _check_names(estimator: Any, X: Any, *, reset: bool) -> None:
     """Check number and names of the columns of a collection, and set what an estimator keeps."""
     if X.ndim != 2:
         raise ValueError(without_values(X, "Expected 2D array"))
-    template = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
     if not hasattr(X, "columns") and np.isnan(X.shape[1]):
         raise ValueError("`X` must have a known number of columns: call compute_chunk_sizes().")
+    template = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
     _validated(estimator, template, reset=reset, ensure_min_samples=0)
 
 
@@ -149,6 +149,8 @@ def _labels(y: Any) -> np.ndarray:
     """Labels of a block; text as objects, which have one type whatever their lengths."""
     y = column_or_1d(y, warn=True)
     assert_all_finite(y, input_name="y")
+    if y.dtype.kind == "O":
+        _distinct(y)
     return y.astype(object) if y.dtype.kind in "US" else y
 
 
@@ -251,7 +253,7 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     if is_remote(y):
         # Which labels occur is public where `classes` does not name them.
         found = gathered(np.unique, y)
-        labels, _ = check_classes(np.unique(np.concatenate(found)), classes)
+        labels, _ = check_classes(_distinct(np.concatenate(found)), classes)
         return labels, made(np.searchsorted, labels, y)
     if classes is None:
         try:
@@ -259,10 +261,7 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         except (TypeError, ValueError) as error:
             if isinstance(error, ValueError) and "label type: unknown" not in str(error):
                 raise
-            raise ValueError(
-                "Unknown label type: `y` has missing labels, or labels of types that cannot be"
-                " ordered. Drop those rows, or give all of them a label of one type."
-            ) from None
+            raise ValueError(_NO_LABELS) from None
         labels, codes = np.unique(y, return_inverse=True)
         if len(labels) < 2:
             raise ValueError(
@@ -281,6 +280,20 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
             " `classes`, or drop the rows with other labels."
         )
     return labels, codes
+
+
+_NO_LABELS = (
+    "Unknown label type: `y` has missing labels, or labels of types that cannot be ordered. Drop"
+    " those rows, or give all of them a label of one type."
+)
+
+
+def _distinct(y: np.ndarray) -> np.ndarray:
+    """Labels that occur, in order; ValueError where they have none."""
+    try:
+        return np.unique(y)
+    except TypeError:
+        raise ValueError(_NO_LABELS) from None
 
 
 def _comparable(labels: np.ndarray, y: np.ndarray) -> bool:

@@ -24,7 +24,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from threading import RLock
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -63,6 +63,7 @@ class Remote:
     """
 
     __array_ufunc__ = None  # NumPy leaves arithmetic to this class, and refuses all else
+    __iter__ = None
 
     def __init__(self, parts: Parts, recipe: _Recipe, needs: Sequence[Remote], here: Any):
         self.parts, self.recipe, self.needs, self.here = parts, recipe, tuple(needs), here
@@ -175,32 +176,47 @@ def _parts_of(needs: Sequence[Remote]) -> Parts:
 
 def _packed(value: Any) -> tuple[bytes, list[Remote]]:
     """Pickle of `value` without what is made of rows elsewhere, and a list of that."""
+    stream = io.BytesIO()
+    pickler = _pickler()(stream, protocol=pickle.HIGHEST_PROTOCOL)
+    pickler.needs = []
+    pickler.dump(value)
+    return stream.getvalue(), pickler.needs
+
+
+@cache
+def _pickler() -> type:
+    """Class that pickles all but what is made of rows elsewhere.
+
+    One for all calls: a class is part of a cycle, and would keep alive what a call needed.
+    """
     import cloudpickle
 
-    needs: list[Remote] = []
-
     class Pickler(cloudpickle.Pickler):
+        needs: list[Remote]
+
         def persistent_id(self, obj: Any) -> int | None:
             if not isinstance(obj, Remote):
                 return None
-            known = [i for i, need in enumerate(needs) if need is obj]
+            known = [i for i, need in enumerate(self.needs) if need is obj]
             if not known:
-                needs.append(obj)
-            return known[0] if known else len(needs) - 1
+                self.needs.append(obj)
+            return known[0] if known else len(self.needs) - 1
 
-    stream = io.BytesIO()
-    Pickler(stream, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
-    return stream.getvalue(), needs
+    return Pickler
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, needs: Sequence[Any]):
+        super().__init__(stream)
+        self._needs = needs
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._needs[pid]
 
 
 def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
     """What was pickled, with what takes the place of what is made of rows elsewhere."""
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, pid: Any) -> Any:
-            return needs[pid]
-
-    return Unpickler(io.BytesIO(body)).load()
+    return _Unpickler(io.BytesIO(body), needs).load()
 
 
 class Parts(ABC):

@@ -16,6 +16,7 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Squared
 from dpsubspace._gradients.persons import of_records
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.remote import made
 from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
 from dpsubspace._solvers.regression import Regression, Solution, james_stein
 from dpsubspace._solvers.steps import FlatStep
@@ -56,7 +57,7 @@ class NoisyDescent:
         rows = data.rows.kept()
         p, c, n = rows.width, data.n_targets, rows.n_samples
         features: Any = rows  # they have what is asked of Features here
-        rows_only = LinearSource(Squared(), features, data.targets, n_outputs=c)
+        rows_only = made(LinearSource, Squared(), features, data.targets, n_outputs=c)
         noise = data.noise(releases, STEPS)
         size = math.sqrt(p * c) * _auto.regression_clip(noise)
         plan = _plan(noise, p)

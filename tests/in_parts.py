@@ -1,0 +1,168 @@
+"""A cluster in this process: fits on Dask collections without one, and what they send and get.
+
+It stands for the client of Dask and runs each task at once, on what has been through a pickle, as
+it would be on a worker. So hundreds of fits take seconds, and a test sees all that went to the
+workers and all that came back.
+"""
+
+import pickle
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import dask
+import dask.array as da
+import distributed
+import numpy as np
+from cases import CASES
+
+from dpsubspace._rows import dask_parts
+from dpsubspace._rows.remote import Part
+
+# Lengths of blocks, as shares of the rows: uneven, none a multiple of 128, some of no rows.
+UNEVEN = (0.1, 0.003, 0.0, 0.45, 0.0, 0.2)
+
+# What is fitted on collections, by what it is called in the table of all that is fitted.
+TAKEN = [
+    case
+    for case in CASES
+    if getattr(case.build, "_takes_collections", False)
+    or (case.is_function and case.name.startswith(("private_mean", "private_q", "private_cov")))
+]
+TAKEN_FITS = [(case, setting) for case in TAKEN for setting in case.settings]
+
+
+def lengths(n, shares=UNEVEN):
+    """Lengths of blocks of `n` rows together."""
+    found = [int(share * n) for share in shares]
+    return (*found, n - sum(found))
+
+
+def blocks(array, shares=UNEVEN):
+    """A Dask array with blocks of rows of these lengths."""
+    array = np.asarray(array)
+    return da.from_array(array, chunks=(lengths(len(array), shares), *array.shape[1:]))
+
+
+@dataclass
+class Held:
+    """What a worker holds: a future that is done."""
+
+    key: str
+    value: Any
+
+
+class ClusterHere:
+    """Runs tasks as soon as they are sent.
+
+    `before(cluster)` is called before each call to the parts. `twice` runs every task once more,
+    and compares what it gives.
+    """
+
+    asynchronous, status = False, "running"
+
+    def __init__(self, n_workers, *, twice=False, before=lambda cluster: None):
+        self.workers = {f"worker {i}": 1 for i in range(n_workers)}
+        self.twice, self.before = twice, before
+        self.parts, self.results, self.sent, self.held = [], [], [], []
+        self.calls, self.at_work = 0, False
+
+    def submit(self, function, *args, key, workers, allow_other_workers, pure):
+        assert set(workers) <= set(self.workers) and allow_other_workers and not pure
+        part = Held(key, self._ran(key, function, args))
+        self.parts.append(part)
+        return part
+
+    def map(self, function, *given, key, pure, **same):
+        assert not pure
+        self.calls += 1
+        self.before(self)
+        done = [
+            Held(name, self._ran(name, function, args, same))
+            for name, *args in zip(key, *given, strict=True)
+        ]
+        self.results += [held.value for held in done]
+        return done
+
+    def get(self, graph, keys, sync):
+        found = dask.get(graph, keys)
+        self.held += [Held(str(key), block) for key, block in zip(keys, found, strict=True)]
+        return self.held[-len(keys) :]
+
+    def lose(self, number):
+        """A part is read anew: what was made of it is gone."""
+        part = self.parts[number].value
+        self.parts[number].value = Part(dict(part._leaves), list(part.lengths))
+
+    def _ran(self, key, function, args, same=None):
+        sent = cloudpickle.dumps((function, _without(args, Held), same or {}))
+        self.sent.append((key, sent))
+        found = [self._once(sent, args) for _ in range(1 + self.twice)]
+        if self.twice and function is dask_parts._run:
+            first, again = map(pickle.dumps, found)
+            assert first == again, f"{function} gives another result when it runs again"
+        # A part stays where it is; all else comes back.
+        return found[0] if isinstance(found[0], Part) else pickle.loads(pickle.dumps(found[0]))
+
+    def _once(self, sent, args):
+        function, others, same = pickle.loads(sent)
+        args = [_filled(other, arg) for other, arg in zip(others, args, strict=True)]
+        self.at_work = True
+        try:
+            return function(*args, **same)
+        finally:
+            self.at_work = False
+
+
+def _without(value, kind):
+    if isinstance(value, (list, tuple)):
+        return [_without(entry, kind) for entry in value]
+    return None if isinstance(value, kind) else value
+
+
+def _filled(value, given):
+    """`value` with what stands in the place of futures."""
+    if isinstance(given, Held):
+        return given.value
+    if isinstance(given, (list, tuple)):
+        return [_filled(*pair) for pair in zip(value, given, strict=True)]
+    return value
+
+
+@contextmanager
+def cluster_here(monkeypatch, n_workers=3, **options):
+    """Fits on Dask collections run in this process, in parts, as long as this lasts."""
+    cluster = ClusterHere(n_workers, **options)
+    worker = SimpleNamespace(state=SimpleNamespace(nthreads=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(dask_parts, "_client", lambda: cluster)
+        patch.setattr(distributed, "get_worker", lambda: worker)
+        patch.setattr(dask_parts._DaskParts, "_workers", lambda parts: cluster.workers)
+        patch.setattr(
+            dask_parts._DaskParts, "_results", lambda parts, futures: [f.value for f in futures]
+        )
+        yield cluster
+
+
+def learned(fitted):
+    """Arrays and numbers that a fit has stored, or that a function has returned."""
+    if not hasattr(fitted, "get_params"):
+        return dict(enumerate(fitted[:-1]))
+    return {
+        name: value
+        for name, value in vars(fitted).items()
+        if name.endswith("_") and isinstance(value, (np.ndarray, float, int))
+    }
+
+
+def assert_same(one, other, atol=1e-6):
+    """Two fits have learned the same."""
+    one, other = learned(one), learned(other)
+    assert one.keys() == other.keys() and one
+    for name, value in one.items():
+        if np.asarray(value).dtype.kind in "OUS":
+            np.testing.assert_array_equal(value, other[name], err_msg=str(name))
+        else:
+            np.testing.assert_allclose(other[name], value, rtol=atol, atol=atol, err_msg=str(name))
