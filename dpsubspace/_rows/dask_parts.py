@@ -16,6 +16,7 @@ import asyncio
 import pickle
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ ROWS, TARGETS = "rows", "targets"
 
 # The number of the first block of a part.
 FIRST = "first"
+
+# Blocks for which the same task may run once each, rather than all of them being held at once.
+_FEW = 3
 
 # Seconds between two looks at whether there are workers, and for which there may be none.
 _LOOK, _PATIENCE = 2.0, 30.0
@@ -123,9 +127,12 @@ class _Blocks:
 
     @property
     def apart(self) -> bool:
-        """Whether each block is made by itself, of little that others are made of."""
-        pieces = sum(len(self.culled(slice(i, i + 1))[0]) for i in range(len(self.keys)))
-        return pieces <= 2 * len(self.culled(slice(None))[0])
+        """Whether each block is made by itself, by tasks that no more than a few others need."""
+        used = Counter(
+            key for i in range(len(self.keys)) for key in self.culled(slice(i, i + 1))[0]
+        )
+        # An array in memory is no task, and blocks are cut from it.
+        return all(n <= _FEW or _is_data(self.graph[key]) for key, n in used.items())
 
 
 def whole(rows: Any) -> Any:
@@ -154,6 +161,13 @@ def _beside(rows: Any, targets: Any) -> Any:
             f" [{rows.shape[0]}, {targets.shape[0]}]: `X` and `y` must have the same rows."
         )
     return targets.rechunk({0: rows.chunks[0], **({1: -1} if targets.ndim > 1 else {})})
+
+
+def _is_data(node: Any) -> bool:
+    """Whether a node of a graph holds data, and is no task, in old graphs and new ones."""
+    if isinstance(node, tuple):
+        return not (node and callable(node[0]))
+    return type(node).__name__ == "DataNode" or isinstance(node, np.ndarray)
 
 
 def _known(collection: Any) -> bool:
