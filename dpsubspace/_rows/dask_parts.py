@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from itertools import pairwise
@@ -285,7 +286,7 @@ class _DaskParts(Parts):
                     " want of memory: use more workers, or workers with more memory.",
                     error,
                 )
-            except asyncio.CancelledError as error:
+            except (CancelledError, asyncio.CancelledError) as error:
                 self._give_up("Its tasks were cancelled, or the client was closed.", error)
             if self._workers():
                 seen = time.monotonic()
