@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,7 +31,7 @@ from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import Part, Parts, Remote, made
 from dpsubspace.exceptions import ClusterError, warn
 
-__all__ = ["ROWS", "TARGETS", "is_collection", "load", "whole"]
+__all__ = ["ROWS", "TARGETS", "is_collection", "load", "refuse_collection", "whole"]
 
 # What parts hold from the beginning.
 ROWS, TARGETS = "rows", "targets"
@@ -48,6 +49,15 @@ _LOOK, _PATIENCE = 2.0, 30.0
 def is_collection(value: Any) -> bool:
     """Whether `value` is a Dask array, data frame or series."""
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
+
+
+def refuse_collection(name: str, value: Any) -> None:
+    """ValueError where `value`, which messages call `name`, is a Dask collection."""
+    if is_collection(value):
+        raise ValueError(
+            f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"
+            " fits into memory."
+        )
 
 
 def load(
@@ -116,6 +126,13 @@ class _Blocks:
         graph = {}
         for collection in given:
             graph.update(collection.__dask_graph__())
+        if not all(key in graph for some in keys for key in some):
+            # Dask joins small partitions of Parquet files where it persists some columns of them.
+            raise ValueError(
+                "Dask has joined partitions when it persisted some columns of a data frame, and"
+                " does not find them any more. Pass the data frame without persist(), or persist"
+                " all of it and take the columns of `X` and `y` afterwards."
+            )
         return cls(list(zip(*keys, strict=True)), graph, bool(futures_of(given)))
 
     def culled(self, some: slice) -> tuple[dict[Any, Any], list[tuple[Any, ...]]]:
@@ -213,8 +230,7 @@ class _DaskParts(Parts):
                 for some, worker in placed
             ]
         # What blocks share is made once, by Dask, before they are joined.
-        flat = [key for block in blocks.keys for key in block]
-        held = dict(zip(flat, self._client.get(blocks.graph, flat, sync=False), strict=True))
+        held = self._held(blocks)
         return [
             self._client.submit(
                 _join,
@@ -225,6 +241,16 @@ class _DaskParts(Parts):
             )
             for some, worker in placed
         ]
+
+    def _held(self, blocks: _Blocks) -> dict[Any, Any]:
+        """Futures of all blocks by their keys: those that there are, and new ones."""
+        from distributed import Future
+
+        flat = [key for block in blocks.keys for key in block]
+        held = {key: blocks.graph[key] for key in flat if isinstance(blocks.graph[key], Future)}
+        others = [key for key in flat if key not in held]
+        found = self._client.get(blocks.graph, others, sync=False) if others else []
+        return held | dict(zip(others, found, strict=True))
 
     # Calls ----------------------------------------------------------------------------------
 
@@ -273,7 +299,7 @@ class _DaskParts(Parts):
                     " want of memory: use more workers, or workers with more memory.",
                     error,
                 )
-            except asyncio.CancelledError as error:
+            except (asyncio.CancelledError, CancelledError) as error:
                 self._give_up("Its tasks were cancelled, or the client was closed.", error)
             if self._workers():
                 seen = time.monotonic()
