@@ -104,7 +104,9 @@ def r2_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
 def _array(values: Any) -> Any:
     """Dask array of a collection, or of an array that lies here."""
     if hasattr(values, "to_dask_array"):
-        return values.to_dask_array()
+        # Text of pandas is made to objects here: Dask does it too, with a warning.
+        text = getattr(values, "ndim", 2) == 1 and values.dtype.kind not in "biufcmM"
+        return (values.astype(object) if text else values).to_dask_array()
     return values if is_collection(values) else np.asarray(values)
 
 

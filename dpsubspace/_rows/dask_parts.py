@@ -17,6 +17,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,7 +69,9 @@ def load(
     ClusterError
         If there are no workers.
     """
-    parts = _DaskParts(_client(), _Blocks.of(rows, targets), checked)
+    client = _client()
+    _check_holder(client, rows, targets)
+    parts = _DaskParts(client, _Blocks.of(rows, targets), checked)
     found = {name: parts.leaf(name, here) for name, here in parts.here.items()}
     return found[ROWS], found.get(TARGETS)
 
@@ -253,7 +256,7 @@ class _DaskParts(Parts):
                     " want of memory: use more workers, or workers with more memory.",
                     error,
                 )
-            except asyncio.CancelledError as error:
+            except (asyncio.CancelledError, CancelledError) as error:
                 self._give_up("Its tasks were cancelled, or the client was closed.", error)
             if self._workers():
                 seen = time.monotonic()
@@ -321,6 +324,20 @@ def _client() -> Any:
             "a fit needs a client that is not asynchronous: Client(asynchronous=False)."
         )
     return client
+
+
+def _check_holder(client: Any, *collections: Any) -> None:
+    """ValueError where the workers of another cluster hold what a collection is made of."""
+    from distributed import futures_of
+
+    held = futures_of([each for each in collections if is_collection(each)])
+    where = {future.client.scheduler.address for future in held if future.client is not client}
+    if where - {client.scheduler.address}:
+        raise ValueError(
+            "a Dask collection was persisted on another cluster than that of the current client."
+            " Fit with the client of that cluster, inside of client.as_current(), or persist the"
+            " collection here."
+        )
 
 
 def _patience() -> float:
