@@ -32,16 +32,12 @@ def _lazily(method: Callable[[Any, Any], np.ndarray], estimator: Any, X: Any) ->
     """Dask array of what `method` makes of the blocks of `X`."""
     nothing = method(estimator, _one_row(X))[:0]  # raises where the estimator is not fitted
     of_block = partial(_of_block, method, estimator, nothing)
-    if hasattr(X, "columns"):
-        if nothing.ndim == 1:
-            return X.map_partitions(_as_series, of_block, meta=(None, nothing.dtype)).values
-        meta = dict.fromkeys(range(nothing.shape[1]), nothing.dtype)
-        return X.map_partitions(_as_frame, of_block, meta=meta).values
-    X = whole(X)
+    X = _blocks_of(X) if hasattr(X, "columns") else whole(X)
     # A name of its own: Dask warns where a name that it knows comes with another graph.
     options = {"name": f"{method.__name__}-{uuid4().hex}", "dtype": nothing.dtype, "meta": nothing}
     if nothing.ndim == 1:
-        return X.map_blocks(of_block, drop_axis=1, **options)
+        return X.map_blocks(of_block, drop_axis=list(range(1, X.ndim)), **options)
+    options["new_axis"] = None if X.ndim > 1 else 1
     return X.map_blocks(of_block, chunks=(X.chunks[0], (nothing.shape[1],)), **options)
 
 
@@ -60,16 +56,22 @@ def _of_block(method: Any, estimator: Any, nothing: np.ndarray, block: Any) -> n
     return method(estimator, block) if len(block) else nothing
 
 
-def _as_series(block: Any, of_block: Any) -> Any:
-    import pandas as pd
+def _blocks_of(frame: Any) -> Any:
+    """Dask array whose blocks are the partitions of a data frame or series as they are.
 
-    return pd.Series(of_block(block), index=block.index)
+    Its ``values`` may join small partitions, and those of one column otherwise than those of
+    another, upon which rows and targets of one data frame would not go together.
+    """
+    import dask.array
+    from dask.highlevelgraph import HighLevelGraph
 
-
-def _as_frame(block: Any, of_block: Any) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(of_block(block), index=block.index)
+    frame = frame.simplify()  # reads no column that is not asked for
+    keys = frame.__dask_keys__()
+    name = keys[0][0]
+    graph = HighLevelGraph.from_collections(name, frame.__dask_graph__())
+    chunks = ((np.nan,) * len(keys),)
+    meta = np.empty(0, dtype=object)
+    return dask.array.Array(graph, name, chunks, meta=meta)  # pyright: ignore[reportCallIssue]
 
 
 # Scores ---------------------------------------------------------------------------------------
@@ -104,9 +106,9 @@ def r2_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
 def _array(values: Any) -> Any:
     """Dask array of a collection, or of an array that lies here."""
     if hasattr(values, "to_dask_array"):
-        # Text of pandas is made to objects here: Dask does it too, with a warning.
-        text = getattr(values, "ndim", 2) == 1 and values.dtype.kind not in "biufcmM"
-        return (values.astype(object) if text else values).to_dask_array()
+        nothing = np.asarray(values._meta)
+        new_axis = 1 if nothing.ndim > 1 else None
+        return _blocks_of(values).map_blocks(np.asarray, meta=nothing, new_axis=new_axis)
     return values if is_collection(values) else np.asarray(values)
 
 

@@ -16,6 +16,7 @@ import asyncio
 import pickle
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
@@ -28,7 +29,7 @@ import numpy as np
 
 from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import Part, Parts, Remote, made
-from dpsubspace.exceptions import ClusterError
+from dpsubspace.exceptions import ClusterError, warn
 
 __all__ = ["ROWS", "TARGETS", "is_collection", "load", "whole"]
 
@@ -37,6 +38,9 @@ ROWS, TARGETS = "rows", "targets"
 
 # The number of the first block of a part.
 FIRST = "first"
+
+# Blocks for which the same task may run once each, rather than all of them being held at once.
+_FEW = 3
 
 # Seconds between two looks at whether there are workers, and for which there may be none.
 _LOOK, _PATIENCE = 2.0, 30.0
@@ -126,9 +130,12 @@ class _Blocks:
 
     @property
     def apart(self) -> bool:
-        """Whether each block is made by itself, of little that others are made of."""
-        pieces = sum(len(self.culled(slice(i, i + 1))[0]) for i in range(len(self.keys)))
-        return pieces <= 2 * len(self.culled(slice(None))[0])
+        """Whether each block is made by itself, by tasks that no more than a few others need."""
+        used = Counter(
+            key for i in range(len(self.keys)) for key in self.culled(slice(i, i + 1))[0]
+        )
+        # An array in memory is no task, and blocks are cut from it.
+        return all(n <= _FEW or _is_data(self.graph[key]) for key, n in used.items())
 
 
 def whole(rows: Any) -> Any:
@@ -159,6 +166,13 @@ def _beside(rows: Any, targets: Any) -> Any:
     return targets.rechunk({0: rows.chunks[0], **({1: -1} if targets.ndim > 1 else {})})
 
 
+def _is_data(node: Any) -> bool:
+    """Whether a node of a graph holds data, and is no task, in old graphs and new ones."""
+    if isinstance(node, tuple):
+        return not (node and callable(node[0]))
+    return type(node).__name__ == "DataNode" or isinstance(node, np.ndarray)
+
+
 def _known(collection: Any) -> bool:
     """Whether a collection is an array whose lengths of blocks are known."""
     return hasattr(collection, "chunks") and not np.isnan(sum(collection.chunks[0]))
@@ -180,11 +194,12 @@ class _DaskParts(Parts):
         for refusal in seen:
             if isinstance(refusal, str):
                 raise ValueError(refusal)
-        self.here = _of_no_rows([kinds for kinds, _ in seen])
-        lengths = [length for _, some in seen for length in some]
+        self.here = _of_no_rows([one.kinds for one in seen])
+        lengths = [length for one in seen for length in one.lengths]
         self.n = sum(lengths)
-        self._starts = np.cumsum([0, *(sum(some) for _, some in seen)])
+        self._starts = np.cumsum([0, *(sum(one.lengths) for one in seen)])
         self._block_starts = np.cumsum([0, *lengths])
+        _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
         self._charged = True
 
     def _read(self, blocks: _Blocks, workers: dict[str, int], checked: Any) -> list[Any]:
@@ -225,7 +240,7 @@ class _DaskParts(Parts):
         """Places in each part of the rows of a batch, which are in order."""
         cuts = np.searchsorted(batch, self._starts)
         pairs = zip(pairwise(cuts), self._starts, strict=False)
-        return [batch[first:last] - start for (first, last), start in pairs]
+        return [_short(batch[first:last] - start) for (first, last), start in pairs]
 
     def dealt(self, values: np.ndarray) -> Remote:
         """An array that lies here, dealt out to the parts: for tests, since each gets all of it."""
@@ -233,8 +248,13 @@ class _DaskParts(Parts):
         return made(_taken, np.asarray(values, dtype=np.float64), self._block_starts, first, rows)
 
     def _submit(self, function: Any, *given: Sequence[Any], **same: Any) -> list[Any]:
+        from dask import config  # pyright: ignore[reportPrivateImportUsage]
+
         names = [f"dpsubspace-{uuid4().hex}" for _ in self._refs]
-        return self._client.map(function, *given, key=names, pure=False, **same)
+        # Weights and batches go along with a task: data that are scattered would be lost with a
+        # worker. Dask warns of graphs that are so large.
+        with config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+            return self._client.map(function, *given, key=names, pure=False, **same)
 
     def _results(self, futures: list[Any]) -> list[Any]:
         """Results of tasks; ClusterError where there is nobody left to run them."""
@@ -359,6 +379,24 @@ def _runs(n_blocks: int, threads: Sequence[int]) -> list[slice]:
     return [slice(a, b) for a, b in pairwise([0, *ends.tolist()]) if b > a]
 
 
+def _short(places: np.ndarray) -> np.ndarray:
+    """Places in as few bytes as they need: they are sent."""
+    return places.astype(np.int32) if len(places) and places[-1] < 2**31 else places
+
+
+def _warn_of_memory(fullest: _Seen) -> None:
+    """Warn where Dask will write a part to disk after each call and read it before the next."""
+    if fullest.size > fullest.room:
+        warn(
+            f"a part of the rows takes {fullest.size / 2**30:.2g} GiB, and Dask keeps at most"
+            f" {fullest.room / 2**30:.2g} GiB of results in the memory of its worker: it will move"
+            " the part to disk and back at every step. Use more workers, workers with more memory"
+            " (memory_limit), or rows of float32.",
+            UserWarning,
+            about="memory of workers",
+        )
+
+
 def _of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str, np.ndarray]:
     """Arrays of no rows like those of the parts; ValueError where these differ."""
     for other in kinds[1:]:
@@ -439,9 +477,39 @@ def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any)
     return values[start : start + len(rows)]
 
 
-def _seen(part: Part | str) -> tuple[dict[str, tuple[Any, tuple[int, ...]]], list[int]] | str:
-    """Types and widths of a part, and the lengths of its blocks; or why there is none."""
-    return part if isinstance(part, str) else (part.kinds(), part.lengths)
+@dataclass(frozen=True)
+class _Seen:
+    """What is public of a part, and of its worker.
+
+    Parameters
+    ----------
+    kinds : dict
+        Types and widths of its arrays.
+    lengths : list of int
+        Rows of its blocks.
+    size : int
+        Bytes of its arrays.
+    room : float
+        Bytes of results that Dask keeps in the memory of the worker.
+    """
+
+    kinds: dict[str, tuple[Any, tuple[int, ...]]]
+    lengths: list[int]
+    size: int
+    room: float
+
+
+def _seen(part: Part | str) -> _Seen | str:
+    """What is public of a part, or why there is none."""
+    from dask import config  # pyright: ignore[reportPrivateImportUsage]
+    from distributed import get_worker
+
+    if isinstance(part, str):
+        return part
+    limit = get_worker().memory_manager.memory_limit
+    target = config.get("distributed.worker.memory.target")
+    room = limit * target if limit and target else np.inf
+    return _Seen(part.kinds(), part.lengths, part.__sizeof__(), room)
 
 
 def _run(part: Part, own: Any, *, task: bytes) -> Any:

@@ -67,7 +67,7 @@ class Remote:
 
     def __init__(self, parts: Parts, recipe: _Recipe, needs: Sequence[Remote], here: Any):
         self.parts, self.recipe, self.needs, self.here = parts, recipe, tuple(needs), here
-        weakref.finalize(self, parts.forgotten.append, recipe.key)
+        weakref.finalize(self, parts.forgotten.append, recipe.key).atexit = False
 
     @property
     def shape(self) -> tuple[int, ...]:
