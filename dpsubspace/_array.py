@@ -465,6 +465,11 @@ def sum_slack(
     m blocks (or rows) of the chunk in float64, whose norms add up to at most ``chunk C``, by at
     most ``m u' chunk C``; adding up the chunks with compensation by at most ``2 u'`` of a sum of
     norm ``n C`` and second-order terms (Higham, 2002, section 4.3).
+
+    Where rows lie in parts, each part has chunks and blocks of its own, none longer than here, and
+    neighbours still share all of them but one. Totals of parts are merged with what their additions
+    have lost (:meth:`Total.merge`), so that the whole is one sum with compensation, of as many
+    chunks as all parts have.
     """
     block, chunk = min(n_rows, block) + 1, min(n_rows, chunk) + 1
     added = chunk / block + 2 if by_block else chunk  # the last block may be a part of one

@@ -277,8 +277,7 @@ class Encoding:
         """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
         low, high = dict(self.ranges)[name]
         if self._kinds[name].log:
-            steep = _steepness(low, high)
-            places = np.expm1(places * np.log1p(steep)) / steep
+            places = _off_log(places, low, high)
         return np.clip(low + (high - low) * places, low, high)
 
 
@@ -304,9 +303,19 @@ def _steepness(low: float, high: float) -> float:
 
 
 def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Shares of a range on a logarithmic scale, from 0 to 1."""
+    """Shares of a range on a logarithmic scale, from 0 to 1, which resolves the end nearer to 0."""
+    if abs(low) > abs(high):
+        return 1 - _on_log(1 - share, -high, -low)
     steep = _steepness(low, high)
     return np.log1p(steep * share) / np.log1p(steep)
+
+
+def _off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Shares of a range of places on its logarithmic scale: the inverse."""
+    if abs(low) > abs(high):
+        return 1 - _off_log(1 - places, -high, -low)
+    steep = _steepness(low, high)
+    return np.expm1(places * np.log1p(steep)) / steep
 
 
 def _decaying(number: int, decay: float) -> np.ndarray:

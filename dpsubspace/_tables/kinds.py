@@ -37,7 +37,8 @@ class Range:
         Largest value that is told apart from others. Larger ones are read as `high`.
     log : bool, default=False
         Whether small values differ more than large ones do, as for incomes and counts: the column
-        is then read on a logarithmic scale.
+        is then read on a logarithmic scale, which tells values apart best at the end of the range
+        that is nearer to 0.
     missing : bool, default=False
         Whether values can be missing. A missing value is then a state of its own, and nothing is
         filled in. Missing values that were not declared are an error.
@@ -93,7 +94,8 @@ class Buy:
     ----------
     log : bool, default=False
         Whether small values differ more than large ones do, as for incomes and counts: the column
-        is then read on a logarithmic scale.
+        is then read on a logarithmic scale, which tells values apart best at the end of the range
+        that is nearer to 0.
     missing : bool, default=False
         Whether values can be missing. A missing value is then a state of its own, and nothing is
         filled in. Missing values that were not declared are an error.

@@ -7,7 +7,7 @@ import pytest
 from numpy.polynomial import legendre
 
 from dpsubspace import Buy, Categories, Range, Schema
-from dpsubspace._tables.encoding import encoding_for
+from dpsubspace._tables.encoding import _off_log, _on_log, encoding_for
 from dpsubspace._tables.frames import MISSING, UNKNOWN, Table
 
 SCHEMA = Schema(
@@ -219,3 +219,14 @@ def test_ranges_of_any_ends_give_finite_rows_within_the_bound(ends, log, by_colu
     found = encoding(Table(numbers, np.zeros((len(numbers), 0), np.intp))).astype(np.float64)
     assert np.isfinite(found).all() and np.linalg.norm(found, axis=1).max() <= encoding.bound
     assert np.isfinite(encoding.numbers_at("a", np.linspace(0, 1, 9))).all()
+
+
+@pytest.mark.parametrize("low, high", [(-1e6, 0.0), (-1e6, -1.0), (-1e6, 5.0)])
+def test_a_logarithmic_scale_resolves_the_end_nearer_to_0(low, high):
+    shares = np.linspace(0, 1, 101)
+    mirrored = _on_log(1 - shares, -high, -low)
+    np.testing.assert_allclose(_on_log(shares, low, high), 1 - mirrored)
+    near, far = np.diff(_on_log(np.array([0.0, 0.01, 0.99, 1.0]), low, high))[[2, 0]]
+    assert near > 20 * far
+    places = _on_log(shares, low, high)
+    np.testing.assert_allclose(_off_log(places, low, high), shares, atol=1e-9)
