@@ -82,7 +82,9 @@ def load(
     ClusterError
         If there are no workers.
     """
-    parts = _DaskParts(_client(), _Blocks.of(rows, targets), checked)
+    client = _client()
+    _check_holder(client, rows, targets)
+    parts = _DaskParts(client, _Blocks.of(rows, targets), checked)
     found = {name: parts.leaf(name, here) for name, here in parts.here.items()}
     return found[ROWS], found.get(TARGETS)
 
@@ -367,6 +369,20 @@ def _client() -> Any:
             "a fit needs a client that is not asynchronous: Client(asynchronous=False)."
         )
     return client
+
+
+def _check_holder(client: Any, *collections: Any) -> None:
+    """ValueError where the workers of another cluster hold what a collection is made of."""
+    from distributed import futures_of
+
+    held = futures_of([each for each in collections if is_collection(each)])
+    where = {future.client.scheduler.address for future in held if future.client is not client}
+    if where - {client.scheduler.address}:
+        raise ValueError(
+            "a Dask collection was persisted on another cluster than that of the current client."
+            " Fit with the client of that cluster, inside of client.as_current(), or persist the"
+            " collection here."
+        )
 
 
 def _patience() -> float:
