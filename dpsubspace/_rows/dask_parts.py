@@ -377,7 +377,7 @@ def _check_holder(client: Any, *collections: Any) -> None:
 
     held = futures_of([each for each in collections if is_collection(each)])
     where = {future.client.scheduler.address for future in held if future.client is not client}
-    if where - {client.scheduler.address}:
+    if where and where != {client.scheduler.address}:
         raise ValueError(
             "a Dask collection was persisted on another cluster than that of the current client."
             " Fit with the client of that cluster, inside of client.as_current(), or persist the"
