@@ -29,7 +29,7 @@ NOT_RUN = {
     "docs/coming_from_other_libraries.md": "diffprivlib and Opacus, which need other versions",
     "docs/images_and_text.md": "weights of networks, which would be downloaded",
 }
-OPTIONAL = ["torch", "matplotlib", "polars", "pyarrow"]
+OPTIONAL = ["torch", "matplotlib", "polars", "pyarrow", "dask"]
 
 
 def run_page(name, names):
