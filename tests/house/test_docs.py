@@ -82,6 +82,18 @@ def check_public_data(page, printed, folder):
     assert [line for line in printed.splitlines() if " " not in line][:2] == ["digits", "none"]
 
 
+def check_dask(page, printed, folder):
+    X, y = page["X"].compute(), page["y"].compute()
+    risk = pd.read_parquet(folder / "with_risk")["risk"]
+    assert np.allclose(risk, page["model"].predict_proba(X)[:, 1])
+    assert page["model"].score(X, y) == pytest.approx(0.85, abs=0.03)
+    assert page["regression"].score(X, page["rows"]["days"].compute()) == pytest.approx(
+        0.65, abs=0.03
+    )
+    assert page["ledger"].epsilon() < 1
+    assert page["median"] == pytest.approx(8.7, abs=0.3)
+
+
 def check_linear_regression(page, printed, folder):
     X, y = page["X_test"], page["y_test"]
     for name in ("model", "informed"):  # with public rows, and with public ranges
@@ -136,6 +148,7 @@ BEFORE = {"docs/index.md": landing_names, "docs/privacy.md": privacy_names}
 FIGURES = {
     "README.md": check_readme,
     "docs/choosing_public_data.md": check_public_data,
+    "docs/dask.md": check_dask,
     "docs/index.md": check_landing,
     "docs/linear_regression.md": check_linear_regression,
     "docs/one_budget.md": check_one_budget,
