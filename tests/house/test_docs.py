@@ -87,9 +87,8 @@ def check_dask(page, printed, folder):
     risk = pd.read_parquet(folder / "with_risk")["risk"]
     assert np.allclose(risk, page["model"].predict_proba(X)[:, 1])
     assert page["model"].score(X, y) == pytest.approx(0.85, abs=0.03)
-    assert page["regression"].score(X, page["rows"]["days"].compute()) == pytest.approx(
-        0.65, abs=0.03
-    )
+    days = page["rows"]["days"].compute()
+    assert page["regression"].score(X, days) == pytest.approx(0.60, abs=0.02)
     assert page["ledger"].epsilon() < 1
     assert page["median"] == pytest.approx(8.7, abs=0.3)
 
