@@ -306,7 +306,6 @@ class _DaskParts(Parts):
             if self._workers():
                 seen = time.monotonic()
             elif time.monotonic() - seen > _patience():
-                waiting.cancel()
                 self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
 
     def _give_up(self, why: str, cause: BaseException | None = None) -> NoReturn:
