@@ -13,11 +13,13 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
 from dpsubspace._accounting.permission import (
     Address,
+    FromTask,
     about_to_release,
     address_for,
     ledger_delta,
     payer_of,
 )
+from dpsubspace._accounting.repeats import remember_run
 from dpsubspace._checks import check_real, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.surroundings import warn_of_surroundings
@@ -115,6 +117,7 @@ class PrivateEstimator(BaseEstimator):
     _address: Address | None = None
 
     def __sklearn_clone__(self) -> Any:
+        remember_run()
         copied: Any = super().__sklearn_clone__()  # type: ignore[misc]
         if (address := address_for(self._address)) is not None:
             copied._address = address
@@ -122,9 +125,15 @@ class PrivateEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
-        if (address := address_for(self._address)) is not None:
+        if isinstance(self._address, FromTask):
+            state.pop("_address", None)
+        if (address := address_for(self._address, sent=True)) is not None:
             state["_address"] = address
         return state
+
+    def __sklearn_tags__(self) -> Any:
+        remember_run()  # meta-estimators ask for tags before they send anything elsewhere
+        return super().__sklearn_tags__()
 
     # Notebooks ------------------------------------------------------------------------------
 
