@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpsubspace._accounting.events import is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._accounting.repeats import Run, only_once, run_here, runs_to_send
+from dpsubspace._accounting.repeats import Run, only_once, run_here, runs_carried
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Address",
-    "FromTask",
     "Payer",
     "about_to_release",
     "address_for",
@@ -108,7 +107,7 @@ _SEVERAL = (
 
 
 @dataclass(frozen=True)
-class FromTask:
+class _FromTask:
     """Address of what a task of Dask sends to those that it starts.
 
     Parameters
@@ -163,8 +162,18 @@ def open_here(session: str) -> Payer | None:
 
 def payer_around() -> Payer | None:
     """Who pays by the code around the call; None where that does not say."""
-    payer, run = _AROUND.get() or (None, None)
+    payer, run = _around()
     return payer if run == run_here() else None
+
+
+def _around() -> tuple[Payer | None, Run | None]:
+    """Who pays by the context variable, and the run of Dask that said so.
+
+    What a block started, a cluster of Dask for one, keeps its context variables when it is closed.
+    """
+    payer, run = _AROUND.get() or (None, None)
+    closed = payer is not None and payer.address is not None and payer not in _OPEN.values()
+    return (None, None) if closed else (payer, run)
 
 
 @contextmanager
@@ -209,18 +218,18 @@ def address_for(address: Address | None = None, *, sent: bool = False) -> Addres
     What is `sent` to another process may be so by a task of Dask, and carries that.
     """
     runs: tuple[Run, ...] = ()
-    if isinstance(address, FromTask):
+    if isinstance(address, _FromTask):
         runs, address = address.runs, address.ledger
     ledger = _ledger_for(address)
     if ledger is not None and ledger.lasting:
         return ledger
-    runs = runs_to_send(runs, sent=sent)
-    return FromTask(runs, ledger) if runs else ledger
+    runs = runs_carried(runs, sent=sent)
+    return _FromTask(runs, ledger) if runs else ledger
 
 
 def _ledger_for(address: Address | None) -> Address | None:
     """Address of the ledger that pays here, by what carries `address`; None for none."""
-    payer, run = _AROUND.get() or (None, None)
+    payer, run = _around()
     here = run_here()
     if payer is not None and (here is None or here == run):  # a task pickles in other threads
         return payer.address
@@ -245,5 +254,5 @@ def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None
     payer = payer_of(address)
     spends = not is_free(guarantee.event) and guarantee.event != non_private()
     if spends and not (payer is not None and payer.lasting):
-        only_once(address.runs if isinstance(address, FromTask) else ())
+        only_once(address.runs if isinstance(address, _FromTask) else ())
     return None if payer is None else payer.spend(guarantee)

@@ -24,7 +24,7 @@ from typing import Any
 
 from dpsubspace.exceptions import PrivacyError
 
-__all__ = ["Run", "in_task", "only_once", "remember_run", "run_here", "runs_to_send"]
+__all__ = ["Run", "in_task", "only_once", "remember_run", "run_here", "runs_carried"]
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,16 @@ def in_task() -> bool:
 
 
 def run_here() -> Run | None:
-    """Run of the task that this thread works on; None outside of tasks and where that is hidden."""
+    """Run of the task that this thread works on; None outside of tasks and where that is hidden.
+
+    A call of an actor, which Dask does not repeat, is a task by itself.
+    """
     worker = _worker()
     if worker is None or (key := _of_thread("key")) is None:
         return None
     # A worker starts no task twice at one time, and no two workers have one id.
-    return Run(key, f"{worker.id} {_of_thread('start_time')!r}")
+    run = f"{worker.id} {_of_thread('start_time')!r}"
+    return Run(f"{key} {run}" if _of_thread("actor") else key, run)
 
 
 def remember_run() -> None:
@@ -69,13 +73,14 @@ def remember_run() -> None:
         _LAST.set(run)
 
 
-def runs_to_send(carried: tuple[Run, ...], *, sent: bool) -> tuple[Run, ...]:
-    """Runs that a copy carries of what carries `carried`, and of what is `sent` this one as well.
+def runs_carried(carried: tuple[Run, ...], *, sent: bool) -> tuple[Run, ...]:
+    """Runs that a copy carries of what carries `carried`; what a task sends carries its own too.
 
-    None outside of tasks: what a task returned has arrived, whatever becomes of its task.
+    A scheduler, which is no task, takes in what is sent and sends it on. A clone outside of
+    tasks carries none: what a task returned has arrived, whatever becomes of its task.
     """
     if not in_task():
-        return ()
+        return carried if sent else ()
     remember_run()
     return tuple(dict.fromkeys([*carried, *([_LAST.get() or _UNKNOWN] if sent else [])]))
 
@@ -85,7 +90,7 @@ def only_once(carried: tuple[Run, ...] = ()) -> None:
 
     To be called before a release that no ledger pays for which outlives the worker.
     """
-    if not in_task() or _of_thread("actor"):  # whose calls Dask does not repeat
+    if not in_task() or _of_thread("actor"):
         return
     here = run_here()
     runs = [run for run in carried if here is None or run.key != here.key]

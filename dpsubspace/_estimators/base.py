@@ -13,7 +13,6 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
 from dpsubspace._accounting.permission import (
     Address,
-    FromTask,
     about_to_release,
     address_for,
     ledger_delta,
@@ -125,8 +124,6 @@ class PrivateEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
-        if isinstance(self._address, FromTask):
-            state.pop("_address", None)
         if (address := address_for(self._address, sent=True)) is not None:
             state["_address"] = address
         return state

@@ -1,0 +1,411 @@
+"""Fits in tasks of Dask: each run of a task is charged, or runs again only where one would be."""
+
+import asyncio
+import contextvars
+import multiprocessing
+import os
+import pickle
+import signal
+import warnings
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+
+distributed = pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster, get_worker, rejoin, secede  # noqa: E402
+from helpers import blobs  # noqa: E402
+from sklearn.base import clone  # noqa: E402
+from sklearn.ensemble import BaggingClassifier  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_validate  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+
+from dpsubspace import (  # noqa: E402
+    DPPCA,
+    DPSGDClassifier,
+    PrivacyError,
+    PrivacyLedger,
+    PrivateSearch,
+    private_mean,
+)
+from dpsubspace._accounting.permission import already_paid  # noqa: E402
+from dpsubspace._accounting.repeats import in_task, run_here  # noqa: E402
+from dpsubspace._workflow.address import LedgerAddress  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+AGAIN = "is running the task .* again"
+
+
+class Small(DPSGDClassifier):
+    """Fit of which the first kills the worker that it runs on, once it has begun to spend."""
+
+    def __init__(self, *, epsilon=0.3, n_iter=5, alpha=0.0, flag=None, random_state=None):
+        super().__init__(epsilon=epsilon, n_iter=n_iter, alpha=alpha, random_state=random_state)
+        self.flag = flag
+
+    def _start_spending(self, guarantee):
+        super()._start_spending(guarantee)
+        die_once(self.flag)
+
+
+def plain():
+    return DPSGDClassifier(n_iter=5)
+
+
+def die_once(flag):
+    """End this process as the operating system would, unless that was done before."""
+    if flag is not None and not Path(flag).exists():
+        assert multiprocessing.parent_process() is not None
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail_once(flag):
+    if not Path(flag).exists():
+        Path(flag).touch()
+        raise RuntimeError("out of memory")
+
+
+def ledger(**options):
+    return PrivacyLedger(epsilon=100.0, delta=1e-5, allow_seeded=True, **options)
+
+
+def table():
+    return blobs(n=240)
+
+
+def quiet(function, *args):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*args)
+
+
+def fit(model):
+    return quiet(model.fit, *table())
+
+
+@pytest.fixture(scope="module")
+def two_processes():
+    with (
+        LocalCluster(2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def processes(two_processes):
+    two_processes.wait_for_workers(2, timeout=60)  # with one joblib would work in this process
+    return two_processes
+
+
+@pytest.fixture(scope="module")
+def threads():
+    with Client(
+        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None
+    ) as client:
+        yield client
+
+
+@pytest.fixture(params=["processes", "threads"])
+def client(request):
+    found = request.getfixturevalue(request.param)
+    with found.as_current():
+        yield found
+
+
+# Every fit is charged -------------------------------------------------------------------------
+
+RUNS = {
+    "grid": (lambda X, y: GridSearchCV(Small(), {"alpha": [0.0, 0.1]}, cv=2).fit(X, y), 5),
+    "bagging": (lambda X, y: BaggingClassifier(Small(), 4).fit(X, y), 4),
+    "pipelines": (
+        lambda X, y: cross_validate(make_pipeline(DPPCA(2, epsilon=0.1), Small()), X, y, cv=2),
+        4,
+    ),
+    "ensembles": (
+        lambda X, y: cross_validate(BaggingClassifier(Small(), 2, n_jobs=2), X, y, cv=2),
+        4,
+    ),
+    "search": (
+        lambda X, y: PrivateSearch(plain(), {"alpha": [0.0, 0.1, 1.0]}, n_jobs=2).fit(X, y),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
+def test_tasks_charge_the_ledger(client, kept, tmp_path):
+    book, total = ledger(path=tmp_path / "ledger" if kept else None), 0
+    with book, joblib.parallel_config("dask"):
+        for run, count in RUNS.values():
+            run(*table())
+            total += count
+            assert len(book) == total
+    assert len(book) == len({entry.id for entry in book.entries}) == total
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_without_a_ledger_everything_runs_once(client, name):
+    with joblib.parallel_config("dask"):
+        RUNS[name][0](*table())
+
+
+# A worker that dies ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
+def test_a_fit_whose_worker_is_killed_is_charged_twice(processes, kept, tmp_path):
+    book = ledger(path=tmp_path / "ledger" if kept else None)
+    with processes.as_current(), book, joblib.parallel_config("dask"):
+        model = Small(flag=tmp_path / "died")
+        found = cross_validate(model, *table(), cv=2, return_estimator=True)
+    assert (tmp_path / "died").exists() and len(found["estimator"]) == 2
+    assert len(book) == 3
+    if kept:
+        assert PrivacyLedger.load(tmp_path / "ledger").entries == book.entries
+
+
+@pytest.mark.parametrize("way", ["fit", "function", "ledger"])
+def test_without_a_ledger_that_lasts_what_has_begun_to_spend_is_not_repeated(
+    processes, way, tmp_path
+):
+    flag = tmp_path / "died"
+    work = {"fit": fit_and_die, "function": mean_and_die, "ledger": fit_in_own_ledger_and_die}
+    with pytest.raises(PrivacyError, match=AGAIN) as caught:
+        processes.submit(work[way], flag, key=f"{way}-{flag}").result(timeout=60)
+    assert flag.exists() and "path=" in str(caught.value)
+    # Submitted anew it is another task.
+    assert processes.submit(work[way], flag, key=f"{way}-{flag}-2").result(timeout=60)
+
+
+def fit_and_die(flag):
+    return fit(Small(flag=flag)).n_features_in_
+
+
+def mean_and_die(flag):
+    quiet(lambda: private_mean(table()[0], data_norm=9.0, epsilon=0.1))
+    die_once(flag)
+    return 5
+
+
+def fit_in_own_ledger_and_die(flag):
+    with ledger() as book:
+        fit(Small(flag=flag))
+    return len(book)
+
+
+def test_what_dies_before_it_spends_is_repeated(processes, tmp_path):
+    assert processes.submit(die_and_fit, tmp_path / "died").result(timeout=60) == 5
+
+
+def die_and_fit(flag):
+    die_once(flag)
+    return fit(Small()).n_features_in_
+
+
+def test_a_result_that_is_lost_is_not_computed_again(processes, tmp_path):
+    future = processes.submit(fit_and_tell, key=("fit", 7))  # not only str
+    distributed.wait(future, timeout=60)
+    owner = processes.who_has(future)[("fit", 7)][0]
+    died = processes.submit(die_once, tmp_path / "died", workers=[owner], allow_other_workers=True)
+    died.result(timeout=60)  # of its second run, elsewhere
+    with pytest.raises(PrivacyError, match=AGAIN):
+        future.result(timeout=60)
+
+
+def fit_and_tell():
+    return fit(Small()).coef_
+
+
+@pytest.mark.parametrize("paid", [False, True])
+def test_a_task_that_started_others_is_not_repeated_without_a_ledger(processes, paid, tmp_path):
+    """They have new names then."""
+    flag, book = tmp_path / "died", ledger()
+    model = BaggingClassifier(Small(), 2, n_jobs=2)
+    with processes.as_current(), book if paid else nullcontext(), joblib.parallel_config("dask"):
+        task = joblib.Parallel(n_jobs=2)
+        if paid:
+            task([joblib.delayed(fit_parts)(model, flag)])
+            assert len(book) == 4
+        else:
+            with pytest.raises(PrivacyError, match=AGAIN):
+                task([joblib.delayed(fit_parts)(model, flag)])
+    assert flag.exists()
+
+
+def fit_parts(model, flag):
+    fit(model)
+    die_once(flag)
+
+
+def test_a_trial_of_a_search_is_not_repeated(processes, tmp_path):
+    """The search has paid for it once."""
+    scoring = partial(score_and_die, tmp_path / "died")
+    search = PrivateSearch(plain(), {"alpha": [0.0, 0.1]}, scoring=scoring, n_jobs=2)
+    book = ledger()
+    with (
+        processes.as_current(),
+        book,
+        joblib.parallel_config("dask"),
+        pytest.raises(PrivacyError, match=AGAIN),
+    ):
+        search.fit(*table())
+    assert len(book) == 1
+
+
+def score_and_die(flag, model, X, y):
+    die_once(flag)
+    return model.predict(X) == y
+
+
+# A task that is told to retry, on the same worker ------------------------------------------------
+
+
+@pytest.mark.parametrize("paid", [False, True])
+def test_retries(threads, paid, tmp_path):
+    book = ledger()
+    with book if paid else nullcontext():
+        model = pickle.loads(pickle.dumps(Small()))
+        future = threads.submit(fit_and_fail, model, tmp_path / "failed", retries=2, pure=False)
+        if paid:
+            future.result(timeout=60)
+        else:
+            with pytest.raises(PrivacyError, match=AGAIN):
+                future.result(timeout=60)
+    assert len(book) == 2 * paid
+
+
+def fit_and_fail(model, flag):
+    fit(model)
+    fail_once(flag)
+
+
+def test_several_fits_of_one_run(client):
+    future = client.submit(fit_thrice, pure=False)
+    runs = future.result(timeout=60)
+    assert len(set(runs)) == 1
+    # What was noted goes with the task.
+    place = [future.key, "dpsubspace._accounting.repeats"]
+    assert list(client.get_metadata(place).values()) == [True]
+    del future
+    client.submit(abs, -1, pure=False).result(timeout=60)
+    assert client.get_metadata(place, None) is None
+
+
+def fit_thrice():
+    runs = [run_here()]
+    fit(make_pipeline(DPPCA(2, epsilon=0.1), Small()))
+    runs.append(run_here())
+    fit(Small())
+    return [*runs, run_here()]
+
+
+def test_actors_may_spend_in_each_call(processes):
+    counter = processes.submit(Counter, actor=True, pure=False).result(timeout=60)
+    assert [counter.fit().result(timeout=60) for _ in range(2)] == [1, 2]
+
+
+class Counter:
+    fits = 0
+
+    def fit(self):
+        fit(Small())
+        self.fits += 1
+        return self.fits
+
+
+def test_where_the_task_is_hidden_nothing_is_released(client):
+    for hidden in (in_coroutine, in_thread_of_coroutine):
+        with pytest.raises(PrivacyError, match="nothing tells which"):
+            client.submit(hidden, pure=False).result(timeout=60)
+
+
+async def in_coroutine():
+    return fit(Small())
+
+
+async def in_thread_of_coroutine():
+    return await asyncio.to_thread(fit, Small())
+
+
+# What a task opens ------------------------------------------------------------------------------
+
+
+def test_a_task_opens_a_ledger_by_its_path_and_makes_none(processes, tmp_path):
+    path = tmp_path / "ledger"
+    with pytest.raises(PrivacyError, match="must not start a"):
+        processes.submit(fit_in_ledger_at, path, tmp_path / "failed", pure=False).result(timeout=60)
+    assert not path.exists()
+    book = ledger(path=path)
+    future = processes.submit(fit_in_ledger_at, path, tmp_path / "failed", pure=False, retries=1)
+    future.result(timeout=60)
+    assert len(book) == 2
+
+
+def fit_in_ledger_at(path, flag):
+    ledger(path=path).fit(plain(), *table())
+    fail_once(flag)
+
+
+def test_a_worker_that_does_not_see_the_file_refuses(client, tmp_path):
+    path = tmp_path / "there" / "ledger"
+    path.parent.mkdir()
+    with ledger(path=path):
+        model = clone(Small())
+    model._address = replace(model._address, path=str(tmp_path / "here"), process="another")
+    with pytest.raises(PrivacyError, match="is not on this machine"):
+        client.submit(fit, model, pure=False).result(timeout=60)
+    assert not (tmp_path / "here").exists() and isinstance(model._address, LedgerAddress)
+
+
+@pytest.mark.parametrize("around", ["paid", "ledger"])
+def test_what_pays_for_one_task_does_not_pay_for_the_next(threads, around, tmp_path):
+    """Dask starts it in the context variables of the one that makes room."""
+    path = tmp_path / "ledger"
+    book = ledger(path=path)
+    started, waits = distributed.Event(f"{around}-started"), distributed.Event(f"{around}-waits")
+    with threads.as_current():
+        full = threads.submit(make_room, around, path, started, waits, pure=False)
+        other = threads.submit(waits.wait, 30, pure=False)  # on the second thread
+        started.wait(30)
+        with pytest.raises(PrivacyError, match=AGAIN):
+            threads.submit(fail_later, tmp_path / "failed", retries=1, pure=False).result(60)
+        waits.set()
+        threads.gather([full, other])
+    assert len(book) == 0
+
+
+def make_room(around, path, started, waits):
+    with already_paid(1e-5) if around == "paid" else nullcontext():
+        started.set()
+        secede()
+        waits.wait(30)
+        rejoin()
+
+
+def fail_later(flag):
+    fit(Small())
+    fail_once(flag)
+
+
+def test_a_block_that_is_closed_pays_for_nothing_that_it_started():
+    """A cluster that was started in it, say, which takes in estimators and sends them on."""
+    with ledger():
+        inside = contextvars.copy_context()
+    with ledger() as book:
+        model = inside.run(lambda: pickle.loads(pickle.dumps(Small())))
+        inside.run(fit, model)
+    assert len(book) == 1
+
+
+def test_outside_of_tasks_there_is_no_run(client):
+    assert run_here() is None and not in_task()
+    assert client.submit(lambda: in_task() and run_here().key == get_worker().get_current_task())
+    fit(Small())
