@@ -225,9 +225,9 @@ def fit_and_tell():
 def test_a_task_that_started_others_is_not_repeated_without_a_ledger(processes, tmp_path):
     """They have new names then."""
     tasks = [joblib.delayed(fit_parts)(parts(), tmp_path / "died")]
-    with processes.as_current(), joblib.parallel_config("dask"):
-        with pytest.raises(PrivacyError, match=AGAIN):
-            joblib.Parallel(n_jobs=2)(tasks)
+    again = pytest.raises(PrivacyError, match=AGAIN)
+    with processes.as_current(), joblib.parallel_config("dask"), again:
+        joblib.Parallel(n_jobs=2)(tasks)
     assert (tmp_path / "died").exists()
 
 
