@@ -37,6 +37,7 @@ __all__ = [
     "Payer",
     "about_to_release",
     "address_for",
+    "address_once_used",
     "already_paid",
     "close_to_all",
     "inside_ledger",
@@ -225,6 +226,11 @@ def address_for(address: Address | None = None, *, sent: bool = False) -> Addres
         return ledger
     runs = runs_carried(runs, sent=sent)
     return _FromTask(runs, ledger) if runs else ledger
+
+
+def address_once_used(address: Address | None) -> Address | None:
+    """What is left of an address after a release: the tasks that it comes from are marked then."""
+    return address.ledger if isinstance(address, _FromTask) else address
 
 
 def _ledger_for(address: Address | None) -> Address | None:

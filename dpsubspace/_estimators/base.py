@@ -15,6 +15,7 @@ from dpsubspace._accounting.permission import (
     Address,
     about_to_release,
     address_for,
+    address_once_used,
     ledger_delta,
     payer_of,
 )
@@ -100,6 +101,8 @@ class PrivateEstimator(BaseEstimator):
             paid = payer_of(self._address) is not None
             warn_of_surroundings(self, guarantee, paid=paid)
         about_to_release(guarantee, self._address)
+        if (left := address_once_used(self._address)) is not self._address:
+            self._address = left
         self._forget()
         self.privacy_ = guarantee
 
