@@ -99,7 +99,8 @@ class PrivacyLedger:
     ValueError
         If a parameter is out of its range, or another than that of the file at `path`.
     PrivacyError
-        If the file at `path` cannot be trusted. It is left as it is.
+        If the file at `path` cannot be trusted. It is left as it is. Also in a task of Dask
+        where there is no file at `path`.
 
     See Also
     --------
@@ -129,7 +130,8 @@ class PrivacyLedger:
     are refused. **What a worker process makes itself has no address**: neither estimators that are
     made there nor private functions that are called there (``delayed(private_mean)(X)``) are
     charged, except in forks. Make estimators in the block, and let a worker open the ledger by its
-    `path` for the rest. What other libraries fit is not seen, and scores on private rows are not
+    `path` for the rest. A task that Dask runs again is charged again, and a task of Dask makes no
+    new file at a `path`. What other libraries fit is not seen, and scores on private rows are not
     counted: :func:`private_score` gives scores that are.
 
     The file has one JSON record a line, each with the hash of the one before. What was changed
