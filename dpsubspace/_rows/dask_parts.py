@@ -211,9 +211,13 @@ class _DaskParts(Parts):
             if isinstance(refusal, str):
                 raise ValueError(refusal)
         self.here = _of_no_rows([one.kinds for one in seen])
+        self._kinds = [one.kinds for one in seen]
+        self._sizes = [sum(one.lengths) for one in seen]
         lengths = [length for one in seen for length in one.lengths]
         self.n = sum(lengths)
-        self._starts = np.cumsum([0, *(sum(one.lengths) for one in seen)])
+        if not self.n:
+            raise ValueError("`X` has no rows, and at least one is needed.")
+        self._starts = np.cumsum([0, *self._sizes])
         self._block_starts = np.cumsum([0, *lengths])
         _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
         self._charged = True
@@ -257,9 +261,17 @@ class _DaskParts(Parts):
     # Calls ----------------------------------------------------------------------------------
 
     def run(self, task: bytes, own: Sequence[Any] | None) -> list[Any]:
-        """Results of a call, one task a part."""
+        """Results of a call, one task a part; ClusterError where a part is not what it was."""
         given = [None] * len(self._refs) if own is None else own
-        return self._results(self._submit(_run, self._refs, given, task=task))
+        known = (self._kinds, self._sizes)
+        found = self._results(self._submit(_run, self._refs, *known, given, task=task))
+        if any(isinstance(result, _Changed) for result in found):
+            self._give_up(
+                "The blocks of a worker that was lost were read again, and there were other"
+                " numbers of rows or columns, or other types, in them. What they are read from"
+                " must give the same each time."
+            )
+        return found
 
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
         """Places in each part of the rows of a batch, which are in order."""
@@ -536,9 +548,15 @@ def _seen(part: Part | str) -> _Seen | str:
     return _Seen(part.kinds(), part.lengths, part.__sizeof__(), room)
 
 
-def _run(part: Part, own: Any, *, task: bytes) -> Any:
+class _Changed:
+    """A part is not what it was: it was read again, and its source has changed."""
+
+
+def _run(part: Part | str, kinds: dict[str, Any], n: int, own: Any, *, task: bytes) -> Any:
     """One call, by all threads of the worker."""
     from distributed import get_worker
 
+    if isinstance(part, str) or part.kinds() != kinds or sum(part.lengths) != n:
+        return _Changed()
     with using_threads(get_worker().state.nthreads), np.errstate(all="ignore"):
         return part.run(task, own)

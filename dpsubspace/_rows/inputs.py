@@ -255,7 +255,8 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     if is_remote(y):
         # Which labels occur is public where `classes` does not name them.
         found = gathered(np.unique, y)
-        labels, _ = check_classes(_distinct(np.concatenate(found)), classes)
+        # Twice each: scikit-learn warns of labels most of which occur once.
+        labels, _ = check_classes(np.tile(_distinct(np.concatenate(found)), 2), classes)
         return labels, made(np.searchsorted, labels, y)
     if classes is None:
         try:
