@@ -106,22 +106,26 @@ def processes(two_processes):
     if (missing := 2 - len(two_processes.nthreads())) > 0:
         cluster.scale(len(cluster.workers) + missing)
     two_processes.wait_for_workers(2, timeout=60)
-    return two_processes
+    with two_processes.as_current():
+        yield two_processes
 
 
 @pytest.fixture(scope="module")
-def threads():
-    with Client(
-        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None
-    ) as client:
+def two_threads():
+    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    with Client(processes=False, **options) as client:
         yield client
+
+
+@pytest.fixture
+def threads(two_threads):
+    with two_threads.as_current():
+        yield two_threads
 
 
 @pytest.fixture(params=["processes", "threads"])
 def client(request):
-    found = request.getfixturevalue(request.param)
-    with found.as_current():
-        yield found
+    return request.getfixturevalue(request.param)
 
 
 # Every fit is charged -------------------------------------------------------------------------
@@ -148,7 +152,7 @@ RUNS = {
 def test_tasks_charge_the_ledger(client, kept, tmp_path):
     book, total = ledger(path=tmp_path / "ledger" if kept else None), 0
     with book, joblib.parallel_config("dask"):
-        for run, count in RUNS.values():
+        for run, count in [*RUNS.values()][: 2 if kept else None]:
             run(*table())
             total += count
             assert len(book) == total
@@ -167,7 +171,7 @@ def test_without_a_ledger_everything_runs_once(client, name):
 @pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
 def test_a_fit_whose_worker_is_killed_is_charged_twice(processes, kept, tmp_path):
     book = ledger(path=tmp_path / "ledger" if kept else None)
-    with processes.as_current(), book, joblib.parallel_config("dask"):
+    with book, joblib.parallel_config("dask"):
         tasks = [joblib.delayed(fit)(Small(flag=tmp_path / "died"))]
         (model,) = joblib.Parallel(n_jobs=2)(tasks)
     assert (tmp_path / "died").exists() and model.privacy_.epsilon <= 0.3
@@ -229,7 +233,7 @@ def test_a_task_that_started_others_is_not_repeated_without_a_ledger(processes, 
     """They have new names then."""
     tasks = [joblib.delayed(fit_parts)(parts(), tmp_path / "died")]
     again = pytest.raises(PrivacyError, match=AGAIN)
-    with processes.as_current(), joblib.parallel_config("dask"), again:
+    with joblib.parallel_config("dask"), again:
         joblib.Parallel(n_jobs=2)(tasks)
     assert (tmp_path / "died").exists()
 
@@ -249,7 +253,6 @@ def test_a_trial_of_a_search_is_not_repeated(processes, tmp_path):
     search = PrivateSearch(plain(), {"alpha": [0.0, 0.1]}, scoring=scoring, n_jobs=2)
     book = ledger()
     with (
-        processes.as_current(),
         book,
         joblib.parallel_config("dask"),
         pytest.raises(PrivacyError, match=AGAIN),
