@@ -62,6 +62,7 @@ class ClusterHere:
     """
 
     asynchronous, status = False, "running"
+    scheduler = SimpleNamespace(address="here")
 
     def __init__(self, n_workers, *, twice=False, before=lambda cluster: None):
         self.workers = {f"worker {i}": 1 for i in range(n_workers)}

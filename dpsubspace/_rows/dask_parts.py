@@ -287,6 +287,8 @@ class _DaskParts(Parts):
     def _submit(self, function: Any, *given: Sequence[Any], **same: Any) -> list[Any]:
         from dask import config  # pyright: ignore[reportPrivateImportUsage]
 
+        if self._client.status in ("closing", "closed"):
+            self._give_up("Its client was closed.")
         names = [f"dpsubspace-{uuid4().hex}" for _ in self._refs]
         # Weights and batches go along with a task: data that are scattered would be lost with a
         # worker. Dask warns of graphs that are so large.
