@@ -136,10 +136,18 @@ def _filled(value, given):
 def cluster_here(monkeypatch, n_workers=3, **options):
     """Fits on Dask collections run in this process, in parts, as long as this lasts."""
     cluster = ClusterHere(n_workers, **options)
-    worker = SimpleNamespace(state=SimpleNamespace(nthreads=1))
+    worker = SimpleNamespace(
+        state=SimpleNamespace(nthreads=1), memory_manager=SimpleNamespace(memory_limit=None)
+    )
+
+    def get_worker():
+        if not cluster.at_work:
+            raise ValueError("no worker found")
+        return worker
+
     with monkeypatch.context() as patch:
         patch.setattr(dask_parts, "_client", lambda: cluster)
-        patch.setattr(distributed, "get_worker", lambda: worker)
+        patch.setattr(distributed, "get_worker", get_worker)
         patch.setattr(dask_parts._DaskParts, "_workers", lambda parts: cluster.workers)
         patch.setattr(dask_parts._DaskParts, "_unpin", lambda parts: None)
         patch.setattr(

@@ -7,6 +7,7 @@ asks for the result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial, wraps
 from typing import Any
 from uuid import uuid4
@@ -31,6 +32,7 @@ def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], 
 def _lazily(method: Callable[[Any, Any], np.ndarray], estimator: Any, X: Any) -> Any:
     """Dask array of what `method` makes of the blocks of `X`."""
     nothing = method(estimator, _one_row(X))[:0]  # raises where the estimator is not fitted
+    estimator = _without_seed(estimator)
     of_block = partial(_of_block, method, estimator, nothing)
     X = _blocks_of(X) if hasattr(X, "columns") else whole(X)
     # A name of its own: Dask warns where a name that it knows comes with another graph.
@@ -39,6 +41,13 @@ def _lazily(method: Callable[[Any, Any], np.ndarray], estimator: Any, X: Any) ->
         return X.map_blocks(of_block, drop_axis=list(range(1, X.ndim)), **options)
     options["new_axis"] = None if X.ndim > 1 else 1
     return X.map_blocks(of_block, chunks=(X.chunks[0], (nothing.shape[1],)), **options)
+
+
+def _without_seed(estimator: Any) -> Any:
+    """A copy that does not have the seed: who has it can take the noise off what was released."""
+    copied = copy(estimator)
+    copied.random_state = None
+    return copied
 
 
 def _one_row(X: Any) -> Any:

@@ -31,7 +31,7 @@ from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import Part, Parts, Remote, made
 from dpsubspace.exceptions import ClusterError, warn
 
-__all__ = ["ROWS", "TARGETS", "is_collection", "load", "whole"]
+__all__ = ["ROWS", "TARGETS", "is_collection", "load", "refuse_collection", "whole"]
 
 # What parts hold from the beginning.
 ROWS, TARGETS = "rows", "targets"
@@ -49,6 +49,15 @@ _LOOK, _PATIENCE = 2.0, 30.0
 def is_collection(value: Any) -> bool:
     """Whether `value` is a Dask array, data frame or series."""
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
+
+
+def refuse_collection(name: str, value: Any) -> None:
+    """ValueError where `value`, which messages call `name`, is a Dask collection."""
+    if is_collection(value):
+        raise ValueError(
+            f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"
+            " fits into memory."
+        )
 
 
 def load(
@@ -119,6 +128,13 @@ class _Blocks:
         graph = {}
         for collection in given:
             graph.update(collection.__dask_graph__())
+        if not all(key in graph for some in keys for key in some):
+            # Dask joins small partitions of Parquet files where it persists some columns of them.
+            raise ValueError(
+                "Dask has joined partitions when it persisted some columns of a data frame, and"
+                " does not find them any more. Pass the data frame without persist(), or persist"
+                " all of it and take the columns of `X` and `y` afterwards."
+            )
         return cls(list(zip(*keys, strict=True)), graph, bool(futures_of(given)))
 
     def culled(self, some: slice) -> tuple[dict[Any, Any], list[tuple[Any, ...]]]:
@@ -195,9 +211,13 @@ class _DaskParts(Parts):
             if isinstance(refusal, str):
                 raise ValueError(refusal)
         self.here = _of_no_rows([one.kinds for one in seen])
+        self._kinds = [one.kinds for one in seen]
+        self._sizes = [sum(one.lengths) for one in seen]
         lengths = [length for one in seen for length in one.lengths]
         self.n = sum(lengths)
-        self._starts = np.cumsum([0, *(sum(one.lengths) for one in seen)])
+        if not self.n:
+            raise ValueError("`X` has no rows, and at least one is needed.")
+        self._starts = np.cumsum([0, *self._sizes])
         self._block_starts = np.cumsum([0, *lengths])
         _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
         self._unpin()
@@ -217,8 +237,7 @@ class _DaskParts(Parts):
                 for some, worker in placed
             ]
         # What blocks share is made once, by Dask, before they are joined.
-        flat = [key for block in blocks.keys for key in block]
-        held = dict(zip(flat, self._client.get(blocks.graph, flat, sync=False), strict=True))
+        held = self._held(blocks)
         return [
             self._client.submit(
                 _join,
@@ -230,12 +249,30 @@ class _DaskParts(Parts):
             for some, worker in placed
         ]
 
+    def _held(self, blocks: _Blocks) -> dict[Any, Any]:
+        """Futures of all blocks by their keys: those that there are, and new ones."""
+        from distributed import Future
+
+        flat = [key for block in blocks.keys for key in block]
+        held = {key: blocks.graph[key] for key in flat if isinstance(blocks.graph[key], Future)}
+        others = [key for key in flat if key not in held]
+        found = self._client.get(blocks.graph, others, sync=False) if others else []
+        return held | dict(zip(others, found, strict=True))
+
     # Calls ----------------------------------------------------------------------------------
 
     def run(self, task: bytes, own: Sequence[Any] | None) -> list[Any]:
-        """Results of a call, one task a part."""
+        """Results of a call, one task a part; ClusterError where a part is not what it was."""
         given = [None] * len(self._refs) if own is None else own
-        return self._results(self._submit(_run, self._refs, given, task=task))
+        known = (self._kinds, self._sizes)
+        found = self._results(self._submit(_run, self._refs, *known, given, task=task))
+        if any(isinstance(result, _Changed) for result in found):
+            self._give_up(
+                "The blocks of a worker that was lost were read again, and there were other"
+                " numbers of rows or columns, or other types, in them. What they are read from"
+                " must give the same each time."
+            )
+        return found
 
     def _unpin(self) -> None:
         """Let any worker read the parts again.
@@ -292,7 +329,6 @@ class _DaskParts(Parts):
             if self._workers():
                 seen = time.monotonic()
             elif time.monotonic() - seen > _patience():
-                waiting.cancel()
                 self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
 
     def _give_up(self, why: str, cause: BaseException | None = None) -> NoReturn:
@@ -363,7 +399,7 @@ def _check_holder(client: Any, *collections: Any) -> None:
 
     held = futures_of([each for each in collections if is_collection(each)])
     where = {future.client.scheduler.address for future in held if future.client is not client}
-    if where - {client.scheduler.address}:
+    if where and where != {client.scheduler.address}:
         raise ValueError(
             "a Dask collection was persisted on another cluster than that of the current client."
             " Fit with the client of that cluster, inside of client.as_current(), or persist the"
@@ -523,9 +559,15 @@ def _seen(part: Part | str) -> _Seen | str:
     return _Seen(part.kinds(), part.lengths, part.__sizeof__(), room)
 
 
-def _run(part: Part, own: Any, *, task: bytes) -> Any:
+class _Changed:
+    """A part is not what it was: it was read again, and its source has changed."""
+
+
+def _run(part: Part | str, kinds: dict[str, Any], n: int, own: Any, *, task: bytes) -> Any:
     """One call, by all threads of the worker."""
     from distributed import get_worker
 
+    if isinstance(part, str) or part.kinds() != kinds or sum(part.lengths) != n:
+        return _Changed()
     with using_threads(get_worker().state.nthreads), np.errstate(all="ignore"):
         return part.run(task, own)

@@ -64,6 +64,7 @@ class Remote:
 
     __array_ufunc__ = None  # NumPy leaves arithmetic to this class, and refuses all else
     __iter__ = None
+    __hash__ = object.__hash__
 
     def __init__(self, parts: Parts, recipe: _Recipe, needs: Sequence[Remote], here: Any):
         self.parts, self.recipe, self.needs, self.here = parts, recipe, tuple(needs), here
@@ -104,6 +105,12 @@ class Remote:
 
     def __repr__(self) -> str:
         return "<rows elsewhere>"
+
+    def __bool__(self) -> bool:
+        raise TypeError("of rows elsewhere it is not known here whether something is true.")
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("rows elsewhere are not compared here: use a function and `made`.")
 
     def __getitem__(self, index: Any) -> Remote:
         if not (isinstance(index, tuple) and index[0] == slice(None)):

@@ -137,8 +137,11 @@ class _InSpans(Total):
 
     def merge(self, other: Any) -> None:
         """Add the sum of other chunks."""
+        self._end()
         other._end()
-        super().merge(other)
+        if other._sum is not None:
+            super().add(other._sum)  # carried: this of ours would begin a span with it
+            self._lost = self._lost + other._lost
 
     def _end(self) -> None:
         span, self._span, self._count = self._span, None, 0

@@ -285,8 +285,8 @@ def test_what_leaves_a_part_has_no_entry_for_a_row(monkeypatch, case, setting):
     assert found or all(isinstance(result, (int, float)) for result in results)
     assert not [array.shape for array in found if sizes & set(array.shape)]
     # Of rows and targets the first call tells types and widths, and lengths of blocks.
-    kinds, of_blocks = first
-    assert not any(arrays(first)) and of_blocks == list(lengths(N)[: len(of_blocks)])
+    kinds, of_blocks = first.kinds, first.lengths
+    assert not [*arrays(first)] and of_blocks == list(lengths(N)[: len(of_blocks)])
     assert set(kinds) <= {"rows", "targets", "first"}
 
 
