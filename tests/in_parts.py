@@ -149,6 +149,7 @@ def cluster_here(monkeypatch, n_workers=3, **options):
         patch.setattr(dask_parts, "_client", lambda: cluster)
         patch.setattr(distributed, "get_worker", get_worker)
         patch.setattr(dask_parts._DaskParts, "_workers", lambda parts: cluster.workers)
+        patch.setattr(dask_parts._DaskParts, "_unpin", lambda parts: None)
         patch.setattr(
             dask_parts._DaskParts, "_results", lambda parts, futures: [f.value for f in futures]
         )

@@ -220,6 +220,7 @@ class _DaskParts(Parts):
         self._starts = np.cumsum([0, *self._sizes])
         self._block_starts = np.cumsum([0, *lengths])
         _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
+        self._unpin()
         self._charged = True
 
     def _read(self, blocks: _Blocks, workers: dict[str, int], checked: Any) -> list[Any]:
@@ -272,6 +273,14 @@ class _DaskParts(Parts):
                 " must give the same each time."
             )
         return found
+
+    def _unpin(self) -> None:
+        """Let any worker read the parts again.
+
+        Dask gives a task that prefers a lost worker to none of those that come once all are lost.
+        """
+        free = {ref.key: [] for ref in self._refs}
+        self._soon(self._client.scheduler.set_restrictions(worker=free)).result(_PATIENCE)
 
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
         """Places in each part of the rows of a batch, which are in order."""
