@@ -39,9 +39,6 @@ ROWS, TARGETS = "rows", "targets"
 # The number of the first block of a part.
 FIRST = "first"
 
-# Blocks for which the same task may run once each, rather than all of them being held at once.
-_FEW = 3
-
 # Seconds between two looks at whether there are workers, and for which there may be none.
 _LOOK, _PATIENCE = 2.0, 30.0
 
@@ -146,12 +143,16 @@ class _Blocks:
 
     @property
     def apart(self) -> bool:
-        """Whether each block is made by itself, by tasks that no more than a few others need."""
+        """Whether each block is made by itself, by tasks that no other block needs.
+
+        A task that several blocks need might run once for each of them. If it gave its rows in
+        another order then, a row could be counted twice.
+        """
         used = Counter(
             key for i in range(len(self.keys)) for key in self.culled(slice(i, i + 1))[0]
         )
         # An array in memory is no task, and blocks are cut from it.
-        return all(n <= _FEW or _is_data(self.graph[key]) for key, n in used.items())
+        return all(n == 1 or _is_data(self.graph[key]) for key, n in used.items())
 
 
 def whole(rows: Any) -> Any:
