@@ -88,8 +88,9 @@ def test_the_bounds_of_all_parts_hold_for_their_total():
 # Noise ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("form", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("form", "relation"), [*zip([np.float64, np.float32], RELATIONS, strict=True)], ids=str
+)
 @pytest.mark.parametrize(("case", "setting"), TAKEN_FITS, ids=str)
 def test_bounds_and_multipliers_are_those_of_arrays(monkeypatch, case, setting, form, relation):
     """To the last bit: none is that of one part, or of what stands for no rows."""
@@ -170,9 +171,9 @@ def test_a_part_that_is_another_when_it_is_read_again_ends_the_fit(monkeypatch, 
     X, y = blobs(n=300)
     model = DPSGDClassifier(n_iter=9, batch_size=batch_size, random_state=0)
     ledger = PrivacyLedger(100.0, 1e-5, allow_seeded=True)
-    with cluster_here(monkeypatch, before=replaced(change)), ledger:
-        with pytest.raises(ClusterError, match="same each time") as caught:
-            model.fit(blocks(X), y)
+    refusal = pytest.raises(ClusterError, match="same each time")
+    with cluster_here(monkeypatch, before=replaced(change)), ledger, refusal as caught:
+        model.fit(blocks(X), y)
     assert "stays charged" in str(caught.value) and len(ledger.entries) == 1
     assert hasattr(model, "privacy_") and not hasattr(model, "coef_")
 
@@ -252,7 +253,6 @@ def test_labels_of_every_part_are_classes(monkeypatch):
     assert model.classes_.tolist() == [0, 1, 7]
 
 
-@pytest.mark.parametrize("seed", [987654321, np.random.RandomState(5)])
 @pytest.mark.parametrize("form", [np.float64, np.float32])
 @pytest.mark.parametrize("batch_size", [None, 30])
 def test_sums_over_parts_are_those_of_arrays(monkeypatch, form, batch_size):
@@ -270,6 +270,7 @@ def test_sums_over_parts_are_those_of_arrays(monkeypatch, form, batch_size):
             np.testing.assert_allclose(other.value, one.value, atol=1e-5 * one.norm_bound)
 
 
+@pytest.mark.parametrize("seed", [987654321, np.random.RandomState(5)])
 def test_lazy_predictions_do_not_carry_the_seed_of_the_noise(seed):
     """Who has it can draw the noise again, and take it off."""
     X, y = blobs(n=60)

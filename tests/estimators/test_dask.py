@@ -15,7 +15,7 @@ import dask
 import dask.array as da
 import dask.dataframe as dd
 from dask.distributed import Client, LocalCluster, wait
-from helpers import RELATIONS, blobs
+from helpers import RELATIONS, blobs, thinned
 from in_parts import TAKEN_FITS, assert_same, blocks, cluster_here, lengths
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -213,7 +213,7 @@ def test_workers_may_be_threads():
             assert_same(here, clone(model).fit(*on_blocks(data), **public))
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("relation", thinned(RELATIONS))
 @pytest.mark.parametrize(("case", "setting"), TAKEN_FITS, ids=str)
 def test_every_setting_is_that_on_arrays(monkeypatch, case, setting, relation):
     """Without workers: see in_parts.py."""
