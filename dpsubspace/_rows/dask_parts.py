@@ -206,6 +206,7 @@ class _DaskParts(Parts):
         self._client = client
         self._charged = False  # what fails before the first sum has cost nothing
         workers = self._started()
+        self._first = set(workers)
         self._refs = self._read(blocks, workers, checked)
         seen = self._results(self._submit(_seen, self._refs))
         for refusal in seen:
@@ -327,7 +328,7 @@ class _DaskParts(Parts):
                 )
             except (asyncio.CancelledError, CancelledError) as error:
                 self._give_up("Its tasks were cancelled, or the client was closed.", error)
-            if self._workers():
+            if self._of_use():
                 seen = time.monotonic()
             elif time.monotonic() - seen > _patience():
                 self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
@@ -348,6 +349,12 @@ class _DaskParts(Parts):
                 self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
             time.sleep(0.1)
         return workers
+
+    def _of_use(self) -> set[str]:
+        """Workers that can do what is asked for: until parts are read, one of the first ones."""
+        # Dask gives what it is told to read at lost workers to none of those that come later.
+        workers = set(self._workers())
+        return workers if self._charged else workers & self._first
 
     def _workers(self) -> dict[str, int]:
         """Threads of each worker; none where the scheduler does not answer."""
