@@ -39,6 +39,7 @@ from dpsubspace._workflow.report import PrivacyReport, privacy_report
 from dpsubspace._workflow.search import PrivateSearch
 from dpsubspace._workflow.shape_display import ShapeDisplay
 from dpsubspace.exceptions import (
+    ClusterError,
     PrivacyBudgetError,
     PrivacyError,
     PrivacyWarning,
@@ -55,6 +56,7 @@ __all__ = [
     "BudgetDisplay",
     "Buy",
     "Categories",
+    "ClusterError",
     "DPCalibratedClassifier",
     "DPConformalClassifier",
     "DPConformalRegressor",

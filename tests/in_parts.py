@@ -62,6 +62,7 @@ class ClusterHere:
     """
 
     asynchronous, status = False, "running"
+    scheduler = SimpleNamespace(address="here")
 
     def __init__(self, n_workers, *, twice=False, before=lambda cluster: None):
         self.workers = {f"worker {i}": 1 for i in range(n_workers)}
@@ -138,10 +139,17 @@ def cluster_here(monkeypatch, n_workers=3, **options):
     worker = SimpleNamespace(
         state=SimpleNamespace(nthreads=1), memory_manager=SimpleNamespace(memory_limit=None)
     )
+
+    def get_worker():
+        if not cluster.at_work:
+            raise ValueError("no worker found")
+        return worker
+
     with monkeypatch.context() as patch:
         patch.setattr(dask_parts, "_client", lambda: cluster)
-        patch.setattr(distributed, "get_worker", lambda: worker)
+        patch.setattr(distributed, "get_worker", get_worker)
         patch.setattr(dask_parts._DaskParts, "_workers", lambda parts: cluster.workers)
+        patch.setattr(dask_parts._DaskParts, "_unpin", lambda parts: None)
         patch.setattr(
             dask_parts._DaskParts, "_results", lambda parts, futures: [f.value for f in futures]
         )

@@ -17,7 +17,7 @@ READING = [
     *("deep_features", "torch_module", "persons", "personal_models"),
     *("gep_classifier", "gep_regressor", "gep_residual", "public_subspace_regression"),
     *("choose_public_data", "pick_public_rows", "set_distances"),
-    *("descriptive_table", "private_pca"),
+    *("descriptive_table", "private_pca", "dask"),
     *("privacy_utility", "cost_of_fits", "one_budget", "private_search"),
     *("private_evaluation", "calibrated_probabilities", "conformal_intervals", "audit"),
 ]
@@ -39,12 +39,13 @@ def pattern_of_those_that_run():
     """Say which examples are run, as a pattern of paths.
 
     Those that need torch run where there is torch, as tests do, and else stand without output.
+    So do those that need Dask.
     """
     run = sorted(EXAMPLES.glob("plot_*.py"))
-    if importlib.util.find_spec("torch") is None:
-        run = [
-            path for path in run if not re.search(r"^(import|from) torch", path.read_text(), re.M)
-        ]
+    absent = [name for name in ("torch", "dask") if importlib.util.find_spec(name) is None]
+    if absent:
+        needs = re.compile(rf"^(import|from) ({'|'.join(absent)})\b", re.M)
+        run = [path for path in run if not needs.search(path.read_text())]
     return rf"{re.escape(os.sep)}({'|'.join(path.stem for path in run)})\.py"
 
 
@@ -66,5 +67,7 @@ def own_warnings(gallery, name, when):
     warnings.simplefilter("error")
     # A build on a machine with a screen draws into files all the same.
     warnings.filterwarnings("ignore", message=".*is non-interactive")
+    # Dask writes Parquet files by what the next pandas will not have any more.
+    warnings.filterwarnings("ignore", message="The inplace keyword")
     warnings.simplefilter("always", PrivacyWarning)
     warnings.showwarning = print_warning

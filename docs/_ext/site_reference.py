@@ -121,6 +121,7 @@ SUBJECTS = {
             "Released",
             "PrivacyError",
             "PrivacyBudgetError",
+            "ClusterError",
             "PrivacyWarning",
             "PublicDataWarning",
         ],

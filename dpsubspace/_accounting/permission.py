@@ -7,6 +7,9 @@ there are three ways to find one, and the nearest counts: the code around the fi
 where it was made, which leads there from another process; and the one ledger that is open in
 this process, for threads, which context variables do not reach. Where several ledgers are open and
 neither of the first two ways tells which, nothing is released.
+
+The first way counts only in the task of Dask that entered it, or outside of any as it did: Dask
+hands context variables from one task to the next.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from dpsubspace._accounting.events import is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.repeats import Run, only_once, run_here, runs_carried
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ __all__ = [
     "Payer",
     "about_to_release",
     "address_for",
+    "address_once_used",
     "already_paid",
     "close_to_all",
     "inside_ledger",
@@ -58,15 +64,24 @@ class Payer:
         fit failed before it had released all of that.
     address : Address, optional
         Leads to the same ledger from another process, where there is a way.
+    lasting : bool, default=True
+        Whether what it has charged is known where Dask runs a task again: False for a ledger
+        that a task opened by itself and no file keeps.
     """
 
     delta: float
     spend: Callable[[PrivacyGuarantee], Settle | None]
     address: Address | None = None
+    lasting: bool = True
 
 
 class Address(Protocol):
     """Way to a ledger that can be pickled: estimators that are sent elsewhere carry one."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a charge there is known where Dask runs a task again; see :class:`Payer`."""
+        ...
 
     def payer(self) -> Payer | None:
         """Whom it leads to, or PrivacyError.
@@ -80,6 +95,8 @@ class Address(Protocol):
 class _Nowhere:
     """Address of what was pickled where several ledgers were open."""
 
+    lasting = True  # nothing is released
+
     def payer(self) -> Payer | None:
         raise PrivacyError(_SEVERAL)
 
@@ -89,7 +106,29 @@ _SEVERAL = (
     " one at a time, or fit with ledger.fit(...). Nothing was released or charged."
 )
 
-_AROUND: ContextVar[Payer | None] = ContextVar("payer", default=None)
+
+@dataclass(frozen=True)
+class _FromTask:
+    """Address of what a task of Dask sends to those that it starts.
+
+    Parameters
+    ----------
+    runs : tuple of Run
+        That task, and those that it was started by.
+    ledger : Address or None
+        Of a ledger that a task opened by itself, if there is one.
+    """
+
+    runs: tuple[Run, ...]
+    ledger: Address | None
+    lasting = False
+
+    def payer(self) -> Payer | None:
+        return None if self.ledger is None else self.ledger.payer()
+
+
+# Who pays around the call, and the run of Dask that entered that.
+_AROUND: ContextVar[tuple[Payer, Run | None] | None] = ContextVar("payer", default=None)
 _OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
 
 
@@ -100,7 +139,7 @@ def inside_payer(payer: Payer) -> Iterator[None]:
     Other threads and processes are outside.
     """
     before = _AROUND.get()
-    _AROUND.set(payer)
+    _AROUND.set((payer, run_here()))
     try:
         yield
     finally:  # no reset by a token, which is of one context: a notebook may leave in another
@@ -124,15 +163,29 @@ def open_here(session: str) -> Payer | None:
 
 def payer_around() -> Payer | None:
     """Who pays by the code around the call; None where that does not say."""
-    return _AROUND.get()
+    payer, run = _around()
+    return payer if run == run_here() else None
+
+
+def _around() -> tuple[Payer | None, Run | None]:
+    """Who pays by the context variable, and the run of Dask that said so.
+
+    What a block started, a cluster of Dask for one, keeps its context variables when it is closed.
+    """
+    payer, run = _AROUND.get() or (None, None)
+    closed = payer is not None and payer.address is not None and payer not in _OPEN.values()
+    return (None, None) if closed else (payer, run)
 
 
 @contextmanager
 def inside_ledger(
-    delta: float, spend: Callable[[PrivacyGuarantee], Settle | None]
+    delta: float,
+    spend: Callable[[PrivacyGuarantee], Settle | None],
+    *,
+    lasting: bool = True,
 ) -> Iterator[None]:
     """Within it "auto" is `delta`, and `spend` is asked before anything is released."""
-    with inside_payer(Payer(delta, spend)):
+    with inside_payer(Payer(delta, spend, lasting=lasting)):
         yield
 
 
@@ -148,7 +201,7 @@ def already_paid(delta: float) -> Iterator[None]:
 
 def payer_of(address: Address | None = None) -> Payer | None:
     """Who pays for a release here, by what carries `address`; None outside of any ledger."""
-    around = _AROUND.get()
+    around = payer_around()
     if around is not None:
         return around
     found = None if address is None else address.payer()
@@ -160,11 +213,32 @@ def payer_of(address: Address | None = None) -> Payer | None:
     return payers[0]
 
 
-def address_for(address: Address | None = None) -> Address | None:
-    """Address that a copy carries of what is here and carries `address`; None for none."""
-    around = _AROUND.get()
-    if around is not None:
-        return around.address
+def address_for(address: Address | None = None, *, sent: bool = False) -> Address | None:
+    """Address that a copy carries of what is here and carries `address`; None for none.
+
+    What is `sent` to another process may be so by a task of Dask, and carries that.
+    """
+    runs: tuple[Run, ...] = ()
+    if isinstance(address, _FromTask):
+        runs, address = address.runs, address.ledger
+    ledger = _ledger_for(address)
+    if ledger is not None and ledger.lasting:
+        return ledger
+    runs = runs_carried(runs, sent=sent)
+    return _FromTask(runs, ledger) if runs else ledger
+
+
+def address_once_used(address: Address | None) -> Address | None:
+    """What is left of an address after a release: the tasks that it comes from are marked then."""
+    return address.ledger if isinstance(address, _FromTask) else address
+
+
+def _ledger_for(address: Address | None) -> Address | None:
+    """Address of the ledger that pays here, by what carries `address`; None for none."""
+    payer, run = _around()
+    here = run_here()
+    if payer is not None and (here is None or here == run):  # a task pickles in other threads
+        return payer.address
     if address is None and len(_OPEN) > 1:
         return _Nowhere()
     if address is None:
@@ -184,4 +258,7 @@ def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None
     Returns what takes the event of less than that, where a fit ends early and it may be given.
     """
     payer = payer_of(address)
+    spends = not is_free(guarantee.event) and guarantee.event != non_private()
+    if spends and not (payer is not None and payer.lasting):
+        only_once(address.runs if isinstance(address, _FromTask) else ())
     return None if payer is None else payer.spend(guarantee)

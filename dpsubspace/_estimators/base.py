@@ -15,9 +15,11 @@ from dpsubspace._accounting.permission import (
     Address,
     about_to_release,
     address_for,
+    address_once_used,
     ledger_delta,
     payer_of,
 )
+from dpsubspace._accounting.repeats import remember_run
 from dpsubspace._checks import check_real, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.surroundings import warn_of_surroundings
@@ -99,6 +101,8 @@ class PrivateEstimator(BaseEstimator):
             paid = payer_of(self._address) is not None
             warn_of_surroundings(self, guarantee, paid=paid)
         about_to_release(guarantee, self._address)
+        if (left := address_once_used(self._address)) is not self._address:
+            self._address = left
         self._forget()
         self.privacy_ = guarantee
 
@@ -115,6 +119,7 @@ class PrivateEstimator(BaseEstimator):
     _address: Address | None = None
 
     def __sklearn_clone__(self) -> Any:
+        remember_run()
         copied: Any = super().__sklearn_clone__()  # type: ignore[misc]
         if (address := address_for(self._address)) is not None:
             copied._address = address
@@ -122,9 +127,13 @@ class PrivateEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
-        if (address := address_for(self._address)) is not None:
+        if (address := address_for(self._address, sent=True)) is not None:
             state["_address"] = address
         return state
+
+    def __sklearn_tags__(self) -> Any:
+        remember_run()  # meta-estimators ask for tags before they send anything elsewhere
+        return super().__sklearn_tags__()
 
     # Notebooks ------------------------------------------------------------------------------
 

@@ -210,6 +210,7 @@ class DPSGDClassifier(LinearClassifier):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+            Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,)
             Private labels.
         groups : array-like of shape (n_samples,), optional
@@ -452,6 +453,7 @@ class DPSGDFClassifier(LinearClassifier):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+            Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,)
             Private labels.
         groups : array-like of shape (n_samples,), optional
@@ -668,6 +670,7 @@ class DPSGDRegressor(LinearRegressor):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+            Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional

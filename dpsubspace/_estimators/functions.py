@@ -73,6 +73,7 @@ def private_quantile(
     ----------
     X : array-like of shape (n_samples,) or (n_samples, n_features)
         Private values, a row a record.
+        Rows of Dask arrays and data frames stay on the workers of a cluster.
     level : float or array-like of shape (n_levels,), default=0.5
         Shares of the values that should lie below, in (0, 1).
     bounds : tuple (low, high) or None, default=None
@@ -233,6 +234,7 @@ def private_mean(
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows. Sparse matrices stay sparse. A column of numbers is one feature.
+        Rows of Dask arrays and data frames stay on the workers of a cluster.
     data_norm : float or None, default=None
         Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
         coarse bound from noisy counts, which cost a part of the budget.
@@ -401,6 +403,7 @@ def private_covariance(
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Private rows.
+        Rows of Dask arrays and data frames stay on the workers of a cluster.
     data_norm : float or None, default=None
         Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
         coarse bound from noisy counts, which cost a part of the budget.

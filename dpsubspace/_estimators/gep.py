@@ -267,6 +267,7 @@ class GEPClassifier(LinearClassifier):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+            Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,)
             Private labels.
         groups : array-like of shape (n_samples,), optional
@@ -520,6 +521,7 @@ class GEPRegressor(LinearRegressor):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
+            Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional

@@ -363,6 +363,7 @@ class DPLinearRegression(_LinearRegression):
         X : array-like of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU).
+            Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional
@@ -567,6 +568,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         X : array-like of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU).
+            Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional

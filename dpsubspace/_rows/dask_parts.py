@@ -31,16 +31,13 @@ from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import Part, Parts, Remote, made
 from dpsubspace.exceptions import ClusterError, warn
 
-__all__ = ["ROWS", "TARGETS", "is_collection", "load", "whole"]
+__all__ = ["ROWS", "TARGETS", "is_collection", "load", "refuse_collection", "whole"]
 
 # What parts hold from the beginning.
 ROWS, TARGETS = "rows", "targets"
 
 # The number of the first block of a part.
 FIRST = "first"
-
-# Blocks for which the same task may run once each, rather than all of them being held at once.
-_FEW = 3
 
 # Seconds between two looks at whether there are workers, and for which there may be none.
 _LOOK, _PATIENCE = 2.0, 30.0
@@ -49,6 +46,15 @@ _LOOK, _PATIENCE = 2.0, 30.0
 def is_collection(value: Any) -> bool:
     """Whether `value` is a Dask array, data frame or series."""
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
+
+
+def refuse_collection(name: str, value: Any) -> None:
+    """ValueError where `value`, which messages call `name`, is a Dask collection."""
+    if is_collection(value):
+        raise ValueError(
+            f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"
+            " fits into memory."
+        )
 
 
 def load(
@@ -73,7 +79,9 @@ def load(
     ClusterError
         If there are no workers.
     """
-    parts = _DaskParts(_client(), _Blocks.of(rows, targets), checked)
+    client = _client()
+    _check_holder(client, rows, targets)
+    parts = _DaskParts(client, _Blocks.of(rows, targets), checked)
     found = {name: parts.leaf(name, here) for name, here in parts.here.items()}
     return found[ROWS], found.get(TARGETS)
 
@@ -117,6 +125,13 @@ class _Blocks:
         graph = {}
         for collection in given:
             graph.update(collection.__dask_graph__())
+        if not all(key in graph for some in keys for key in some):
+            # Dask joins small partitions of Parquet files where it persists some columns of them.
+            raise ValueError(
+                "Dask has joined partitions when it persisted some columns of a data frame, and"
+                " does not find them any more. Pass the data frame without persist(), or persist"
+                " all of it and take the columns of `X` and `y` afterwards."
+            )
         return cls(list(zip(*keys, strict=True)), graph, bool(futures_of(given)))
 
     def culled(self, some: slice) -> tuple[dict[Any, Any], list[tuple[Any, ...]]]:
@@ -128,12 +143,16 @@ class _Blocks:
 
     @property
     def apart(self) -> bool:
-        """Whether each block is made by itself, by tasks that no more than a few others need."""
+        """Whether each block is made by itself, by tasks that no other block needs.
+
+        A task that several blocks need might run once for each of them. If it gave its rows in
+        another order then, a row could be counted twice.
+        """
         used = Counter(
             key for i in range(len(self.keys)) for key in self.culled(slice(i, i + 1))[0]
         )
         # An array in memory is no task, and blocks are cut from it.
-        return all(n <= _FEW or _is_data(self.graph[key]) for key, n in used.items())
+        return all(n == 1 or _is_data(self.graph[key]) for key, n in used.items())
 
 
 def whole(rows: Any) -> Any:
@@ -187,6 +206,7 @@ class _DaskParts(Parts):
         self._client = client
         self._charged = False  # what fails before the first sum has cost nothing
         workers = self._started()
+        self._first = set(workers)
         self._refs = self._read(blocks, workers, checked)
         seen = self._results(self._submit(_seen, self._refs))
         for refusal in seen:
@@ -202,6 +222,7 @@ class _DaskParts(Parts):
         self._starts = np.cumsum([0, *self._sizes])
         self._block_starts = np.cumsum([0, *lengths])
         _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
+        self._unpin()
         self._charged = True
 
     def _read(self, blocks: _Blocks, workers: dict[str, int], checked: Any) -> list[Any]:
@@ -218,8 +239,7 @@ class _DaskParts(Parts):
                 for some, worker in placed
             ]
         # What blocks share is made once, by Dask, before they are joined.
-        flat = [key for block in blocks.keys for key in block]
-        held = dict(zip(flat, self._client.get(blocks.graph, flat, sync=False), strict=True))
+        held = self._held(blocks)
         return [
             self._client.submit(
                 _join,
@@ -230,6 +250,16 @@ class _DaskParts(Parts):
             )
             for some, worker in placed
         ]
+
+    def _held(self, blocks: _Blocks) -> dict[Any, Any]:
+        """Futures of all blocks by their keys: those that there are, and new ones."""
+        from distributed import Future
+
+        flat = [key for block in blocks.keys for key in block]
+        held = {key: blocks.graph[key] for key in flat if isinstance(blocks.graph[key], Future)}
+        others = [key for key in flat if key not in held]
+        found = self._client.get(blocks.graph, others, sync=False) if others else []
+        return held | dict(zip(others, found, strict=True))
 
     # Calls ----------------------------------------------------------------------------------
 
@@ -246,6 +276,14 @@ class _DaskParts(Parts):
             )
         return found
 
+    def _unpin(self) -> None:
+        """Let any worker read the parts again.
+
+        Dask gives a task that prefers a lost worker to none of those that come once all are lost.
+        """
+        free = {ref.key: [] for ref in self._refs}
+        self._soon(self._client.scheduler.set_restrictions(worker=free)).result(_PATIENCE)
+
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
         """Places in each part of the rows of a batch, which are in order."""
         cuts = np.searchsorted(batch, self._starts)
@@ -260,6 +298,8 @@ class _DaskParts(Parts):
     def _submit(self, function: Any, *given: Sequence[Any], **same: Any) -> list[Any]:
         from dask import config  # pyright: ignore[reportPrivateImportUsage]
 
+        if self._client.status in ("closing", "closed"):
+            self._give_up("Its client was closed.")
         names = [f"dpsubspace-{uuid4().hex}" for _ in self._refs]
         # Weights and batches go along with a task: data that are scattered would be lost with a
         # worker. Dask warns of graphs that are so large.
@@ -286,12 +326,11 @@ class _DaskParts(Parts):
                     " want of memory: use more workers, or workers with more memory.",
                     error,
                 )
-            except (CancelledError, asyncio.CancelledError) as error:
+            except (asyncio.CancelledError, CancelledError) as error:
                 self._give_up("Its tasks were cancelled, or the client was closed.", error)
-            if self._workers():
+            if self._of_use():
                 seen = time.monotonic()
             elif time.monotonic() - seen > _patience():
-                waiting.cancel()
                 self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
 
     def _give_up(self, why: str, cause: BaseException | None = None) -> NoReturn:
@@ -310,6 +349,12 @@ class _DaskParts(Parts):
                 self._give_up(f"The cluster has had no worker for {_patience():.0f} seconds.")
             time.sleep(0.1)
         return workers
+
+    def _of_use(self) -> set[str]:
+        """Workers that can do what is asked for: until parts are read, one of the first ones."""
+        # Dask gives what it is told to read at lost workers to none of those that come later.
+        workers = set(self._workers())
+        return workers if self._charged else workers & self._first
 
     def _workers(self) -> dict[str, int]:
         """Threads of each worker; none where the scheduler does not answer."""
@@ -354,6 +399,20 @@ def _client() -> Any:
             "a fit needs a client that is not asynchronous: Client(asynchronous=False)."
         )
     return client
+
+
+def _check_holder(client: Any, *collections: Any) -> None:
+    """ValueError where the workers of another cluster hold what a collection is made of."""
+    from distributed import futures_of
+
+    held = futures_of([each for each in collections if is_collection(each)])
+    where = {future.client.scheduler.address for future in held if future.client is not client}
+    if where and where != {client.scheduler.address}:
+        raise ValueError(
+            "a Dask collection was persisted on another cluster than that of the current client."
+            " Fit with the client of that cluster, inside of client.as_current(), or persist the"
+            " collection here."
+        )
 
 
 def _patience() -> float:

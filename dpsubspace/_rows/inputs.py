@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, shown
-from dpsubspace._rows.dask_parts import ROWS, TARGETS, is_collection, load
+from dpsubspace._rows.dask_parts import ROWS, TARGETS, is_collection, load, refuse_collection
 from dpsubspace._rows.remote import gathered, is_remote, made
 
 __all__ = [
@@ -166,6 +166,8 @@ def _values(y: Any) -> np.ndarray:
 
 def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
     """scikit-learn's validation, with our words where its own quote an entry or mislead."""
+    for name, value in zip(("X", "y"), (X, *y), strict=False):
+        refuse_collection(name, value)
     dtypes = [np.float64, np.float32]
     try:
         # Its sum of all entries may overflow both ways: NumPy would warn, and so tell of a row.

@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from dpsubspace._checks import shown
+from dpsubspace._rows.dask_parts import refuse_collection
 from dpsubspace._rows.inputs import check_classes
 from dpsubspace.exceptions import PublicDataWarning, warn
 
@@ -106,6 +107,7 @@ def check_candidates(estimator: Any, X: Any, candidates: Any, name: str) -> dict
 
 def _checked_set(estimator: Any, X: Any, given: Any, name: str, hint: str) -> np.ndarray:
     """One set of public rows that fit to the checked rows `X`; `hint` ends what is refused."""
+    refuse_collection(name, given)
     dense = given.toarray() if sparse.issparse(given) else given
     try:
         rows = check_array(dense, dtype=X.dtype, input_name=name)

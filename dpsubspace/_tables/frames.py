@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._checks import shown
+from dpsubspace._rows.dask_parts import refuse_collection
 from dpsubspace._tables.columns import (
     Coded,
     Numeric,
@@ -84,6 +85,7 @@ def read_table(frame: Any, schema: Schema, *, name: str = "X") -> Table:
         If a column is absent, given twice, of another type than the schema says, or misses values
         that the schema does not declare. Messages name columns, and no value.
     """
+    refuse_collection(name, frame)
     frame = checked_frame(frame, name)
     columns = _columns(frame, schema, name)
     n = n_rows(frame)

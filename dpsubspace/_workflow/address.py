@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpsubspace._accounting.events import is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import Payer, open_here
-from dpsubspace._workflow.book import CLOSED, About, Book
+from dpsubspace._workflow.book import About, Book
 from dpsubspace._workflow.journal import Journal
 from dpsubspace.exceptions import PrivacyError
 
@@ -43,11 +43,15 @@ class LedgerAddress:
         Id of the block.
     process : str
         Name of the process that opened it.
+    lasting : bool, default=True
+        False for the file of a block that a task of Dask opened for a ledger in memory: it goes
+        with the task.
     """
 
     path: str
     session: str
     process: str = field(default_factory=this_process)
+    lasting: bool = True
 
     def payer(self) -> Payer | None:
         """Ledger that it leads to, by its file where it was opened elsewhere."""
@@ -55,7 +59,7 @@ class LedgerAddress:
         if here is not None or self.process == this_process():
             return here
         if not os.path.isfile(self.path):
-            raise PrivacyError(CLOSED)
+            raise PrivacyError(_NO_FILE.format(path=self.path))
         return _opened_elsewhere(self)
 
 
@@ -79,4 +83,13 @@ def payer_for(book: Book, session: str, address: LedgerAddress) -> Payer:
 
         return settle
 
-    return Payer(book.terms.delta, spend, address)
+    return Payer(book.terms.delta, spend, address, address.lasting)
+
+
+_NO_FILE = (
+    "the ledger that was open where this was cloned or pickled has been closed, or its file"
+    " {path!r} is not on this machine, and a fit would not be counted. For workers on other"
+    " machines open the ledger with a `path` on a drive that all of them share. Else fit inside of"
+    " `with PrivacyLedger(...)`, or make a new estimator from its parameters. Nothing was"
+    " released or charged."
+)

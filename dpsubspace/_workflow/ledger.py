@@ -30,6 +30,7 @@ from dpsubspace._accounting.permission import (
     open_to_all,
     payer_around,
 )
+from dpsubspace._accounting.repeats import in_task
 from dpsubspace._strict_json import finite
 from dpsubspace._workflow.address import LedgerAddress, payer_for
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
@@ -98,7 +99,8 @@ class PrivacyLedger:
     ValueError
         If a parameter is out of its range, or another than that of the file at `path`.
     PrivacyError
-        If the file at `path` cannot be trusted. It is left as it is.
+        If the file at `path` cannot be trusted. It is left as it is. Also in a task of Dask
+        where there is no file at `path`.
 
     See Also
     --------
@@ -128,7 +130,8 @@ class PrivacyLedger:
     are refused. **What a worker process makes itself has no address**: neither estimators that are
     made there nor private functions that are called there (``delayed(private_mean)(X)``) are
     charged, except in forks. Make estimators in the block, and let a worker open the ledger by its
-    `path` for the rest. What other libraries fit is not seen, and scores on private rows are not
+    `path` for the rest. A task that Dask runs again is charged again, and a task of Dask makes no
+    new file at a `path`. What other libraries fit is not seen, and scores on private rows are not
     counted: :func:`private_score` gives scores that are.
 
     The file has one JSON record a line, each with the hash of the one before. What was changed
@@ -473,7 +476,7 @@ class PrivacyLedger:
             charged.append(guarantee.event)
 
         try:
-            with inside_ledger(self.delta, spend):
+            with inside_ledger(self.delta, spend, lasting=self._lasts):
                 released = function(*args, **kwargs)
         except BaseException as error:
             if not charged and not isinstance(error, PrivacyError):
@@ -545,7 +548,7 @@ class PrivacyLedger:
             X.shape[1] if len(getattr(X, "shape", ())) == 2 else None,
         )
         watch = Watch(self._book, label, planned, about, unseen=fits_unseen(estimator))
-        with watch.failures(), inside_ledger(self.delta, watch.spend):
+        with watch.failures(), inside_ledger(self.delta, watch.spend, lasting=self._lasts):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
         # A ColumnTransformer leaves a part unfitted that gets no column.
@@ -583,7 +586,8 @@ class PrivacyLedger:
                 book.keep(Journal(Path(self._folder) / "ledger"))
             book.write({"type": "open", "session": session})
         assert book.journal is not None
-        payer = payer_for(book, session, LedgerAddress(str(book.journal.path), session))
+        address = LedgerAddress(str(book.journal.path), session, lasting=self._lasts)
+        payer = payer_for(book, session, address)
         open_to_all(session, payer)
         return payer
 
@@ -744,6 +748,11 @@ class PrivacyLedger:
 
     # Inside -----------------------------------------------------------------------------------
 
+    @property
+    def _lasts(self) -> bool:
+        """Whether what is charged is known where Dask runs the task of this anew, if it is one."""
+        return self.path is not None or not in_task()
+
     def _delta(self, delta: float | None) -> float:
         if delta is not None:
             check_number("delta", delta, 1)
@@ -859,6 +868,8 @@ def _kept(path: Path, terms: Terms) -> Book:
     journal = Journal(path)
     with journal.held():
         if not path.exists():
+            if in_task():
+                raise PrivacyError(_NEW_IN_TASK.format(path=str(path)))
             journal.create(Book(terms).records())
     book = Book.opened(journal)
     for name, asked in asdict(terms).items():
@@ -868,6 +879,15 @@ def _kept(path: Path, terms: Terms) -> Book:
                 " PrivacyLedger.load, or give another `path` for other records."
             )
     return book
+
+
+_NEW_IN_TASK = (
+    "there is no file {path!r} on the machine of this worker of Dask, and a task must not start a"
+    " new ledger: one that exists elsewhere would not be charged, and another run of the task would"
+    " start from nothing again. Make the ledger before, PrivacyLedger(..., path=...) in the process"
+    " of your Client, with a `path` on a drive that all workers share. Nothing was released or"
+    " charged."
+)
 
 
 def _about(guarantee: PrivacyGuarantee) -> About:

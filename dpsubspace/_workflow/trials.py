@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from sklearn.pipeline import Pipeline
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.permission import already_paid, inside_ledger
+from dpsubspace._accounting.repeats import only_once
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
@@ -229,8 +231,11 @@ class Trial:
         """Fit, and return the score, with noise if that is private, and the model or None.
 
         What is warned of, raised or printed by a trial might tell how many there were, so nothing
-        is; a trial without a model has the score of one that is always wrong.
+        is; a trial without a model has the score of one that is always wrong. What is raised here
+        tells of Dask alone: the search has paid for each trial once.
         """
+        if self._private:
+            only_once()
         with warnings.catch_warnings(), already_paid(self.delta):
             warnings.simplefilter("ignore")
             model, values = self._fitted(rows), np.zeros(len(rows.y))
@@ -242,6 +247,12 @@ class Trial:
             total = score_total(values, rows.records)
             releases = Releases(self.score, self.noise)
             return float(releases.gaussian("score", total)[0]) / rows.records.n, model
+
+    @property
+    def _private(self) -> bool:
+        """Whether any part adds noise."""
+        parts = [part for _, part in private_parts(self.candidate.estimator)]
+        return any(part.epsilon < math.inf for part in parts)
 
     def _fitted(self, rows: Rows) -> Any:
         model: Any = clone(self.candidate.estimator)

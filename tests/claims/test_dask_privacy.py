@@ -206,19 +206,11 @@ def test_these_tests_would_notice_noise_on_a_worker(monkeypatch, no_noise_at_wor
 
 
 @pytest.mark.parametrize(("case", "setting"), TAKEN_FITS, ids=str)
-def test_a_task_that_runs_twice_gives_the_same(monkeypatch, case, setting):
-    """To the last bit: the cluster compares what each task gives, and gives again."""
-    X, y = blobs(n=case.n)
-    with cluster_here(monkeypatch):
-        once = case.fit(blocks(X), y, setting)
-    with cluster_here(monkeypatch, twice=True):
-        twice = case.fit(blocks(X), y, setting)
-    assert_same(once, twice, 0.0)
+def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, case, setting):
+    """Each task gives the same twice, to the last bit, and the fit is that of tasks run once.
 
-
-@pytest.mark.parametrize(("case", "setting"), TAKEN_FITS, ids=str)
-def test_a_part_that_is_read_again_changes_nothing(monkeypatch, case, setting):
-    """Before every call one of the parts has lost all that was made of its rows."""
+    Before every call one of the parts has lost all that was made of its rows.
+    """
     X, y = blobs(n=case.n)
     with cluster_here(monkeypatch) as kept:
         once = case.fit(blocks(X), y, setting)
@@ -229,7 +221,7 @@ def test_a_part_that_is_read_again_changes_nothing(monkeypatch, case, setting):
             cluster.lose(cluster.calls % 3)
             lost.append(cluster.calls)
 
-    with cluster_here(monkeypatch, before=lose) as cluster:
+    with cluster_here(monkeypatch, before=lose, twice=True) as cluster:
         again = case.fit(blocks(X), y, setting)
     assert len(lost) == cluster.calls - 1 >= kept.calls - 1 >= 1
     assert_same(once, again, 0.0)

@@ -29,7 +29,7 @@ NOT_RUN = {
     "docs/coming_from_other_libraries.md": "diffprivlib and Opacus, which need other versions",
     "docs/images_and_text.md": "weights of networks, which would be downloaded",
 }
-OPTIONAL = ["torch", "matplotlib", "polars", "pyarrow"]
+OPTIONAL = ["torch", "matplotlib", "polars", "pyarrow", "dask"]
 
 
 def run_page(name, names):
@@ -80,6 +80,18 @@ def check_public_data(page, printed, folder):
     assert f"{page['ledger'].epsilon():.2f}" == "0.60"
     assert next(iter(page["distances"])) == "digits"
     assert [line for line in printed.splitlines() if " " not in line][:2] == ["digits", "none"]
+
+
+def check_dask(page, printed, folder):
+    X, y = page["X"].compute(), page["y"].compute()
+    risk = pd.read_parquet(folder / "with_risk")["risk"]
+    assert np.allclose(risk, page["model"].predict_proba(X)[:, 1])
+    assert page["model"].score(X, y) == pytest.approx(0.85, abs=0.03)
+    days = page["rows"]["days"].compute()
+    assert page["regression"].score(X, days) == pytest.approx(0.60, abs=0.02)
+    assert page["ledger"].epsilon() < 1
+    assert page["median"] == pytest.approx(8.7, abs=0.3)
+    assert len(page["folds"]) == 3
 
 
 def check_linear_regression(page, printed, folder):
@@ -136,6 +148,7 @@ BEFORE = {"docs/index.md": landing_names, "docs/privacy.md": privacy_names}
 FIGURES = {
     "README.md": check_readme,
     "docs/choosing_public_data.md": check_public_data,
+    "docs/dask.md": check_dask,
     "docs/index.md": check_landing,
     "docs/linear_regression.md": check_linear_regression,
     "docs/one_budget.md": check_one_budget,
@@ -146,6 +159,7 @@ FIGURES = {
 # Warnings that a page speaks of; any other is an error.
 WARNS = {
     "docs/choosing_public_data.md": "ignore:.*`disp` and `iprint`:DeprecationWarning",  # 1.6
+    "docs/dask.md": "ignore:the ledger counts each fit:dpsubspace.PrivacyWarning",
     # Noise is not seeded: once in many runs it hides a class that is hardly ever predicted.
     "docs/one_budget.md": "ignore:f1_macro is NaN:dpsubspace.PrivacyWarning",
     "docs/personal_models.md": "ignore:.*is fitting copies:dpsubspace.PrivacyWarning",

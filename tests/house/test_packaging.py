@@ -11,9 +11,9 @@ import dpsubspace
 
 ROOT = Path(__file__).parents[2]
 
-# Not in the run with the oldest versions. Torch is tested with its newest version, diffprivlib
-# needs a newer numpy than the oldest, and nothing imports the tools of the other two.
-NOT_OLDEST = {"torch", "diffprivlib", "docs", "lint"}
+# Not in the run with the oldest versions. Torch and Dask are tested with their newest versions,
+# diffprivlib needs a newer numpy than the oldest, and nothing imports the tools of the other two.
+NOT_OLDEST = {"torch", "dask", "diffprivlib", "docs", "lint"}
 
 
 def text_of(name):

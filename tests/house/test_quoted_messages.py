@@ -1,4 +1,4 @@
-"""Messages that the page on tables quotes are those that a reader gets."""
+"""Messages that the pages on tables and on Dask quote are those that a reader gets."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,15 @@ import pytest
 from dpsubspace import (
     Buy,
     Categories,
+    ClusterError,
     DPLinearRegression,
     DPSGDFClassifier,
+    PersonalizedLinearRegression,
     Range,
+    private_mean,
     tabular_pipeline,
 )
+from dpsubspace._estimators import functions
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -65,9 +69,9 @@ MISTAKES = {
 }
 
 
-def quoted():
-    """Rows of the page's table of errors: what is wrong, and the message."""
-    page = (DOCS / "tables.md").read_text(encoding="utf-8")
+def quoted(page="tables.md"):
+    """Rows of a page's table of errors: what is wrong, and the message."""
+    page = (DOCS / page).read_text(encoding="utf-8")
     table = page.partition("| what is wrong | the message |\n| --- | --- |\n")[2].partition("\n\n")[
         0
     ]
@@ -90,3 +94,78 @@ def test_a_reader_gets_the_message_that_the_page_quotes(wrong):
 def test_the_page_on_missing_values_quotes_the_same_message():
     message = quoted()["a value is missing, and the schema does not say so"]
     assert f"> {message}\n" in (DOCS / "missing_values.md").read_text(encoding="utf-8")
+
+
+# Dask -----------------------------------------------------------------------------------------
+
+
+def ages(n_blocks=8):
+    """Two columns of a Dask data frame in blocks, as if read from files."""
+    dask_frames = pytest.importorskip("dask.dataframe")
+    frame = STAYS[["age", "visits"]].assign(days=READMITTED)
+    return dask_frames.from_pandas(frame, npartitions=n_blocks)
+
+
+def fit_on_blocks(rows=None, targets=None, **options):
+    """Fit a regression to blocks of rows."""
+    rows = ages() if rows is None else rows
+    targets = rows["days"] if targets is None else targets
+    model = DPLinearRegression(epsilon=1.0, target_bounds=(0, 1))
+    return model.fit(rows[["age", "visits"]], targets, **options)
+
+
+def fit_in_a_task():
+    """Fit inside of a task of the cluster."""
+    from distributed import get_client
+
+    get_client().submit(fit_on_blocks).result()
+
+
+def lose_all_workers():
+    """Lose the workers, of which none comes back, when a release has read its rows."""
+    from dask import config
+    from distributed import get_client
+
+    client, read = get_client(), functions._rows
+
+    def read_and_lost(X):
+        rows = read(X)
+        client.cluster.scale(0)
+        return rows
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(functions, "_rows", read_and_lost)
+        with config.set({"dpsubspace.no-worker-timeout": 0.1}):
+            private_mean(ages()["age"], bounds=(18, 95), epsilon=1.0)
+
+
+DASK_MISTAKES = {
+    "`y` is a NumPy array beside a data frame": lambda: fit_on_blocks(targets=READMITTED),
+    "rows and targets from two data frames": lambda: fit_on_blocks(targets=ages(2)["days"]),
+    "several rows of a person": lambda: fit_on_blocks(groups=READMITTED),
+    "values are missing": lambda: fit_on_blocks(ages().replace(20, np.nan)),
+    "an estimator that needs rows in memory": lambda: PersonalizedLinearRegression().fit(
+        ages()[["age"]], ages()["days"], groups=READMITTED
+    ),
+    "a fit inside of a task": fit_in_a_task,
+    "all workers are lost in the middle": lose_all_workers,
+}
+
+
+@pytest.mark.parametrize("wrong", DASK_MISTAKES)
+def test_a_reader_gets_the_message_that_the_page_on_dask_quotes(wrong):
+    distributed = pytest.importorskip("distributed")
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    client = distributed.Client(**options, dashboard_address=":0", silence_logs=50)
+    with client, pytest.raises((ValueError, ClusterError)) as raised:
+        DASK_MISTAKES[wrong]()
+    waited = str(raised.value).replace("worker for 0 seconds", "worker for 30 seconds")
+    assert waited == quoted("dask.md")[wrong]
+
+
+def test_a_reader_who_has_started_no_client_gets_the_message_that_the_page_quotes():
+    with pytest.raises(ValueError) as raised:
+        fit_on_blocks()
+    messages = quoted("dask.md")
+    assert str(raised.value) == messages["there is no client"]
+    assert messages.keys() == {"there is no client", *DASK_MISTAKES}

@@ -1,0 +1,250 @@
+"""Workers that are killed in the middle of a fit: real processes, killed with no warning.
+
+A fit goes on where it was if there is anybody left to read its rows again, with the same noise. If
+there is nobody it ends, and what it had reserved stays charged.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed")
+
+import dask
+import dask.array as da
+from dask.distributed import Client, LocalCluster, wait
+from in_parts import assert_same, blocks
+from sklearn.base import clone
+
+from dpsubspace import DPPCA, DPSGDClassifier, PrivacyLedger
+from dpsubspace._rows import dask_parts
+from dpsubspace.exceptions import ClusterError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
+    pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills processes"),
+]
+
+N = 611
+_rng = np.random.default_rng(0)
+X = _rng.normal(size=(N, 4)) + 1
+Y = (X[:, 0] > 1).astype(int)
+MODEL = DPSGDClassifier(n_iter=6, delta=1e-5, random_state=0)
+BATCHES = clone(MODEL).set_params(batch_size=90, noise_multiplier=2.0, epsilon=None)
+
+
+@contextmanager
+def at_call(monkeypatch, number, act, *, sent=False):
+    """`act()` before a call to the parts, or once its tasks are sent; gives how many were made."""
+    made = []
+
+    def counted(function):
+        def called(parts, *args, **options):
+            made.append(1)
+            if len(made) == number and not sent:
+                act()
+            found = function(parts, *args, **options)
+            if len(made) == number and sent:
+                act()
+            return found
+
+        return called
+
+    name = "_submit" if sent else "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(dask_parts._DaskParts, name, counted(getattr(dask_parts._DaskParts, name)))
+        yield made
+
+
+def kill(pids):
+    """End processes at once."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def client():
+    """Two workers in processes, of one test: a dead one is not always replaced."""
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers) as client,
+    ):
+        yield client
+
+
+def pids(client):
+    """Processes of the workers that are there."""
+    return [*client.run(os.getpid).values()]
+
+
+def charged_once(model, rows, y, *, error=None, match=None):
+    """A fit, and the ledger that it is charged to, once whatever becomes of it."""
+    ledger = PrivacyLedger(1000.0, 1e-3, allow_seeded=True)
+    with ledger:
+        if error is None:
+            model.fit(rows, y)
+        else:
+            with pytest.raises(error, match=match):
+                model.fit(rows, y)
+    assert len(ledger.entries) == 1
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "sent"),
+    [(MODEL, False), (BATCHES, True)],
+    ids=["all rows, between calls", "batches, in a call"],
+)
+def test_a_worker_that_dies_changes_nothing(monkeypatch, client, model, sent):
+    """Its rows are read again, and the weights are those of a fit without such a loss."""
+    expected, lost = clone(model).fit(blocks(X), Y), []
+
+    def act():
+        lost.append(pids(client)[0])
+        kill(lost)
+
+    with at_call(monkeypatch, 6, act, sent=sent) as made:
+        found = charged_once(clone(model), blocks(X), Y)
+    assert lost and len(made) > 6
+    assert_same(expected, found, 1e-12)
+    assert found.privacy_ == expected.privacy_
+
+
+def test_rows_that_workers_hold_are_made_again(monkeypatch, client):
+    """Of a collection that was persisted, what the dead one held is computed anew."""
+    rows = da.from_array(X, chunks=(100, 4)).persist()
+    wait(rows)
+    model = DPPCA(2, mechanism="gaussian", random_state=0)
+    expected = clone(model).fit(X)
+    with at_call(monkeypatch, 5, lambda: kill(pids(client)[:1])) as made:
+        found = clone(model).fit(rows)
+    assert len(made) > 5
+    assert_same(expected, found)
+
+
+def dies_once(block, path):
+    """The block; the first worker that reads one dies of it."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return block
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_while_it_reads_changes_nothing(client, tmp_path):
+    rows = blocks(X).map_blocks(dies_once, path=tmp_path / "dead", meta=X[:0])
+    found = charged_once(clone(MODEL), rows, Y)
+    assert (tmp_path / "dead").exists()
+    assert_same(clone(MODEL).fit(X, Y), found)
+
+
+# Nobody left ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def mortal(n_workers):
+    """A client of workers that nobody starts again, and what starts one."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(LocalCluster(n_workers=0, dashboard_address=":0"))
+        client = stack.enter_context(Client(cluster))
+        workers = []
+
+        def start():
+            command = [sys.executable, "-m", "distributed.cli.dask_worker"]
+            command += [cluster.scheduler_address, "--no-nanny", "--nthreads", "1"]
+            command += ["--no-dashboard"]
+            path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            workers.append(subprocess.Popen(command, env=os.environ | path, **quiet))
+            return workers[-1]
+
+        def stop():
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+
+        stack.callback(stop)
+        for _ in range(n_workers):
+            start()
+        if n_workers:
+            client.wait_for_workers(n_workers, timeout=60)
+        yield client, workers, start
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["between calls", "in a call"])
+def test_a_fit_whose_workers_are_all_lost_ends_and_stays_charged(monkeypatch, sent):
+    with (
+        mortal(2) as (_, workers, _),
+        dask.config.set({"dpsubspace.no-worker-timeout": 3}),
+        at_call(monkeypatch, 6, lambda: kill(w.pid for w in workers), sent=sent) as made,
+    ):
+        model, started = clone(MODEL), time.monotonic()
+        match = r"no worker for 3 seconds.*What it had reserved stays charged"
+        charged_once(model, blocks(X), Y, error=ClusterError, match=match)
+        assert 3 < time.monotonic() - started < 60
+        assert len(made) == 6
+    assert model.privacy_.epsilon == pytest.approx(1.0)
+    assert not hasattr(model, "coef_")
+
+
+def test_a_fit_waits_for_workers_that_come_back(monkeypatch):
+    expected = clone(MODEL).fit(X, Y)
+    with mortal(1) as (_, workers, start):
+
+        def replace():
+            kill([workers[0].pid])
+            workers[0].wait()
+            start()
+
+        with at_call(monkeypatch, 6, replace) as made:
+            found = charged_once(clone(MODEL), blocks(X), Y)
+    assert len(made) > 6
+    assert_same(expected, found)
+
+
+def test_a_fit_without_any_worker_costs_nothing():
+    ledger, model = PrivacyLedger(10.0, 1e-5), DPSGDClassifier()
+    with (
+        mortal(0),
+        dask.config.set({"dpsubspace.no-worker-timeout": 0.5}),
+        ledger,
+        pytest.raises(ClusterError, match=r"no worker for.*nothing was charged"),
+    ):
+        model.fit(blocks(X), Y)
+    assert not ledger.entries and not hasattr(model, "privacy_")
+
+
+def dies(block):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_rows_that_kill_whoever_reads_them_end_a_fit_that_costs_nothing():
+    ledger, model = PrivacyLedger(10.0, 1e-5), DPSGDClassifier()
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(1, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers),
+        ledger,
+        pytest.raises(ClusterError, match=r"lost one after another.*nothing was charged"),
+    ):
+        model.fit(blocks(X).map_blocks(dies, meta=X[:0]), Y)
+    assert not ledger.entries and not hasattr(model, "privacy_")
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["between calls", "in a call"])
+def test_a_fit_whose_cluster_is_closed_ends_and_stays_charged(monkeypatch, sent):
+    model = clone(MODEL)
+    with (
+        LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=":0") as workers,
+        Client(workers) as client,
+        dask.config.set({"dpsubspace.no-worker-timeout": 2}),
+        at_call(monkeypatch, 6, client.close, sent=sent),
+    ):
+        charged_once(model, blocks(X), Y, error=ClusterError, match="stays charged")
+    assert model.privacy_.epsilon == pytest.approx(1.0)
