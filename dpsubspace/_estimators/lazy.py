@@ -56,8 +56,13 @@ def _one_row(X: Any) -> Any:
         return np.zeros((1, X.shape[1]), dtype=X.dtype)
     import pandas as pd
 
-    columns = {name: np.zeros(1, dtype=kind) for name, kind in X.dtypes.items()}
-    return pd.DataFrame(columns, columns=list(X.columns))
+    # What is no number stays text, which the estimator refuses in its own words.
+    numbers = {name: pd.api.types.is_numeric_dtype(kind) for name, kind in X.dtypes.items()}
+    zeros = {
+        name: pd.Series([0], dtype=X.dtypes[name]) if number else pd.Series(["text"])
+        for name, number in numbers.items()
+    }
+    return pd.DataFrame(zeros, columns=list(X.columns))
 
 
 def _of_block(method: Any, estimator: Any, nothing: np.ndarray, block: Any) -> np.ndarray:

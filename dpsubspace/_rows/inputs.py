@@ -141,13 +141,16 @@ class _BlockOfRows:
                 "sparse blocks of Dask collections are not supported: use map_blocks to make them"
                 " dense, or a matrix of scipy that is in memory."
             )
-        rows = _plain(_validated(BaseEstimator(), X, reset=True, ensure_min_samples=0))
+        try:
+            rows = _plain(_validated(BaseEstimator(), X, reset=True, ensure_min_samples=0))
+        except ValueError as error:
+            raise ValueError(str(error).replace(_OF_TABLES, _OF_COLLECTIONS)) from None
         return {ROWS: rows} if self.targets is None else {ROWS: rows, TARGETS: self.targets(y)}
 
 
 def _labels(y: Any) -> np.ndarray:
     """Labels of a block; text as objects, which have one type whatever their lengths."""
-    y = column_or_1d(y, warn=True)
+    y = column_or_1d(y)
     assert_all_finite(y, input_name="y")
     if y.dtype.kind == "O":
         _distinct(y)
@@ -228,10 +231,19 @@ def without_values(X: Any, message: str) -> str:
         bad = [str(name) for name, dtype in columns if not _numeric(dtype)]
         return (
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
-            f"{', '.join(bad[:10])}. Use tabular_pipeline(estimator, schema), which encodes columns"
-            " of any type by what is public about them, or drop these columns."
+            f"{', '.join(bad[:10])}. {_OF_TABLES}, or drop these columns."
         )
     return message
+
+
+# What to do about columns of text, in memory and in Dask collections.
+_OF_TABLES = (
+    "Use tabular_pipeline(estimator, schema), which encodes columns of any type by what is public"
+    " about them"
+)
+_OF_COLLECTIONS = (
+    "Make columns of numbers of them by what is public, such as X['ward'].isin(['surgery'])"
+)
 
 
 def _numeric(dtype: Any) -> bool:
