@@ -31,7 +31,15 @@ from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import Part, Parts, Remote, made
 from dpsubspace.exceptions import ClusterError, warn
 
-__all__ = ["ROWS", "TARGETS", "is_collection", "load", "refuse_collection", "whole"]
+__all__ = [
+    "ROWS",
+    "TARGETS",
+    "has_lengths",
+    "is_collection",
+    "load",
+    "refuse_collection",
+    "whole",
+]
 
 # What parts hold from the beginning.
 ROWS, TARGETS = "rows", "targets"
@@ -167,13 +175,13 @@ def _beside(rows: Any, targets: Any) -> Any:
     if not is_collection(targets):
         import dask.array
 
-        if not _known(rows):
+        if not has_lengths(rows):
             raise ValueError(
                 "`y` is in memory and the lengths of the blocks of `X` are not known. Pass `y` as"
                 " a Dask collection too, or call compute_chunk_sizes() on the array `X`."
             )
         targets = dask.array.from_array(np.asarray(targets))
-    if not (_known(rows) and _known(targets)):
+    if not (has_lengths(rows) and has_lengths(targets)):
         return targets
     if rows.shape[0] != targets.shape[0]:
         raise ValueError(
@@ -190,7 +198,7 @@ def _is_data(node: Any) -> bool:
     return type(node).__name__ == "DataNode" or isinstance(node, np.ndarray)
 
 
-def _known(collection: Any) -> bool:
+def has_lengths(collection: Any) -> bool:
     """Whether a collection is an array whose lengths of blocks are known."""
     return hasattr(collection, "chunks") and not np.isnan(sum(collection.chunks[0]))
 

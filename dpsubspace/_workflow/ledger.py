@@ -31,7 +31,7 @@ from dpsubspace._accounting.permission import (
     payer_around,
 )
 from dpsubspace._accounting.repeats import in_task
-from dpsubspace._rows.dask_parts import is_collection
+from dpsubspace._rows.dask_parts import has_lengths, is_collection
 from dpsubspace._strict_json import finite
 from dpsubspace._workflow.address import LedgerAddress, payer_for
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
@@ -528,11 +528,11 @@ class PrivacyLedger:
         """
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
-        if is_collection(X) or is_collection(y):
+        if any(is_collection(given) and not has_lengths(given) for given in (X, y)):
             raise ValueError(
-                "ledger.fit does not take Dask collections, whose sizes it would have to compute"
-                " first. Open the ledger around the fit, `with ledger: model.fit(X, y)`: the fit"
-                " is charged all the same."
+                "ledger.fit needs to know how many rows there are, and of Dask data frames that"
+                " would have to be computed first. Open the ledger around the fit, `with ledger:"
+                " model.fit(X, y)`: the fit is charged all the same."
             )
         self._book.check_process()
         self._check_other()

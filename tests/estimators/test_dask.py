@@ -530,3 +530,7 @@ def test_a_ledger_is_charged_once(client):
     assert len(ledger.entries) == 1
     ledger.fit(DPSGDClassifier(n_iter=2, epsilon=1.0, **SEEDED), blocks(X), Y)
     assert len(ledger.entries) == 2
+    frame = dd.from_pandas(pd.DataFrame(X), npartitions=2)
+    with pytest.raises(ValueError, match="Open the ledger around the fit"):
+        ledger.fit(DPSGDClassifier(n_iter=2, epsilon=1.0, **SEEDED), frame, frame[0] > 0)
+    assert len(ledger.entries) == 2
