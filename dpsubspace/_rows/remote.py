@@ -132,11 +132,17 @@ class Remote:
 
 def is_remote(value: Any) -> bool:
     """Whether `value` is made of rows elsewhere, or holds what is."""
+    return bool(_remotes(value))
+
+
+def _remotes(value: Any) -> list[Remote]:
+    """What is made of rows elsewhere: `value`, or fields of it."""
     if isinstance(value, Remote):
-        return True
+        return [value]
     if not is_dataclass(value) or isinstance(value, type):
-        return False
-    return any(isinstance(getattr(value, field.name), Remote) for field in fields(value))
+        return []
+    held = (getattr(value, field.name) for field in fields(value))
+    return [one for one in held if isinstance(one, Remote)]
 
 
 def made(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -165,9 +171,8 @@ def added(function: Callable[..., Any], *args: Any) -> Any:
 
 def gathered(function: Callable[..., Any], *args: Any) -> list[Any]:
     """``function(*args)`` of each part; of the one that there is, where rows lie here."""
-    if not any(map(is_remote, args)):
-        return [function(*args)]
-    return _parts_of(_packed(args)[1]).call(function, *args)
+    needs = [need for arg in args for need in _remotes(arg)]
+    return needs[0].parts.call(function, *args) if needs else [function(*args)]
 
 
 def _parts_of(needs: Sequence[Remote]) -> Parts:
@@ -259,6 +264,7 @@ class Parts(ABC):
     def call(self, function: Callable[..., Any], *args: Any, own: Any = None) -> list[Any]:
         """``function(*args)`` on each part; `own` has a last argument for each part."""
         body, needs = _packed((function, args))
+        _parts_of(needs)  # all of them are made of the same rows
         known: dict[str, _Recipe] = {}
         for need in needs:
             _collect(need, known)
