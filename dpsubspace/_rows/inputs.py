@@ -122,7 +122,15 @@ def _check_names(estimator: Any, X: Any, *, reset: bool) -> None:
     if not hasattr(X, "columns") and np.isnan(X.shape[1]):
         raise ValueError("`X` must have a known number of columns: call compute_chunk_sizes().")
     template = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
-    _validated(estimator, template, reset=reset, ensure_min_samples=0)
+    _validated_part(estimator, template, reset=reset)
+
+
+def _validated_part(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """A part of a collection, perhaps of no rows, as scikit-learn validates it."""
+    try:
+        return _validated(estimator, X, reset=reset, ensure_min_samples=0)
+    except ValueError as error:
+        raise ValueError(str(error).replace(_OF_TABLES, _OF_COLLECTIONS)) from None
 
 
 @dataclass(frozen=True)
@@ -141,10 +149,7 @@ class _BlockOfRows:
                 "sparse blocks of Dask collections are not supported: use map_blocks to make them"
                 " dense, or a matrix of scipy that is in memory."
             )
-        try:
-            rows = _plain(_validated(BaseEstimator(), X, reset=True, ensure_min_samples=0))
-        except ValueError as error:
-            raise ValueError(str(error).replace(_OF_TABLES, _OF_COLLECTIONS)) from None
+        rows = _plain(_validated_part(BaseEstimator(), X, reset=True))
         return {ROWS: rows} if self.targets is None else {ROWS: rows, TARGETS: self.targets(y)}
 
 
