@@ -48,6 +48,7 @@ def test_tails_are_symmetric_and_finite(source):
             assert abs(tail - expected) < 6 * math.sqrt(expected)
 
 
+@pytest.mark.system_bits
 @pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
 @pytest.mark.parametrize("draw", ["gaussian", "laplace"])
 def test_a_source_of_constant_bits_is_noticed(monkeypatch, byte, draw):
