@@ -7,7 +7,9 @@ that a memory map stays on disk.
 
 Design note. Rows in units of their spread are small differences of large numbers where a column is
 far from 0. They are used in float64, in which sums over records round so little that no blocks
-are needed, and in which what W magnifies stays far below the noise.
+are needed, and in which what W magnifies stays far below the noise. Few of the passes that make
+them are needed over and over: once directions are released, W takes the standardising along
+(:class:`_Folded`), and a step cuts the entries of a row and does nothing else to it.
 """
 
 from __future__ import annotations
@@ -43,8 +45,14 @@ _NEAR = 2.0**9
 # Most that a row may be longer than what is used of it, where rows may lie elsewhere in a chunk.
 _FARTHEST = 2.0**12
 
-# Numbers of a chunk in float64 (2 MiB): a few copies of them should stay in the cache.
-_CHUNK = 1 << 18
+# Numbers of a chunk in float64 (2 MiB, and 1 MiB): a few copies of them should stay in the cache.
+_CHUNK, _FOLDED_CHUNK = 1 << 18, 1 << 17
+
+# Most slack of sums over rows that are not standardised one by one.
+_MOST_SLACK = 1e-4
+
+# Sizes of entries for which no product leaves the range of float32, or of float64.
+_SMALL, _LARGE = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,75 @@ class Affine:
         return -(self.mean @ self.lifted(coef)) - np.broadcast_to(self.offset, self.width) @ coef
 
 
+@dataclass(frozen=True)
+class _Folded:
+    """Standardising and mixing in one matrix M: ``z_i = M^T (c_i, 1)``.
+
+    Parameters
+    ----------
+    low, high : ndarray of shape (d,)
+        What the entries of ``c_i`` are cut to, where standardised ones would reach the limit.
+    matrix : ndarray of shape (width, q)
+        M.
+    condition : float
+        How much longer terms may be before they are mixed.
+
+    Notes
+    -----
+    To cut a row takes no rounding, so that its record is M^T c with the numbers that the computer
+    has. Let ``m`` be the means in units of the columns and ``u = (w c - m, 1)`` the standardised
+    row. Then ``z = W^T u`` but for the rounding of M, and ``|z| >= |u| / |W^-1|``. Entries
+    of c are added up before they are mixed, and entry j of the sum rounds in proportion to
+    ``|c_j|``: that moves z by a share of ``sum_j |c_j| |M_j|``, over the rows of M. Of these,
+    ``|w_j c_j| <= |u_j| + |m_j|``, the last row is no longer than ``|W_last| + sum_j |m_j| |W_j|``,
+    and 1 is at most ``|u|``. Together that is at most
+    ``(|W|_F + 2 sum_j |m_j| |W_j|) |u|``, and so at most `condition` times ``|z|``.
+    Where there is no constant entry, m is 0, and the same holds.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    matrix: np.ndarray
+    condition: float
+
+    @classmethod
+    def of(cls, rows: AffineRows, mixing: np.ndarray, sizes: np.ndarray) -> _Folded | None:
+        """For rows, and W with its singular values; None where that would lose digits.
+
+        Public and released numbers decide, and no row.
+        """
+        affine, k = rows.affine, rows.affine.width
+        if not affine.diagonal or rows.beside or rows.limit == math.inf or rows.records.grouped:
+            return None
+        used, offset = affine.weights != 0, np.broadcast_to(affine.offset, k)
+        factors = np.where(used, affine.weights, 1.0)
+        shifts = affine.mean * affine.weights + offset
+        half = rows.limit / np.abs(factors)
+        middle = np.where(used, affine.mean + offset / factors, 0.0)
+        most = np.abs(middle) + half
+        if (half[used] < _SMALL).any() or (most[used] > _LARGE).any() or offset[~used].any():
+            return None
+        if len(mixing) == k and shifts.any():  # and no constant entry that would take it
+            return None
+        matrix, lengths = mixing.copy(), np.linalg.norm(mixing, axis=1)
+        matrix[:k] *= affine.weights[:, None]
+        if len(mixing) > k:
+            matrix[k] -= shifts @ mixing[:k]
+        moved = float(np.abs(shifts) @ lengths[:k])
+        condition = 1.01 * (float(np.linalg.norm(lengths)) + 2 * moved) / float(sizes[-1])
+        half[~used] = 0.0
+        return cls(middle - half, middle + half, matrix, condition)
+
+    def cut(self, X: Array, out: Array) -> None:
+        """Put rows into `out` as they came, but for entries that are too large or too small."""
+        low, high = as_like(self.low, X), as_like(self.high, X)
+        cut = at_least(X, low)
+        if isinstance(cut, np.ndarray):  # no copy more than there must be
+            out[...] = np.minimum(cut, high, out=cut)
+        else:
+            out[...] = at_most(cut, high)
+
+
 class AffineRows:
     """All records after an affine map, to be visited chunk by chunk.
 
@@ -134,11 +211,12 @@ class AffineRows:
         beside: Array | None = None,
         records: Records | None = None,
     ):
-        self.X, self.affine, self._limit, self._beside = X, affine, limit, beside
+        self.X, self.affine, self.limit, self._beside = X, affine, limit, beside
         self.records = Records.of_rows(X.shape[0]) if records is None else records
         self._constant = constant
         self.mixing: np.ndarray | None = None
-        self._longest, self._condition = 1.0, 1.0  # of the mixing
+        self._folded: _Folded | None = None
+        self._condition = 1.0  # of the mixing
         self.radius = math.inf
         self._lengths: Array | None = None
         xp = namespace(X)
@@ -149,15 +227,16 @@ class AffineRows:
     # Other views of the same records --------------------------------------------------------
 
     def mixed(self, mixing: np.ndarray) -> AffineRows:
-        """The records as ``W^T u_i``, with `mixing` W of shape (width, q), released."""
-        sizes = np.linalg.svd(mixing, compute_uv=False)  # once: every chunk asks for them
-        return self._changed(
-            mixing=mixing,
-            radius=math.inf,
-            _lengths=None,
-            _longest=float(sizes[0]),
-            _condition=float(sizes[0] / sizes[-1]) if sizes[-1] > 0 else math.inf,
-        )
+        """The records as ``W^T u_i``, with `mixing` W of shape (width, width), released."""
+        sizes = np.linalg.svd(mixing, compute_uv=False)
+        condition = float(sizes[0] / sizes[-1]) if sizes[-1] > 0 else math.inf
+        other = self._changed(mixing=mixing, radius=math.inf, _lengths=None, _condition=condition)
+        folded = _Folded.of(self, mixing, sizes) if condition < math.inf else None
+        if folded is None:
+            return other
+        chunk = chunk_rows(self.X, max(1, _FOLDED_CHUNK // self._own))
+        faster = other._changed(_folded=folded, _condition=folded.condition, chunk=chunk)
+        return faster if faster.slack < _MOST_SLACK else other
 
     def with_beside(self, beside: Array) -> AffineRows:
         """The records with other numbers (n, c) after those that they have."""
@@ -188,6 +267,7 @@ class AffineRows:
             Z,
             Affine.identity(self.affine.width),
             constant=self._constant,
+            limit=self.limit,
             beside=self._beside,
             records=self.records,
         )
@@ -228,10 +308,14 @@ class AffineRows:
         return self._own if self.mixing is None else self.mixing.shape[1]
 
     @property
+    def beside(self) -> int:
+        """Other numbers of a record."""
+        return 0 if self._beside is None else self._beside.shape[1]
+
+    @property
     def _own(self) -> int:
         """Entries before they are mixed."""
-        beside = 0 if self._beside is None else self._beside.shape[1]
-        return self.affine.width + self._constant + beside
+        return self.affine.width + self._constant + self.beside
 
     @property
     def data(self) -> Array:
@@ -254,8 +338,7 @@ class AffineRows:
 
     def at(self, rows: slice) -> AffineBlock:
         """Records of a chunk."""
-        U = self._formed(rows)
-        W = None if self.mixing is None else as_like(self.mixing, U)
+        U, W = self._factors(rows)
         if self.radius == math.inf:
             return AffineBlock(U, W, None)
         xp, norms = namespace(U), self._norms_of(U, W)
@@ -264,14 +347,28 @@ class AffineRows:
             U = xp.where((shrink > 0)[:, None], U, xp.zeros_like(U))
         return AffineBlock(U, W, shrink)
 
+    def _factors(self, rows: slice) -> tuple[Array, Array | None]:
+        """Records of a chunk in float64, and the matrix that mixes them."""
+        if self._folded is not None:
+            U = self._blank(rows)
+            self._folded.cut(self.X[rows, :], U[:, : self.affine.width])
+            return U, as_like(self._folded.matrix, U)
+        U = self._formed(rows)
+        return U, None if self.mixing is None else as_like(self.mixing, U)
+
     def _formed(self, rows: slice) -> Array:
         """Records of a chunk before they are mixed, in float64."""
-        k = self.affine.width
-        if self._own == k:
+        if self._own == self.affine.width:
             return self._mapped(rows)
-        xp, length = namespace(self.X), self.X[rows, :1].shape[0]
+        U = self._blank(rows)
+        self._mapped(rows, U[:, : self.affine.width])
+        return U
+
+    def _blank(self, rows: slice) -> Array:
+        """Records of a chunk, of which nothing is there but what follows the mapped rows."""
+        k, xp = self.affine.width, namespace(self.X)
+        length = self.X[rows, :1].shape[0]
         U = xp.empty((length, self._own), dtype=xp.float64, device=device(self.X))
-        self._mapped(rows, U[:, :k])
         if self._constant:
             U[:, k] = 1.0
         if self._beside is not None:
@@ -296,10 +393,10 @@ class AffineRows:
             own = self._within_reach(xp.astype(X, xp.float64) - mean) @ weights
         if np.any(affine.offset):
             own -= offset
-        if self._limit < math.inf and isinstance(own, np.ndarray):  # in one pass, into its place
-            return np.clip(own, -self._limit, self._limit, out=own if out is None else out)
-        if self._limit < math.inf:
-            own = at_most(at_least(own, -self._limit), self._limit)
+        if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass, into its place
+            return np.clip(own, -self.limit, self.limit, out=own if out is None else out)
+        if self.limit < math.inf:
+            own = at_most(at_least(own, -self.limit), self.limit)
         if out is None:
             return own
         out[...] = own
@@ -330,7 +427,7 @@ class AffineRows:
     @property
     def _reach(self) -> float:
         """Length of a row whose product with the matrix is far beyond the limit."""
-        usual = self._limit if self._limit < math.inf else 1.0
+        usual = self.limit if self.limit < math.inf else 1.0
         return _FARTHEST * usual / float(np.linalg.norm(self.affine.weights, 2) or 1.0)
 
     def _norms_of(self, U: Array, W: Array | None) -> Array:
@@ -338,9 +435,9 @@ class AffineRows:
         xp = namespace(U)
         Z = U if W is None else U @ W
         norms = _at_least_lengths(Z) * (1 + (Z.shape[1] + 8) * EPS)
-        if W is not None:
-            lengths = _at_least_lengths(U)
-            norms = norms + (U.shape[1] + 8) * EPS * self._longest * lengths
+        if W is not None:  # each product rounds in proportion to itself
+            lengths = xp.sqrt(xp.vecdot(W, W))
+            norms = norms + (U.shape[1] + 8) * EPS * (xp.abs(U) @ lengths)
         return xp.where(norms == norms, norms, xp.full_like(norms, xp.inf))
 
     def norms(self) -> Array:
@@ -348,8 +445,7 @@ class AffineRows:
         if self._lengths is None:
 
             def of_chunk(rows: slice) -> Array:
-                U = self._formed(rows)
-                return self._norms_of(U, None if self.mixing is None else as_like(self.mixing, U))
+                return self._norms_of(*self._factors(rows))
 
             with over_chunks(self) as each:
                 self._lengths = namespace(self.X).concat([*each(of_chunk)])
@@ -365,13 +461,15 @@ class AffineRows:
         """How far rounding can move a sum of weighted records between neighbours.
 
         In units of the norm of one term. Terms are added up before they are mixed, where one may be
-        longer by the condition number of W.
+        longer by the condition number of W. The sum of a chunk is then mixed, which rounds in
+        proportion to that sum.
         """
         own = 4.0 * (self._own + 8)
         if not self.affine.diagonal:  # of rows that lie elsewhere in a chunk
             own += 4.0 * _FARTHEST * (self.X.shape[1] + 8)
         terms = self.records.slack(EPS, self.chunk, own=own)
-        return self._condition * (terms + 4 * (self._own + 8) * EPS)
+        together = min(self.chunk, self.n_samples) + 4
+        return self._condition * (terms + together * (self._own + 8) * EPS)
 
     batch_slack = slack
 

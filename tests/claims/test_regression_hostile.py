@@ -1,6 +1,8 @@
 """Private linear regression against rows that are made to break its bounds."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from dpsubspace._gradients.losses import Squared
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import check_groups
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import whitening
 from dpsubspace._statistics.moments import Rows, second_moment
@@ -44,6 +47,8 @@ AFFINES = {
     "matrix": Affine(
         np.array([0.5, -1.0, 0.0]), np.array([[1.0, 0.5], [-1.0, 0.5], [0.2, 3.0]]), np.ones(2)
     ),
+    "usual": Affine(np.array([30.0, -0.5, 0.0]), np.array([0.1, 2.0, 1.0])),
+    "lost": Affine(np.array([30.0, -0.5, 0.0]), np.array([0.1, 0.0, 1.0])),
     "far": Affine(np.full(3, 1e5), np.array([[1.0, 0.5], [-1.0, 0.5], [0.2, 3.0]])),
 }
 TURN = np.array([[1.0, -1.0, 0.5, 0.1], [1.0, 1.0, 0.0, 0.3], [0.0, 30.0, 1.0, -1.0], [1, 2, 3, 4]])
@@ -58,18 +63,25 @@ TURN = np.array([[1.0, -1.0, 0.5, 0.1], [1.0, 1.0, 0.0, 0.3], [0.0, 30.0, 1.0, -
     y=hnp.arrays(np.float64, (5, 2), elements=entries),
     c=st.sampled_from([1, 2]),
     mixed=st.booleans(),
+    limit=st.sampled_from([np.inf, 4.0]),
     size=st.sampled_from([1e-6, 0.3, 1.0, 40.0]),
 )
 @settings(max_examples=120, deadline=None)
 def test_sums_of_mapped_rows_move_within_their_bounds(
-    affine, dtype, constant, X, lengths, y, c, mixed, size
+    affine, dtype, constant, X, lengths, y, c, mixed, limit, size
 ):
     with np.errstate(all="ignore"):
         X = np.nan_to_num(X.T * lengths).T  # rows of which all entries are small, or large
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
 
     def sums(records, present=None):
-        rows = AffineRows(X[records], affine, constant=constant, records=who(present, len(records)))
+        rows = AffineRows(
+            X[records],
+            affine,
+            constant=constant,
+            limit=limit,
+            records=who(present, len(records)),
+        )
         values, p = y[records, :c], affine.width + constant
         moment = second_moment(Rows(rows.with_beside(values).clipped(size), size))
         rows = rows.kept()
@@ -88,17 +100,104 @@ def test_sums_of_mapped_rows_move_within_their_bounds(
 
 
 @pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("limit", [np.inf, 4.0])
 @pytest.mark.parametrize("mixing", [None, TURN[:3, :3]], ids=["plain", "mixed"])
-def test_a_clipped_gradient_of_mapped_rows_is_never_longer_than_the_clip_norm(mixing, n_targets):
+def test_a_clipped_gradient_of_mapped_rows_is_never_longer_than_the_clip_norm(
+    mixing, limit, n_targets
+):
     """Of rows of which the squares are nothing, times targets that make the product large."""
     for x, y in itertools.product(SIZES, SIZES):
-        rows = AffineRows(np.array([[x, -x, x / 3]]), Affine.identity(3), constant=False)
+        X = np.array([[x, -x, x / 3]])
+        rows = AffineRows(X, Affine.identity(3), constant=False, limit=limit)
         rows = rows if mixing is None else rows.mixed(mixing)
         targets = np.full((1, n_targets), y)
         with np.errstate(all="ignore"):
             source = LinearSource(Squared(), rows, targets, n_outputs=n_targets)
             total = clipped_sum(source.at(np.zeros((3, n_targets)), slice(0, 1)), 0.3)
         assert np.linalg.norm(total.value) <= 0.3 * (1 + 1e-12), (x, y)
+
+
+# Rows that are cut and not standardised ------------------------------------------------------
+
+
+CUT = {"constant": True, "limit": 4.0}
+ABOUT_ZERO = Affine(np.zeros(3), np.array([1e9, 1e-9, 1.0]))
+PAIRS = check_groups(np.arange(900) // 2, np.ones((900, 1)))
+FOLDED = {
+    "usual": (AFFINES["usual"], CUT),
+    "units": (Affine(np.array([3e-9, 2e9, 0.0]), ABOUT_ZERO.weights), CUT),
+    "about zero": (ABOUT_ZERO, {**CUT, "constant": False}),
+    "lost": (AFFINES["lost"], CUT),
+    "far": (Affine(np.full(3, 100.0), np.ones(3)), CUT),
+}
+NOT_FOLDED = {
+    "no limit": (AFFINES["usual"], {"constant": True}),
+    "a matrix": (AFFINES["matrix"], CUT),
+    "no constant": (AFFINES["usual"], {**CUT, "constant": False}),
+    "numbers beside": (ABOUT_ZERO, {**CUT, "constant": False, "beside": np.ones((900, 1))}),
+    "pairs of rows": (AFFINES["usual"], {**CUT, "records": PAIRS}),
+    "too far": (Affine(np.full(3, 1e12), np.ones(3)), CUT),
+    "tiny units": (AFFINES["columns"], CUT),
+    "huge units": (Affine(np.zeros(3), np.full(3, 1e-40)), CUT),
+    "lost and moved": (Affine(np.zeros(3), np.array([1.0, 0.0, 1.0]), np.ones(3)), CUT),
+}
+
+
+def standardised(affine, options, dtype=np.float64):
+    """900 rows, of which a few are far out, that `affine` standardises: mixed, and their source."""
+    rng = np.random.default_rng(0)
+    weights = np.ones(3) if affine.weights.ndim > 1 else affine.weights
+    z = rng.standard_t(3, size=(900, 3)) / np.where(weights == 0, 1.0, weights)
+    X, p = (z + affine.mean).astype(dtype), affine.width + options["constant"]
+    p += "beside" in options
+    mixed = AffineRows(X, affine, **options).mixed(TURN[:p, :p])
+    return mixed, LinearSource(Squared(), mixed, rng.normal(size=(900, 1)), n_outputs=1)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("case", FOLDED)
+def test_cut_rows_have_the_sums_and_norms_of_standardised_ones(monkeypatch, case, dtype):
+    affine, options = FOLDED[case]
+
+    def found():
+        rows, source = standardised(affine, options, dtype)
+        at = np.linspace(-0.3, 0.4, rows.width)[:, None]
+        sums = [clipped_sum(source.at(at, part), 2.0).value for part in rows.chunks()]
+        return rows, rows.norms(), sum(sums)
+
+    rows, norms, total = found()
+    assert rows._folded is not None
+    monkeypatch.setattr("dpsubspace._rows.affine._MOST_SLACK", 0.0)
+    others, other_norms, other_total = found()
+    assert others._folded is None
+    near = 1e-9 if dtype == np.float64 else 1e-4  # what rows are cut to has the digits of rows
+    np.testing.assert_allclose(norms, other_norms, rtol=near)
+    np.testing.assert_allclose(total, other_total, atol=near * np.abs(total).max())
+
+
+@pytest.mark.parametrize("case", NOT_FOLDED)
+def test_rows_are_standardised_one_by_one_where_digits_would_be_lost(case):
+    rows, _ = standardised(*NOT_FOLDED[case])
+    assert rows._folded is None
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("case", FOLDED)
+def test_no_norm_of_a_cut_row_is_below_that_of_its_record(case, dtype):
+    """And terms are no longer before they are mixed than the slack takes them to be."""
+    rows, _ = standardised(*FOLDED[case], dtype)
+    block, folded = rows.at(slice(0, 900)), rows._folded
+    mixing = [[Fraction(x) for x in row] for row in folded.matrix.tolist()]
+    lengths = np.linalg.norm(folded.matrix, axis=1)
+    for entries, norm in zip(block.U[:60].tolist(), rows.norms()[:60], strict=True):
+        exact = [Fraction(x) for x in entries]
+        square = sum(
+            sum(c * w for c, w in zip(exact, column, strict=True)) ** 2
+            for column in zip(*mixing, strict=True)
+        )
+        assert square <= Fraction(float(norm)) ** 2
+        assert float(norm) ** 2 <= float(square) * (1 + 1e-9)
+        assert np.abs(entries) @ lengths <= folded.condition * math.sqrt(square)
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e-200])
