@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,11 +167,33 @@ class _Folded:
     def cut(self, X: Array, out: Array) -> None:
         """Put rows into `out` as they came, but for entries that are too large or too small."""
         low, high = as_like(self.low, X), as_like(self.high, X)
-        cut = at_least(X, low)
-        if isinstance(cut, np.ndarray):  # no copy more than there must be
-            out[...] = np.minimum(cut, high, out=cut)
+        if not isinstance(X, np.ndarray):
+            out[...] = at_most(at_least(X, low), high)
+        elif X.dtype == out.dtype:
+            np.minimum(np.maximum(X, low, out=out), high, out=out)
         else:
-            out[...] = at_most(cut, high)
+            kept = _Kept(X.shape, X.dtype)
+            out[...] = np.minimum(np.maximum(X, low, out=kept.array), high, out=kept.array)
+
+
+class _Kept:
+    """An array of any numbers, which nobody else is given as long as this lives.
+
+    A chunk takes its MiB for less than a millisecond. Where the allocator hands such memory back
+    at once, as on the workers of Dask, the system clears it again and again, which takes longer
+    than a step has to compute. So a thread keeps what it has had, once for each dtype.
+    """
+
+    _free = threading.local()
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any):
+        size, dtype = math.prod(shape), np.dtype(dtype)
+        flat = vars(self._free).pop(dtype.char, None)  # a second one finds none, and is new
+        self._flat = np.empty(size, dtype) if flat is None or flat.size < size else flat
+        self.array = self._flat[:size].reshape(shape)
+
+    def __del__(self) -> None:
+        vars(self._free)[self._flat.dtype.char] = self._flat
 
 
 class AffineRows:
@@ -338,42 +361,49 @@ class AffineRows:
 
     def at(self, rows: slice) -> AffineBlock:
         """Records of a chunk."""
-        U, W = self._factors(rows)
+        block = self._block(rows)
         if self.radius == math.inf:
-            return AffineBlock(U, W, None)
-        xp, norms = namespace(U), self._norms_of(U, W)
+            return block
+        U, norms = block.U, self._norms_of(block)
+        xp = namespace(U)
         shrink = self.radius * (1 - 16 * EPS) / at_least(norms, self.radius)
         if not bool(xp.all(shrink > 0)):  # what is out of range is a null record
             U = xp.where((shrink > 0)[:, None], U, xp.zeros_like(U))
-        return AffineBlock(U, W, shrink)
+        return AffineBlock(U, block.W, shrink, block.kept)
 
-    def _factors(self, rows: slice) -> tuple[Array, Array | None]:
+    def _block(self, rows: slice) -> AffineBlock:
         """Records of a chunk in float64, and the matrix that mixes them."""
-        if self._folded is not None:
-            U = self._blank(rows)
-            self._folded.cut(self.X[rows, :], U[:, : self.affine.width])
-            return U, as_like(self._folded.matrix, U)
-        U = self._formed(rows)
-        return U, None if self.mixing is None else as_like(self.mixing, U)
+        if self._folded is None:
+            U = self._formed(rows)
+            return AffineBlock(U, None if self.mixing is None else as_like(self.mixing, U))
+        X, kept = self.X[rows, :], None
+        if isinstance(X, np.ndarray):
+            kept = _Kept((X.shape[0], self._own), np.float64)
+        U = self._completed(rows, self._empty(rows) if kept is None else kept.array)
+        self._folded.cut(X, U[:, : self.affine.width])
+        return AffineBlock(U, as_like(self._folded.matrix, U), kept=kept)
 
     def _formed(self, rows: slice) -> Array:
         """Records of a chunk before they are mixed, in float64."""
         if self._own == self.affine.width:
             return self._mapped(rows)
-        U = self._blank(rows)
+        U = self._completed(rows, self._empty(rows))
         self._mapped(rows, U[:, : self.affine.width])
         return U
 
-    def _blank(self, rows: slice) -> Array:
-        """Records of a chunk, of which nothing is there but what follows the mapped rows."""
-        k, xp = self.affine.width, namespace(self.X)
-        length = self.X[rows, :1].shape[0]
-        U = xp.empty((length, self._own), dtype=xp.float64, device=device(self.X))
+    def _completed(self, rows: slice, U: Array) -> Array:
+        """Records of a chunk `U`, and now with what follows the mapped rows."""
+        k = self.affine.width
         if self._constant:
             U[:, k] = 1.0
         if self._beside is not None:
             U[:, k + self._constant :] = self._beside[rows, :]
         return U
+
+    def _empty(self, rows: slice) -> Array:
+        """Room for the records of a chunk, in float64."""
+        xp, shape = namespace(self.X), (self.X[rows, :1].shape[0], self._own)
+        return xp.empty(shape, dtype=xp.float64, device=device(self.X))
 
     def _mapped(self, rows: slice, out: Array | None = None) -> Array:
         """Rows of a chunk after the affine map, in float64; put into `out` where it is given."""
@@ -430,9 +460,9 @@ class AffineRows:
         usual = self.limit if self.limit < math.inf else 1.0
         return _FARTHEST * usual / float(np.linalg.norm(self.affine.weights, 2) or 1.0)
 
-    def _norms_of(self, U: Array, W: Array | None) -> Array:
+    def _norms_of(self, block: AffineBlock) -> Array:
         """Norms of the records of a chunk, never too small; inf where one is out of range."""
-        xp = namespace(U)
+        U, W, xp = block.U, block.W, namespace(block.U)
         Z = U if W is None else U @ W
         norms = _at_least_lengths(Z) * (1 + (Z.shape[1] + 8) * EPS)
         if W is not None:  # each product rounds in proportion to itself
@@ -445,7 +475,7 @@ class AffineRows:
         if self._lengths is None:
 
             def of_chunk(rows: slice) -> Array:
-                return self._norms_of(*self._factors(rows))
+                return self._norms_of(self._block(rows))
 
             with over_chunks(self) as each:
                 self._lengths = namespace(self.X).concat([*each(of_chunk)])
@@ -475,10 +505,19 @@ class AffineRows:
 
 
 class AffineBlock:
-    """Some records: ``shrink_i W^T u_i``."""
+    """Some records: ``shrink_i W^T u_i``.
 
-    def __init__(self, U: Array, W: Array | None, shrink: Array | None):
-        self.U, self.W, self.shrink = U, W, shrink
+    The numbers of `U` are there as long as the block is: the next one may use their memory.
+    """
+
+    def __init__(
+        self,
+        U: Array,
+        W: Array | None,
+        shrink: Array | None = None,
+        kept: _Kept | None = None,
+    ):
+        self.U, self.W, self.shrink, self.kept = U, W, shrink, kept
         self.scale = namespace(U).ones_like(U[:, 0])
 
     @property
