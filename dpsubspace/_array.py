@@ -22,7 +22,9 @@ still rest on BLAS. In float64 they cost a copy, and there is next to no allowan
 from __future__ import annotations
 
 import importlib
+import math
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -35,6 +37,7 @@ __all__ = [
     "BLOCK",
     "EPS",
     "Array",
+    "Scratch",
     "Total",
     "as_like",
     "at_least",
@@ -148,6 +151,33 @@ def vanished(R: Array) -> float:
     What has a norm of 0 is never clipped, and is no 0 times a residual that is large enough.
     """
     return R.shape[1] * float(namespace(R).finfo(R.dtype).smallest_normal)
+
+
+class Scratch:
+    """An array of any numbers, which nobody else is given as long as this lives.
+
+    A chunk takes its MiB for less than a millisecond. Where the allocator hands such memory back
+    at once, as on the workers of Dask, the system clears it again and again, which takes longer
+    than what is computed. So a thread keeps what it has had, once for each dtype.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    dtype : dtype
+        Its dtype.
+    """
+
+    _free = threading.local()
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any):
+        size, dtype = math.prod(shape), np.dtype(dtype)
+        flat = vars(self._free).pop(dtype.char, None)  # a second one finds none, and is new
+        self._flat = np.empty(size, dtype) if flat is None or flat.size < size else flat
+        self.array = self._flat[:size].reshape(shape)
+
+    def __del__(self) -> None:
+        vars(self._free)[self._flat.dtype.char] = self._flat
 
 
 def sampled(n: int, most: int, rng: np.random.Generator) -> Any:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +24,7 @@ import numpy as np
 from dpsubspace._array import (
     EPS,
     Array,
+    Scratch,
     as_like,
     at_least,
     at_most,
@@ -172,28 +172,8 @@ class _Folded:
         elif X.dtype == out.dtype:
             np.minimum(np.maximum(X, low, out=out), high, out=out)
         else:
-            kept = _Kept(X.shape, X.dtype)
+            kept = Scratch(X.shape, X.dtype)
             out[...] = np.minimum(np.maximum(X, low, out=kept.array), high, out=kept.array)
-
-
-class _Kept:
-    """An array of any numbers, which nobody else is given as long as this lives.
-
-    A chunk takes its MiB for less than a millisecond. Where the allocator hands such memory back
-    at once, as on the workers of Dask, the system clears it again and again, which takes longer
-    than a step has to compute. So a thread keeps what it has had, once for each dtype.
-    """
-
-    _free = threading.local()
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any):
-        size, dtype = math.prod(shape), np.dtype(dtype)
-        flat = vars(self._free).pop(dtype.char, None)  # a second one finds none, and is new
-        self._flat = np.empty(size, dtype) if flat is None or flat.size < size else flat
-        self.array = self._flat[:size].reshape(shape)
-
-    def __del__(self) -> None:
-        vars(self._free)[self._flat.dtype.char] = self._flat
 
 
 class AffineRows:
@@ -378,7 +358,7 @@ class AffineRows:
             return AffineBlock(U, None if self.mixing is None else as_like(self.mixing, U))
         X, kept = self.X[rows, :], None
         if isinstance(X, np.ndarray):
-            kept = _Kept((X.shape[0], self._own), np.float64)
+            kept = Scratch((X.shape[0], self._own), np.float64)
         U = self._completed(rows, self._empty(rows) if kept is None else kept.array)
         self._folded.cut(X, U[:, : self.affine.width])
         return AffineBlock(U, as_like(self._folded.matrix, U), kept=kept)
@@ -412,7 +392,9 @@ class AffineRows:
             _wide(part, X) for part in (affine.mean, affine.weights, affine.offset)
         )
         if affine.diagonal:
-            own = xp.astype(X, xp.float64)  # a copy, even of float64
+            own = xp.astype(X, xp.float64) if out is None else out  # a copy, even of float64
+            if out is not None:
+                out[...] = X
             own -= mean
             own *= weights
         elif self._near:
@@ -423,11 +405,11 @@ class AffineRows:
             own = self._within_reach(xp.astype(X, xp.float64) - mean) @ weights
         if np.any(affine.offset):
             own -= offset
-        if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass, into its place
-            return np.clip(own, -self.limit, self.limit, out=own if out is None else out)
-        if self.limit < math.inf:
+        if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass
+            np.clip(own, -self.limit, self.limit, out=own)
+        elif self.limit < math.inf:
             own = at_most(at_least(own, -self.limit), self.limit)
-        if out is None:
+        if out is None or out is own:
             return own
         out[...] = own
         return out
@@ -515,7 +497,7 @@ class AffineBlock:
         U: Array,
         W: Array | None,
         shrink: Array | None = None,
-        kept: _Kept | None = None,
+        kept: Scratch | None = None,
     ):
         self.U, self.W, self.shrink, self.kept = U, W, shrink, kept
         self.scale = namespace(U).ones_like(U[:, 0])

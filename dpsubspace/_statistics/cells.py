@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._array import slices
+from dpsubspace._array import Scratch, slices
 from dpsubspace._rows.chunks import Slices, over_chunks
 
 __all__ = ["TOGETHER", "CountedRanks", "cell_counts", "places"]
@@ -78,7 +78,9 @@ def cell_counts(
     def of_chunk(rows: slice) -> np.ndarray:
         part = columns[rows]
         pieces = slices(len(part), max(1, _PIECE // part.shape[1])) or [slice(0, 0)]
-        numbers = np.concatenate([cells(part[piece]).ravel() for piece in pieces])
+        found = [cells(part[piece]).ravel() for piece in pieces]
+        kept = Scratch((sum(map(len, found)),), np.intp)  # what `bincount` counts without a copy
+        numbers = np.concatenate(found, out=kept.array)
         each_row = len(numbers) // max(1, len(part))
         own = None if weights is None else np.repeat(weights[rows], each_row)
         return np.bincount(numbers, own, minlength=n_cells)
@@ -91,15 +93,18 @@ def cell_counts(
 class _Counts:
     """Counts, added up exactly."""
 
-    counts: Any = 0
+    counts: Any = None
 
     def add(self, counts: np.ndarray) -> None:
-        """Add those of a chunk."""
-        self.counts = self.counts + counts
+        """Add those of a chunk, in place."""
+        if self.counts is None:
+            self.counts = counts
+        else:
+            self.counts += counts
 
     def merge(self, other: _Counts) -> None:
         """Add those of other chunks."""
-        self.add(other.counts)
+        self.counts = other.counts if self.counts is None else self.counts + other.counts
 
 
 class CountedRanks:

@@ -26,7 +26,7 @@ from functools import cache
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from dpsubspace._array import EPS, slices
+from dpsubspace._array import EPS, Scratch, slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
@@ -330,14 +330,29 @@ def _in_cells(
     """Counts of columns in equal cells about a location, and beyond them."""
 
     def cells(rows: np.ndarray, some: slice) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            units = (rows.astype(np.float64) - location[some]) / scale[some]
-        lost = np.isnan(units)
-        units = np.clip(np.where(lost, 0, units), -2 * _REACH, 2 * _REACH)
-        place = np.floor((units + _REACH) * (_N_CELLS / (2 * _REACH))) + 1
-        return np.where(lost, _N_CELLS + 2, np.clip(place, 0, _N_CELLS + 1)).astype(np.intp)
+        kept = Scratch(rows.shape, np.float64)
+        place = _in_units(rows, location[some], scale[some], kept.array)
+        lost = np.isnan(place)
+        place[lost] = 0.0
+        np.clip(place, -2 * _REACH, 2 * _REACH, out=place)
+        place += _REACH
+        place *= _N_CELLS / (2 * _REACH)
+        np.floor(place, out=place)
+        place += 1
+        np.clip(place, 0, _N_CELLS + 1, out=place)
+        place[lost] = _N_CELLS + 2
+        return place.astype(np.intp)
 
     return _counted(columns, weights, cells, _N_CELLS + 3)
+
+
+def _in_units(
+    rows: np.ndarray, location: np.ndarray, scale: np.ndarray, out: np.ndarray
+) -> np.ndarray:
+    """Rows less `location` and over `scale`, in float64, put into `out`."""
+    with np.errstate(over="ignore"):
+        np.subtract(rows, location, out=out)
+        return np.divide(out, scale, out=out)
 
 
 # Where columns lie ----------------------------------------------------------------------------
@@ -536,9 +551,11 @@ def _of_common_length(
     public = _lengths()
 
     def cells(rows: np.ndarray) -> np.ndarray:
+        rows = rows if len(used) == rows.shape[1] else rows[:, used]
+        kept = Scratch(rows.shape, np.float64)
+        units = np.nan_to_num(_in_units(rows, location, scale, kept.array), copy=False)
         with np.errstate(over="ignore", divide="ignore"):
-            units = (rows[:, used].astype(np.float64) - location) / scale
-            octave = 0.5 * np.log2(np.mean(np.nan_to_num(units) ** 2, axis=1))
+            octave = 0.5 * np.log2(np.mean(np.square(units, out=units), axis=1))
         return np.searchsorted(edges, octave, side="right")
 
     n_cells = len(edges) + 2  # the last one for what counts for nothing, which is no row here
