@@ -21,6 +21,10 @@ _PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 # where rows are few, since their least leave-one-out error is lower by chance.
 _FEWEST, _CLEARLY, _FEW = 8, 1.0, 6.0
 
+# Share by which the squared error must be less, times the rows: among many persons with few rows,
+# those that noise happens to favour alone have errors that are less, but rarely by that much.
+_LESS = 7.0
+
 
 class Alone(NamedTuple):
     """Own models of the persons of a chunk.
@@ -94,13 +98,15 @@ def better_alone(chunk: UserChunk, own: np.ndarray, together: np.ndarray) -> np.
     """Whether each person does clearly better alone, by residuals (u, m) that were left out.
 
     Squared errors of the same rows are compared, so that what makes a row hard for both counts for
-    nothing.
+    nothing. The mean of their differences has to be clear, and a large share of what there is.
     """
     there = np.arange(own.shape[1]) < chunk.sizes[:, None]
     largest = np.maximum(np.abs(own), np.abs(together)).max(axis=1, keepdims=True)
     largest = np.where(largest > 0, largest, 1.0)  # squares stay in range
-    apart = np.where(there, (together / largest) ** 2 - (own / largest) ** 2, 0.0)
-    mean = apart.sum(axis=1) / chunk.sizes
-    spread = np.where(there, apart - mean[:, None], 0.0)
+    mine, others = ((np.where(there, left / largest, 0.0)) ** 2 for left in (own, together))
+    mean = (others - mine).sum(axis=1) / chunk.sizes
+    spread = np.where(there, others - mine - mean[:, None], 0.0)
     error = np.sqrt(products(spread, spread)) / chunk.sizes
-    return (chunk.sizes >= _FEWEST) & (mean > (_CLEARLY + _FEW / chunk.sizes) * error)
+    clear = mean > (_CLEARLY + _FEW / chunk.sizes) * error
+    large = mean > _LESS / chunk.sizes * (others.sum(axis=1) / chunk.sizes)
+    return (chunk.sizes >= _FEWEST) & clear & large

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge
 
+from dpsubspace import PersonalizedLinearRegression
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -445,6 +446,26 @@ def test_a_user_does_alone_where_noise_has_hidden_what_is_shared():
     assert found.alone.all() and np.abs(found.own_coef - own).max() < 0.2
     noise = nothing.heads(users_of(X, rng.normal(size=600), index, 20))
     assert noise.alone.mean() < 0.2
+
+
+def test_hardly_anybody_with_few_rows_does_alone_by_chance():
+    """Persons differ by levels and along one direction: own models of 8 rows are far off."""
+    rng = np.random.default_rng(0)
+    index, new = (np.repeat(np.arange(1000), each) for each in (8, 4))
+    common, direction = rng.normal(size=6), rng.normal(size=6)
+    levels, slopes = rng.normal(size=(2, 1000))
+
+    def visits(index):
+        X = rng.normal(size=(len(index), 6))
+        own = levels[index] + slopes[index] * (X @ direction)
+        return X, X @ common + own + rng.normal(size=len(index))
+
+    (X, y), (X_new, y_new) = visits(index), visits(new)
+    model = PersonalizedLinearRegression(epsilon=8.0, delta=1e-5, random_state=0)
+    model.fit(X, y, groups=index)
+    assert model.choices_[:, -1].mean() < 0.05  # the last kind is a model of the own rows alone
+    error = np.mean((y_new - model.predict(X_new, groups=new)) ** 2)
+    assert error < 1.6  # 1.3 where all of this is known, 4.6 alone
 
 
 def test_a_user_who_comes_later_has_the_head_of_one_who_was_there():
