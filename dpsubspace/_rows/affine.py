@@ -231,6 +231,7 @@ class AffineRows:
 
     def mixed(self, mixing: np.ndarray) -> AffineRows:
         """The records as ``W^T u_i``, with `mixing` W of shape (width, width), released."""
+        assert mixing.shape == (self._own, self._own)
         sizes = np.linalg.svd(mixing, compute_uv=False)
         condition = float(sizes[0] / sizes[-1]) if sizes[-1] > 0 else math.inf
         other = self._changed(mixing=mixing, radius=math.inf, _lengths=None, _condition=condition)
@@ -418,9 +419,7 @@ class AffineRows:
     def _near(self) -> bool:
         """Whether what is subtracted from rows is small beside what is left."""
         affine = self.affine
-        if (
-            self.records.grouped
-        ):  # rows may lie elsewhere in a chunk, where float32 rounds otherwise
+        if self.records.grouped:  # where a row lies in a chunk may differ, and float32 rounds much
             return False
         most = np.abs(affine.mean) @ np.abs(affine.weights).max(axis=-1, initial=0.0)
         return float(most) < _NEAR

@@ -200,6 +200,15 @@ def test_no_norm_of_a_cut_row_is_below_that_of_its_record(case, dtype):
         assert np.abs(entries) @ lengths <= folded.condition * math.sqrt(square)
 
 
+def test_blocks_of_cut_rows_do_not_share_memory():
+    rows, _ = standardised(*FOLDED["usual"])
+    one = rows.at(slice(0, 300))
+    kept = one.U.copy()
+    other = rows.at(slice(300, 600))
+    np.testing.assert_array_equal(one.U, kept)
+    assert not np.shares_memory(one.U, other.U)
+
+
 @pytest.mark.parametrize("mean", [0.0, 1e-200])
 def test_a_clipped_gradient_of_shifted_rows_is_never_longer_than_the_clip_norm(mean):
     """A mean that noise hides is released as 0."""

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpsubspace._array import (
     BLOCK,
+    Scratch,
     check_device,
     chunk_rows,
     column_sums,
@@ -155,3 +156,39 @@ def test_numbers_are_rounded_up():
     np.testing.assert_allclose(single, x, rtol=3e-7)
     assert rounded_up(np.array([np.inf, 0.0]), np.float32).tolist() == [np.inf, 0.0]
     assert rounded_up(x, np.float64) is x
+
+
+# Scratch ------------------------------------------------------------------------------------
+
+
+def test_scratch_is_used_again_and_never_given_to_two():
+    first = Scratch((300, 7), np.float64)
+    place = first.array.ctypes.data
+    second, single = Scratch((20,), np.float64), Scratch((300, 7), np.float32)
+    assert not np.shares_memory(first.array, second.array)
+    assert not np.shares_memory(first.array, single.array)
+    assert single.array.dtype == np.float32 and first.array.shape == (300, 7)
+    del first
+    again = Scratch((5, 6), np.float64)
+    assert again.array.ctypes.data == place
+    larger = Scratch((3000, 7), np.float64)
+    larger.array[...] = 1.0
+    again.array[...] = 2.0
+    assert (larger.array == 1.0).all()
+
+
+def test_each_thread_has_its_own_scratch():
+    Scratch((300, 7), np.float64)  # free at once
+    here = Scratch((300, 7), np.float64)
+    found = []
+
+    def fill():
+        there = Scratch((300, 7), np.float64)
+        there.array[...] = 1.0
+        found.append(there)
+
+    thread = threading.Thread(target=fill)
+    here.array[...] = 2.0
+    thread.start()
+    thread.join()
+    assert (here.array == 2.0).all() and (found[0].array == 1.0).all()
