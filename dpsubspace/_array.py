@@ -154,7 +154,7 @@ def vanished(R: Array) -> float:
 
 
 class Scratch:
-    """An array of any numbers, which nobody else is given as long as this lives.
+    """An array of any numbers, which no other one of these has as long as this lives.
 
     A chunk takes its MiB for less than a millisecond. Where the allocator hands such memory back
     at once, as on the workers of Dask, the system clears it again and again, which takes longer
@@ -168,16 +168,27 @@ class Scratch:
         Its dtype.
     """
 
-    _free = threading.local()
+    _here = threading.local()
+    _flat: np.ndarray | None = None
 
     def __init__(self, shape: tuple[int, ...], dtype: Any):
         size, dtype = math.prod(shape), np.dtype(dtype)
-        flat = vars(self._free).pop(dtype.char, None)  # a second one finds none, and is new
-        self._flat = np.empty(size, dtype) if flat is None or flat.size < size else flat
-        self.array = self._flat[:size].reshape(shape)
+        flat = self._free().pop(dtype, None)  # a second one finds none, and is new
+        if flat is None or flat.size < size:
+            flat = np.empty(size, dtype)
+        self._flat, self.array = flat, flat[:size].reshape(shape)
 
     def __del__(self) -> None:
-        vars(self._free)[self._flat.dtype.char] = self._flat
+        if self._flat is not None:
+            self._free()[self._flat.dtype] = self._flat
+
+    @classmethod
+    def _free(cls) -> dict[Any, np.ndarray]:
+        """Memory of this thread that nobody has, by dtype."""
+        return cls._here.__dict__.setdefault("free", {})
+
+    def __reduce__(self) -> Any:
+        raise TypeError("scratch memory has numbers of other chunks: it is not copied or pickled.")
 
 
 def sampled(n: int, most: int, rng: np.random.Generator) -> Any:

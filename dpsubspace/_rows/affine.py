@@ -38,7 +38,7 @@ from dpsubspace._array import (
 from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.records import Records
 
-__all__ = ["Affine", "AffineBlock", "AffineRows"]
+__all__ = ["Affine", "AffineBlock", "AffineRows", "Mixing"]
 
 # Most of what is subtracted, in units of the result, that float32 has digits for.
 _NEAR = 2.0**9
@@ -124,11 +124,11 @@ class _Folded:
     has. Let ``m`` be the means in units of the columns and ``u = (w c - m, 1)`` the standardised
     row. Then ``z = W^T u`` but for the rounding of M, and ``|z| >= |u| / |W^-1|``. Entries
     of c are added up before they are mixed, and entry j of the sum rounds in proportion to
-    ``|c_j|``: that moves z by a share of ``sum_j |c_j| |M_j|``, over the rows of M. Of these,
-    ``|w_j c_j| <= |u_j| + |m_j|``, the last row is no longer than ``|W_last| + sum_j |m_j| |W_j|``,
-    and 1 is at most ``|u|``. Together that is at most
-    ``(|W|_F + 2 sum_j |m_j| |W_j|) |u|``, and so at most `condition` times ``|z|``.
-    Where there is no constant entry, m is 0, and the same holds.
+    ``|c_j|``: that moves z by a share of ``sum_j |c_j| |M_j|``, over the rows of M, and so does the
+    rounding of the product with M. Of these, ``|w_j c_j| <= |u_j| + |m_j|``, the last row is no
+    longer than ``|W_last| + sum_j |m_j| |W_j|``, and 1 is at most ``|u|``. Together that is at most
+    ``(|W|_F + 2 sum_j |m_j| |W_j|) |u|``, and so at most `condition` times ``|z|``, of which a
+    percent is for the rounding of M. Where there is no constant entry, m is 0, and the same holds.
     """
 
     low: np.ndarray
@@ -137,30 +137,33 @@ class _Folded:
     condition: float
 
     @classmethod
-    def of(cls, rows: AffineRows, mixing: np.ndarray, sizes: np.ndarray) -> _Folded | None:
-        """For rows, and W with its singular values; None where that would lose digits.
+    def of(cls, rows: AffineRows, weights: np.ndarray, least: float) -> _Folded | None:
+        """For rows, and W with its least singular value; None where that would lose digits.
 
         Public and released numbers decide, and no row.
         """
-        affine, k = rows.affine, rows.affine.width
+        affine, k, xp = rows.affine, rows.affine.width, namespace(rows.X)
         if not affine.diagonal or rows.beside or rows.limit == math.inf or rows.records.grouped:
+            return None
+        if not xp.isdtype(rows.X.dtype, "real floating"):
             return None
         used, offset = affine.weights != 0, np.broadcast_to(affine.offset, k)
         factors = np.where(used, affine.weights, 1.0)
         shifts = affine.mean * affine.weights + offset
         half = rows.limit / np.abs(factors)
         middle = np.where(used, affine.mean + offset / factors, 0.0)
-        most = np.abs(middle) + half
-        if (half[used] < _SMALL).any() or (most[used] > _LARGE).any() or offset[~used].any():
+        most, lengths = np.abs(middle) + half, np.linalg.norm(weights, axis=1)
+        sizes = np.concatenate([half[used], most[used], lengths])
+        if (sizes < _SMALL).any() or (sizes > _LARGE).any() or offset[~used].any():
             return None
-        if len(mixing) == k and shifts.any():  # and no constant entry that would take it
+        if len(weights) == k and shifts.any():  # and no constant entry that would take it
             return None
-        matrix, lengths = mixing.copy(), np.linalg.norm(mixing, axis=1)
+        matrix = weights.copy()
         matrix[:k] *= affine.weights[:, None]
-        if len(mixing) > k:
-            matrix[k] -= shifts @ mixing[:k]
+        if len(weights) > k:
+            matrix[k] -= shifts @ weights[:k]
         moved = float(np.abs(shifts) @ lengths[:k])
-        condition = 1.01 * (float(np.linalg.norm(lengths)) + 2 * moved) / float(sizes[-1])
+        condition = 1.01 * (float(np.linalg.norm(lengths)) + 2 * moved) / least
         half[~used] = 0.0
         return cls(middle - half, middle + half, matrix, condition)
 
@@ -174,6 +177,25 @@ class _Folded:
         else:
             kept = Scratch(X.shape, X.dtype)
             out[...] = np.minimum(np.maximum(X, low, out=kept.array), high, out=kept.array)
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How records are mixed: decided once, for all parts of the rows.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (width, width)
+        W of ``z_i = W^T u_i``, released.
+    condition : float
+        How much longer terms may be before they are mixed, and the parts that mixing adds up.
+    folded : _Folded, optional
+        Standardising and mixing in one, where that loses no digits.
+    """
+
+    weights: np.ndarray
+    condition: float
+    folded: _Folded | None = None
 
 
 class AffineRows:
@@ -201,7 +223,7 @@ class AffineRows:
     # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
     PUBLIC = frozenset(
         {"n_samples", "width", "affine", "records", "chunk", "floor", "radius", "shift", "mixing"}
-        | {"only_formed", "sum_dtype", "slack", "batch_slack"}
+        | {"only_formed", "sum_dtype", "slack", "batch_slack", "mixing_by"}
     )
 
     def __init__(
@@ -217,30 +239,37 @@ class AffineRows:
         self.X, self.affine, self.limit, self._beside = X, affine, limit, beside
         self.records = Records.of_rows(X.shape[0]) if records is None else records
         self._constant = constant
-        self.mixing: np.ndarray | None = None
-        self._folded: _Folded | None = None
-        self._condition = 1.0  # of the mixing
+        self.mixing: Mixing | None = None
         self.radius = math.inf
         self._lengths: Array | None = None
         xp = namespace(X)
         self.dtype = self.sum_dtype = xp.float64
         self.shift, self.floor, self.only_formed = None, 1.0, False
-        self.chunk = chunk_rows(X, max(1, _CHUNK // max(X.shape[1], self._own)))
+        self.chunk = self._step(_CHUNK)
 
     # Other views of the same records --------------------------------------------------------
 
-    def mixed(self, mixing: np.ndarray) -> AffineRows:
-        """The records as ``W^T u_i``, with `mixing` W of shape (width, width), released."""
-        assert mixing.shape == (self._own, self._own)
-        sizes = np.linalg.svd(mixing, compute_uv=False)
-        condition = float(sizes[0] / sizes[-1]) if sizes[-1] > 0 else math.inf
-        other = self._changed(mixing=mixing, radius=math.inf, _lengths=None, _condition=condition)
-        folded = _Folded.of(self, mixing, sizes) if condition < math.inf else None
-        if folded is None:
-            return other
-        chunk = chunk_rows(self.X, max(1, _FOLDED_CHUNK // self._own))
-        faster = other._changed(_folded=folded, _condition=folded.condition, chunk=chunk)
-        return faster if faster.slack < _MOST_SLACK else other
+    def mixing_by(self, weights: np.ndarray) -> Mixing:
+        """How the records are mixed by `weights` W of shape (width, width), released."""
+        assert weights.shape == (self._own, self._own)
+        least = float(np.linalg.svd(weights, compute_uv=False)[-1])
+        if not least > 0:
+            return Mixing(weights, math.inf)
+        folded = _Folded.of(self, weights, least)
+        if folded is not None:
+            mixing = Mixing(weights, folded.condition, folded)
+            if self.mixed(mixing).slack < _MOST_SLACK:
+                return mixing
+        return Mixing(weights, float(np.linalg.norm(weights)) / least)
+
+    def mixed(self, mixing: Mixing) -> AffineRows:
+        """The records as ``W^T u_i``."""
+        most = _CHUNK if mixing.folded is None else _FOLDED_CHUNK
+        return self._changed(mixing=mixing, radius=math.inf, _lengths=None, chunk=self._step(most))
+
+    def _step(self, most: int) -> int:
+        """Rows of a chunk of so many numbers."""
+        return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self._own)))
 
     def with_beside(self, beside: Array) -> AffineRows:
         """The records with other numbers (n, c) after those that they have."""
@@ -309,7 +338,7 @@ class AffineRows:
     @property
     def width(self) -> int:
         """Entries of a mapped record."""
-        return self._own if self.mixing is None else self.mixing.shape[1]
+        return self._own
 
     @property
     def beside(self) -> int:
@@ -354,15 +383,16 @@ class AffineRows:
 
     def _block(self, rows: slice) -> AffineBlock:
         """Records of a chunk in float64, and the matrix that mixes them."""
-        if self._folded is None:
+        mixing = self.mixing
+        if mixing is None or mixing.folded is None:
             U = self._formed(rows)
-            return AffineBlock(U, None if self.mixing is None else as_like(self.mixing, U))
+            return AffineBlock(U, None if mixing is None else as_like(mixing.weights, U))
         X, kept = self.X[rows, :], None
         if isinstance(X, np.ndarray):
             kept = Scratch((X.shape[0], self._own), np.float64)
         U = self._completed(rows, self._empty(rows) if kept is None else kept.array)
-        self._folded.cut(X, U[:, : self.affine.width])
-        return AffineBlock(U, as_like(self._folded.matrix, U), kept=kept)
+        mixing.folded.cut(X, U[:, : self.affine.width])
+        return AffineBlock(U, as_like(mixing.folded.matrix, U), kept=kept)
 
     def _formed(self, rows: slice) -> Array:
         """Records of a chunk before they are mixed, in float64."""
@@ -393,9 +423,12 @@ class AffineRows:
             _wide(part, X) for part in (affine.mean, affine.weights, affine.offset)
         )
         if affine.diagonal:
-            own = xp.astype(X, xp.float64) if out is None else out  # a copy, even of float64
-            if out is not None:
-                out[...] = X
+            if out is None or not isinstance(X, np.ndarray):
+                own = xp.astype(X, xp.float64)  # a copy, even of float64
+            else:
+                kept = Scratch(X.shape, np.float64)
+                own = kept.array
+                own[...] = X
             own -= mean
             own *= weights
         elif self._near:
@@ -406,11 +439,11 @@ class AffineRows:
             own = self._within_reach(xp.astype(X, xp.float64) - mean) @ weights
         if np.any(affine.offset):
             own -= offset
-        if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass
-            np.clip(own, -self.limit, self.limit, out=own)
-        elif self.limit < math.inf:
+        if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass, into its place
+            return np.clip(own, -self.limit, self.limit, out=own if out is None else out)
+        if self.limit < math.inf:
             own = at_most(at_least(own, -self.limit), self.limit)
-        if out is None or out is own:
+        if out is None:
             return own
         out[...] = own
         return out
@@ -472,15 +505,16 @@ class AffineRows:
         """How far rounding can move a sum of weighted records between neighbours.
 
         In units of the norm of one term. Terms are added up before they are mixed, where one may be
-        longer by the condition number of W. The sum of a chunk is then mixed, which rounds in
-        proportion to that sum.
+        longer, by a factor of at most ``|W|_F |W^-1|``. The sum of a chunk is then mixed, which
+        adds up parts that are together longer than it by no more than the same factor.
         """
         own = 4.0 * (self._own + 8)
         if not self.affine.diagonal:  # of rows that lie elsewhere in a chunk
             own += 4.0 * _FARTHEST * (self.X.shape[1] + 8)
         terms = self.records.slack(EPS, self.chunk, own=own)
         together = min(self.chunk, self.n_samples) + 4
-        return self._condition * (terms + together * (self._own + 8) * EPS)
+        condition = 1.0 if self.mixing is None else self.mixing.condition
+        return condition * (terms + together * (self._own + 8) * EPS)
 
     batch_slack = slack
 

@@ -133,7 +133,8 @@ class _Block:
         index = releases.batch(STEPS, rows.n_samples, blocks=blocks)
         same = releases.batch(RESIDUALS, rows.n_samples, blocks=blocks)
         assert index is not None and same is not None and np.array_equal(index, same)
-        own: Any = rows.taken(index).mixed(mixing)  # has what is asked of Features here
+        taken = rows.taken(index)
+        own: Any = taken.mixed(taken.mixing_by(mixing))  # has what is asked of Features here
         targets = data.targets[rows.records.rows(index), :]
         return cls(LinearSource(Squared(), own, targets, n_outputs=data.n_targets))
 

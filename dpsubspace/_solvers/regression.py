@@ -264,7 +264,7 @@ class WhitenedDescent:
         """
         p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
         rows = data.rows.kept()
-        rows = rows.mixed(released_whitening(rows, releases))
+        rows = rows.mixed(rows.mixing_by(released_whitening(rows, releases)))
         features: Any = rows  # they have what is asked of Features here
         rows_only = made(LinearSource, Squared(), features, data.targets, n_outputs=c)
         size = math.sqrt(p * c) * _auto.regression_clip(data.noise(releases, STEPS))
@@ -285,8 +285,8 @@ class WhitenedDescent:
         each *= float(np.linalg.norm(plan.noise_of_mean))
         factors, mixing = james_stein(found, each), rows.mixing
         assert mixing is not None
-        weights = mixing @ (found * factors)
-        return Solution(weights, mixing, each * factors, part.count, most)
+        weights = mixing.weights @ (found * factors)
+        return Solution(weights, mixing.weights, each * factors, part.count, most)
 
 
 def released_whitening(rows: AffineRows, releases: Releases) -> np.ndarray:

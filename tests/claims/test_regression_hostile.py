@@ -85,7 +85,7 @@ def test_sums_of_mapped_rows_move_within_their_bounds(
         values, p = y[records, :c], affine.width + constant
         moment = second_moment(Rows(rows.with_beside(values).clipped(size), size))
         rows = rows.kept()
-        rows = rows.mixed(TURN[:p, :p]) if mixed else rows
+        rows = rows.mixed(rows.mixing_by(TURN[:p, :p])) if mixed else rows
         source = LinearSource(Squared(), rows, values, n_outputs=c)
         at = 0.2 * np.ones((rows.width, c))
         return moment, clipped_sum(source.at(at, slice(0, 4)), size)
@@ -109,7 +109,7 @@ def test_a_clipped_gradient_of_mapped_rows_is_never_longer_than_the_clip_norm(
     for x, y in itertools.product(SIZES, SIZES):
         X = np.array([[x, -x, x / 3]])
         rows = AffineRows(X, Affine.identity(3), constant=False, limit=limit)
-        rows = rows if mixing is None else rows.mixed(mixing)
+        rows = rows if mixing is None else rows.mixed(rows.mixing_by(mixing))
         targets = np.full((1, n_targets), y)
         with np.errstate(all="ignore"):
             source = LinearSource(Squared(), rows, targets, n_outputs=n_targets)
@@ -143,14 +143,15 @@ NOT_FOLDED = {
 }
 
 
-def standardised(affine, options, dtype=np.float64):
+def standardised(affine, options, dtype=np.float64, turned=1.0):
     """900 rows, of which a few are far out, that `affine` standardises: mixed, and their source."""
     rng = np.random.default_rng(0)
     weights = np.ones(3) if affine.weights.ndim > 1 else affine.weights
     z = rng.standard_t(3, size=(900, 3)) / np.where(weights == 0, 1.0, weights)
     X, p = (z + affine.mean).astype(dtype), affine.width + options["constant"]
     p += "beside" in options
-    mixed = AffineRows(X, affine, **options).mixed(TURN[:p, :p])
+    rows = AffineRows(X, affine, **options)
+    mixed = rows.mixed(rows.mixing_by(TURN[:p, :p] * turned))
     return mixed, LinearSource(Squared(), mixed, rng.normal(size=(900, 1)), n_outputs=1)
 
 
@@ -166,10 +167,10 @@ def test_cut_rows_have_the_sums_and_norms_of_standardised_ones(monkeypatch, case
         return rows, rows.norms(), sum(sums)
 
     rows, norms, total = found()
-    assert rows._folded is not None
+    assert rows.mixing.folded is not None
     monkeypatch.setattr("dpsubspace._rows.affine._MOST_SLACK", 0.0)
     others, other_norms, other_total = found()
-    assert others._folded is None
+    assert others.mixing.folded is None
     near = 1e-9 if dtype == np.float64 else 1e-4  # what rows are cut to has the digits of rows
     np.testing.assert_allclose(norms, other_norms, rtol=near)
     np.testing.assert_allclose(total, other_total, atol=near * np.abs(total).max())
@@ -178,7 +179,20 @@ def test_cut_rows_have_the_sums_and_norms_of_standardised_ones(monkeypatch, case
 @pytest.mark.parametrize("case", NOT_FOLDED)
 def test_rows_are_standardised_one_by_one_where_digits_would_be_lost(case):
     rows, _ = standardised(*NOT_FOLDED[case])
-    assert rows._folded is None
+    assert rows.mixing.folded is None
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool])
+def test_whole_numbers_are_standardised_one_by_one(dtype):
+    """What they are cut to may not be a whole number."""
+    rows, _ = standardised(*FOLDED["usual"], dtype)
+    assert rows.mixing.folded is None
+
+
+@pytest.mark.parametrize("turned", [0.0, 1e-170, 1e-320, 1e60])
+def test_rows_are_standardised_one_by_one_where_the_matrix_is_out_of_range(turned):
+    rows, _ = standardised(*FOLDED["usual"], turned=turned)
+    assert rows.mixing.folded is None
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -186,7 +200,7 @@ def test_rows_are_standardised_one_by_one_where_digits_would_be_lost(case):
 def test_no_norm_of_a_cut_row_is_below_that_of_its_record(case, dtype):
     """And terms are no longer before they are mixed than the slack takes them to be."""
     rows, _ = standardised(*FOLDED[case], dtype)
-    block, folded = rows.at(slice(0, 900)), rows._folded
+    block, folded = rows.at(slice(0, 900)), rows.mixing.folded
     mixing = [[Fraction(x) for x in row] for row in folded.matrix.tolist()]
     lengths = np.linalg.norm(folded.matrix, axis=1)
     for entries, norm in zip(block.U[:60].tolist(), rows.norms()[:60], strict=True):

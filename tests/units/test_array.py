@@ -1,6 +1,8 @@
 """Devices, and chunks that run side by side."""
 
+import copy
 import itertools
+import pickle
 import threading
 import warnings
 
@@ -175,6 +177,13 @@ def test_scratch_is_used_again_and_never_given_to_two():
     larger.array[...] = 1.0
     again.array[...] = 2.0
     assert (larger.array == 1.0).all()
+
+
+def test_scratch_is_not_copied_or_pickled():
+    kept = Scratch((3,), np.float64)
+    for take in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="not copied or pickled"):
+            take(kept)
 
 
 def test_each_thread_has_its_own_scratch():
