@@ -52,7 +52,7 @@ def rng():
 settings.register_profile("by name", derandomize=True)
 settings.load_profile("by name")
 
-_system_bits, _system_public = noise._system_bits, noise.SecureNoise.public
+_system_bits = noise._system_bits
 _drawn_from: list[tuple[int, np.random.Generator]] = []  # the process, and its bits; last counts
 
 
@@ -62,13 +62,8 @@ def _bits(shape):
     return _drawn_from[-1][1].integers(2**64, size=shape, dtype=np.uint64)
 
 
-def _public(self):
-    if not _drawn_from or _drawn_from[-1][0] != os.getpid():
-        return _system_public(self)
-    return np.random.default_rng(int(_bits((1,))[0]))
-
-
-noise._system_bits, noise.SecureNoise.public = _bits, _public
+noise._system_bits = _bits
+noise.SecureNoise.public = lambda self: np.random.default_rng(int(_bits((1,))[0]))
 
 
 @contextlib.contextmanager

@@ -251,7 +251,7 @@ class AffineRows:
 
     def mixing_by(self, weights: np.ndarray) -> Mixing:
         """How the records are mixed by `weights` W of shape (width, width), released."""
-        assert weights.shape == (self._own, self._own)
+        assert weights.shape == (self.width, self.width)
         least = float(np.linalg.svd(weights, compute_uv=False)[-1])
         if not least > 0:
             return Mixing(weights, math.inf)
@@ -269,7 +269,7 @@ class AffineRows:
 
     def _step(self, most: int) -> int:
         """Rows of a chunk of so many numbers."""
-        return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self._own)))
+        return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self.width)))
 
     def with_beside(self, beside: Array) -> AffineRows:
         """The records with other numbers (n, c) after those that they have."""
@@ -337,18 +337,13 @@ class AffineRows:
 
     @property
     def width(self) -> int:
-        """Entries of a mapped record."""
-        return self._own
+        """Entries of a record, which mixing leaves as many as they are."""
+        return self.affine.width + self._constant + self.beside
 
     @property
     def beside(self) -> int:
         """Other numbers of a record."""
         return 0 if self._beside is None else self._beside.shape[1]
-
-    @property
-    def _own(self) -> int:
-        """Entries before they are mixed."""
-        return self.affine.width + self._constant + self.beside
 
     @property
     def data(self) -> Array:
@@ -365,7 +360,7 @@ class AffineRows:
 
     def work(self, batch: np.ndarray | None = None) -> float:
         """Bytes that a pass over the records computes with."""
-        return 8.0 * self.n_rows * max(self.X.shape[1], self._own)
+        return 8.0 * self.n_rows * max(self.X.shape[1], self.width)
 
     # Records --------------------------------------------------------------------------------
 
@@ -389,14 +384,14 @@ class AffineRows:
             return AffineBlock(U, None if mixing is None else as_like(mixing.weights, U))
         X, kept = self.X[rows, :], None
         if isinstance(X, np.ndarray):
-            kept = Scratch((X.shape[0], self._own), np.float64)
+            kept = Scratch((X.shape[0], self.width), np.float64)
         U = self._completed(rows, self._empty(rows) if kept is None else kept.array)
         mixing.folded.cut(X, U[:, : self.affine.width])
         return AffineBlock(U, as_like(mixing.folded.matrix, U), kept=kept)
 
     def _formed(self, rows: slice) -> Array:
         """Records of a chunk before they are mixed, in float64."""
-        if self._own == self.affine.width:
+        if self.width == self.affine.width:
             return self._mapped(rows)
         U = self._completed(rows, self._empty(rows))
         self._mapped(rows, U[:, : self.affine.width])
@@ -413,7 +408,7 @@ class AffineRows:
 
     def _empty(self, rows: slice) -> Array:
         """Room for the records of a chunk, in float64."""
-        xp, shape = namespace(self.X), (self.X[rows, :1].shape[0], self._own)
+        xp, shape = namespace(self.X), (self.X[rows, :1].shape[0], self.width)
         return xp.empty(shape, dtype=xp.float64, device=device(self.X))
 
     def _mapped(self, rows: slice, out: Array | None = None) -> Array:
@@ -508,13 +503,13 @@ class AffineRows:
         longer, by a factor of at most ``|W|_F |W^-1|``. The sum of a chunk is then mixed, which
         adds up parts that are together longer than it by no more than the same factor.
         """
-        own = 4.0 * (self._own + 8)
+        own = 4.0 * (self.width + 8)
         if not self.affine.diagonal:  # of rows that lie elsewhere in a chunk
             own += 4.0 * _FARTHEST * (self.X.shape[1] + 8)
         terms = self.records.slack(EPS, self.chunk, own=own)
         together = min(self.chunk, self.n_samples) + 4
         condition = 1.0 if self.mixing is None else self.mixing.condition
-        return condition * (terms + together * (self._own + 8) * EPS)
+        return condition * (terms + together * (self.width + 8) * EPS)
 
     batch_slack = slack
 

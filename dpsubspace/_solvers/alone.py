@@ -103,7 +103,7 @@ def better_alone(chunk: UserChunk, own: np.ndarray, together: np.ndarray) -> np.
     there = np.arange(own.shape[1]) < chunk.sizes[:, None]
     largest = np.maximum(np.abs(own), np.abs(together)).max(axis=1, keepdims=True)
     largest = np.where(largest > 0, largest, 1.0)  # squares stay in range
-    mine, others = ((np.where(there, left / largest, 0.0)) ** 2 for left in (own, together))
+    mine, others = (np.where(there, left / largest, 0.0) ** 2 for left in (own, together))
     mean = (others - mine).sum(axis=1) / chunk.sizes
     spread = np.where(there, others - mine - mean[:, None], 0.0)
     error = np.sqrt(products(spread, spread)) / chunk.sizes
