@@ -295,7 +295,10 @@ _MISSING = -2  # as in frames.MISSING, which is not imported: this module knows 
 
 
 def _steepness(low: float, high: float) -> float:
-    """How much steeper a logarithmic scale is at its low end than at its high end, less 1."""
+    """How much steeper a logarithmic scale is at its end nearer to 0 than at its far end, less 1.
+
+    The ends are on one side of 0, `low` the nearer one.
+    """
     if low <= 0:
         return _STEEP
     ratio = min(float(high) / float(low), _STEEPEST)  # of ends far apart it may be infinite
@@ -303,19 +306,48 @@ def _steepness(low: float, high: float) -> float:
 
 
 def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Shares of a range on a logarithmic scale, from 0 to 1, which resolves the end nearer to 0."""
-    if abs(low) > abs(high):
+    """Shares of a range on a logarithmic scale, from 0 to 1, which resolves what is near 0."""
+    if high <= 0:
         return 1 - _on_log(1 - share, -high, -low)
+    if low < 0:
+        return _on_both_sides(share, low, high)
     steep = _steepness(low, high)
     return np.log1p(steep * share) / np.log1p(steep)
 
 
 def _off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
     """Shares of a range of places on its logarithmic scale: the inverse."""
-    if abs(low) > abs(high):
+    if high <= 0:
         return 1 - _off_log(1 - places, -high, -low)
+    if low < 0:
+        return _off_both_sides(places, low, high)
     steep = _steepness(low, high)
     return np.expm1(places * np.log1p(steep)) / steep
+
+
+# A range with numbers of both signs is logarithmic on either side of 0, with one steepness.
+
+
+def _signed_log(parts: np.ndarray) -> np.ndarray:
+    """Parts of the farther end, from -1 to 1, on a scale that is the same on both sides of 0."""
+    return np.copysign(np.log1p(_STEEP * np.abs(parts)), parts)
+
+
+def _parts(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends as parts of the farther one, and where these lie on the scale."""
+    parts = np.array([low, high]) / max(-low, high)
+    return parts, _signed_log(parts)
+
+
+def _on_both_sides(share: np.ndarray, low: float, high: float) -> np.ndarray:
+    parts, ends = _parts(low, high)
+    return (_signed_log(parts[0] + share * np.ptp(parts)) - ends[0]) / np.ptp(ends)
+
+
+def _off_both_sides(places: np.ndarray, low: float, high: float) -> np.ndarray:
+    parts, ends = _parts(low, high)
+    at = ends[0] + places * np.ptp(ends)
+    return (np.copysign(np.expm1(np.abs(at)), at) / _STEEP - parts[0]) / np.ptp(parts)
 
 
 def _decaying(number: int, decay: float) -> np.ndarray:

@@ -37,8 +37,8 @@ class Range:
         Largest value that is told apart from others. Larger ones are read as `high`.
     log : bool, default=False
         Whether small values differ more than large ones do, as for incomes and counts: the column
-        is then read on a logarithmic scale, which tells values apart best at the end of the range
-        that is nearer to 0.
+        is then read on a logarithmic scale, which tells values apart best near 0, on both sides of
+        it where a range has both.
     missing : bool, default=False
         Whether values can be missing. A missing value is then a state of its own, and nothing is
         filled in. Missing values that were not declared are an error.
@@ -94,8 +94,8 @@ class Buy:
     ----------
     log : bool, default=False
         Whether small values differ more than large ones do, as for incomes and counts: the column
-        is then read on a logarithmic scale, which tells values apart best at the end of the range
-        that is nearer to 0.
+        is then read on a logarithmic scale, which tells values apart best near 0, on both sides of
+        it where a range has both.
     missing : bool, default=False
         Whether values can be missing. A missing value is then a state of its own, and nothing is
         filled in. Missing values that were not declared are an error.

@@ -230,3 +230,17 @@ def test_a_logarithmic_scale_resolves_the_end_nearer_to_0(low, high):
     assert near > 20 * far
     places = _on_log(shares, low, high)
     np.testing.assert_allclose(_off_log(places, low, high), shares, atol=1e-9)
+
+
+@pytest.mark.parametrize("low, high", [(-1e6, 1e6), (-1e6, 1e3), (-1e3, 1e6), (-5, 100)])
+def test_a_logarithmic_scale_resolves_both_sides_of_0(low, high):
+    numbers = np.array([-0.1, -0.001, 0.0, 0.001, 0.1, 0.11]) * max(-low, high)
+    numbers = numbers[(numbers >= low) & (numbers <= high)]
+    places = _on_log((numbers - low) / (high - low), low, high)
+    # A thousandth of the farther end is told apart from 0, and so are both signs.
+    assert (np.diff(places[:-1]) > 0.04).all()
+    np.testing.assert_allclose(
+        _on_log(np.array([0.0, 1.0]), low, high), [0.0, 1.0], rtol=0, atol=1e-12
+    )
+    shares = np.linspace(0, 1, 101)
+    np.testing.assert_allclose(_off_log(_on_log(shares, low, high), low, high), shares, atol=1e-9)
