@@ -10,6 +10,7 @@ from typing import Any
 
 from dpsubspace._checks import shown
 from dpsubspace._strict_json import read_json
+from dpsubspace._tables.check import NOT_PRIVATE, findings
 from dpsubspace._tables.draft import drafted
 from dpsubspace._tables.kinds import Buy, Categories, Kind, Range, family, plain
 
@@ -139,6 +140,50 @@ class Schema(Mapping[str, Kind]):
     def bought(self) -> tuple[str, ...]:
         """Names of the columns whose range is bought, in order."""
         return tuple(name for name, kind in self.items() if isinstance(kind, Buy))
+
+    # Beside a table -------------------------------------------------------------------------
+
+    def check(self, X: Any, y: Any = None) -> None:
+        """Print where a table does not agree with the schema. Exact, and not private.
+
+        It finds misspelled categories, values outside of ranges, ranges that are much too wide,
+        columns that are missing in all rows, and columns that look like an id or like the label.
+        Run it on public rows, or on rows that you have made up as you expect the private ones to
+        be.
+
+        Parameters
+        ----------
+        X : data frame of n_samples rows, of pandas, Polars or Arrow
+            Rows to check. On private rows, the findings are for those alone who may see the rows.
+        y : array-like of shape (n_samples,), optional
+            Labels or targets, to find a column that tells them exactly.
+
+        Raises
+        ------
+        ValueError
+            If `X` is no table, or `y` has another length.
+
+        Notes
+        -----
+        What is printed is exact. No guarantee covers it, or a schema that was changed because of
+        it. A fit reads such values without a word: saying how many there are would cost privacy.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from dpsubspace import Range, Schema
+        >>> rows = pd.DataFrame({"age": [30, 45, 130], "ward": ["A", "B", "b"]})
+        >>> Schema({"age": Range(18, 95), "ward": ["A", "B"]}).check(rows)
+        age: 1 of 3 values (33.3%) are above 95, and counted as 95.
+        ward: 1 of 3 values (33.3%) are none of the categories, and read as unknown: 'b' (1, probably 'B').
+        These figures are exact, and not private: ...
+        """  # noqa: E501 - what is printed
+        found = list(findings(X, self, y))
+        for name, finding in found:
+            print(f"{name}: {finding}" if name else finding)
+        if not found:
+            print("The table agrees with the schema.")
+        print(NOT_PRIVATE)
 
     # Files ----------------------------------------------------------------------------------
 

@@ -1,0 +1,231 @@
+"""How a table agrees with a schema: exact findings for whoever wrote the schema, and nobody else.
+
+Nothing here is private, and nothing of it enters a fit: :meth:`Schema.check` prints the findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._checks import shown
+from dpsubspace._rows.dask_parts import refuse_collection
+from dpsubspace._tables.columns import (
+    Coded,
+    Numeric,
+    checked_frame,
+    column_of,
+    n_rows,
+    names_of,
+    read_column,
+    what_is,
+)
+from dpsubspace._tables.kinds import Categories, Kind, Range
+
+__all__ = ["NOT_PRIVATE", "findings"]
+
+NOT_PRIVATE = (
+    "These figures are exact, and not private: show them to nobody who may not see the rows. A"
+    " schema that is changed because of them has looked at these rows, and no guarantee covers"
+    " that. Check a schema on public or made-up rows wherever you can."
+)
+
+# What is said of a range that is wider than its values: they fill less than this share of it,
+# without the outermost hundredth at either end, or half of them lie in its lowest tenth.
+_NARROW, _OUTER, _LOWEST = 0.2, 0.01, 0.1
+# Most values of a column that are told, and fewest rows that a guess about ids and labels needs.
+_MOST, _FEWEST = 5, 20
+
+
+def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[str, str]]:
+    """What does not agree, as pairs of a column, "" for the whole table, and a sentence."""
+    refuse_collection("X", frame)
+    frame = checked_frame(frame, "X")
+    columns = _columns(frame, schema)
+    targets = None if y is None else read_column(_as_column(y), "`y`")
+    if targets is not None and len(_ids(targets)) != n_rows(frame):
+        raise ValueError(f"`y` has {len(_ids(targets))} values, and `X` has {n_rows(frame)} rows.")
+    for name, kind in schema.items():
+        if name not in columns:
+            yield name, f"is no column of the table.{_meant(name, names_of(frame) or [])}"
+            continue
+        try:
+            found = read_column(columns[name], "the column")
+        except ValueError as error:
+            yield name, f"cannot be read: {error}"
+            continue
+        for finding in _of_column(found, kind, targets):
+            yield name, finding
+    left_out = [name for name in names_of(frame) or () if name not in schema]
+    if left_out:
+        yield "", f"The schema does not name {shown(left_out)}, and models do not use them."
+
+
+def _columns(frame: Any, schema: Mapping[str, Kind]) -> dict[str, Any]:
+    """Columns by name; those of an array, which has no names, in the order of the schema."""
+    names = names_of(frame)
+    if names is not None:
+        return {name: column_of(frame, name) for name in schema if names.count(name) == 1}
+    if frame.shape[1] != len(schema):
+        raise ValueError(
+            f"`X` has no column names and {frame.shape[1]} columns, and the schema has"
+            f" {len(schema)}: pass a data frame, or the columns of the schema in its order."
+        )
+    return {name: frame[:, place] for place, name in enumerate(schema)}
+
+
+def _as_column(y: Any) -> Any:
+    """Labels or targets as a column, of a library or of NumPy."""
+    if hasattr(y, "dtype") and len(getattr(y, "shape", (0,))) == 1:
+        return y
+    if hasattr(y, "dictionary_encode"):
+        return y
+    array = np.asarray(y)
+    if array.ndim != 1:
+        raise ValueError(f"`y` must have one dimension here, got {array.ndim}.")
+    return array
+
+
+def _of_column(
+    found: Numeric | Coded, kind: Kind, targets: Numeric | Coded | None
+) -> Iterator[str]:
+    """Findings about one column."""
+    missing = found.missing if isinstance(found, Numeric) else found.codes < 0
+    if missing.all():
+        yield "is missing in all rows: leave it out of the schema."
+        return
+    if missing.any() and not kind.missing:
+        yield f"{_share(missing)} missing, and the schema declares none: write missing=True."
+    if kind.missing and not missing.any():
+        yield "is declared with missing=True, and no row misses it."
+    if isinstance(kind, Categories):
+        yield from _of_categories(found, kind)
+    else:
+        yield from _of_numbers(found, kind)
+    yield from _that_tell_who(found, kind, targets)
+
+
+# One kind of column -----------------------------------------------------------------------------
+
+
+def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
+    values = _numbers(found)
+    if values is None:
+        yield "holds values that are no numbers, and the schema says that it has numbers."
+        return
+    values = values[~np.isnan(values)]
+    if values.min() == values.max():
+        yield "has the same value in all rows: leave it out of the schema."
+        return
+    if not isinstance(kind, Range):
+        return
+    below, above = values < kind.low, values > kind.high
+    if below.any():
+        yield f"{_share(below)} below {kind.low!r}, and counted as {kind.low!r}."
+    if above.any():
+        yield f"{_share(above)} above {kind.high!r}, and counted as {kind.high!r}."
+    if kind.log:
+        return
+    cut, width = np.clip(values, kind.low, kind.high), float(kind.high) - float(kind.low)
+    used = np.ptp(np.quantile(cut, [_OUTER, 1 - _OUTER])) / width
+    if np.median(cut) < kind.low + _LOWEST * width and used > _NARROW:
+        yield "has half of its values in the lowest tenth of the range: log=True may suit it."
+    elif used < _NARROW:
+        yield f"has nearly all of its values in {used:.1%} of the range: it is wider than needed."
+
+
+def _of_categories(found: Numeric | Coded, kind: Categories) -> Iterator[str]:
+    counts = _counts(found)
+    known = {value: counts.get(value, 0) for value in kind.values}
+    unknown = {value: count for value, count in counts.items() if value not in known}
+    if unknown:
+        most = sorted(unknown, key=lambda value: -unknown[value])
+        told = [f"{shown(v)} ({unknown[v]:,}{_close(v, kind)})" for v in most[:_MOST]]
+        more = f" and {len(most) - _MOST:,} more" if len(most) > _MOST else ""
+        total, n = sum(unknown.values()), sum(counts.values())
+        yield (
+            f"{total:,} of {n:,} values ({total / n:.1%}) are none of the categories, and read as"
+            f" unknown: {', '.join(told)}{more}."
+        )
+    if never := [value for value, count in known.items() if not count]:
+        yield f"has no row with {shown(never)}."
+
+
+def _close(value: Any, kind: Categories) -> str:
+    """The category that a text may be meant for, if there is one."""
+    if not isinstance(value, str):
+        return ""
+    plain = {v.strip().casefold(): v for v in kind.values if isinstance(v, str)}
+    close = get_close_matches(value.strip().casefold(), plain, n=1)
+    return f", probably {shown(plain[close[0]])}" if close else ""
+
+
+def _meant(name: str, names: list[Any]) -> str:
+    plain = {each.strip().casefold(): each for each in names if isinstance(each, str)}
+    close = get_close_matches(name.strip().casefold(), plain, n=1)
+    return f" Did you mean {shown(plain[close[0]])}?" if close else ""
+
+
+def _that_tell_who(
+    found: Numeric | Coded, kind: Kind, targets: Numeric | Coded | None
+) -> Iterator[str]:
+    """Guesses at what does not belong into a model: ids, and the label itself."""
+    ids, numbers = _ids(found), _numbers(found)
+    n, distinct = len(ids), len(np.unique(ids[ids >= 0]))
+    if n < _FEWEST or distinct < 2:
+        return
+    whole = numbers is None or bool((numbers == np.round(numbers)).all())
+    if distinct == n and whole:
+        yield "has another value in every row: is it an id? Then leave it out of the schema."
+    if targets is not None and (_same(numbers, _numbers(targets)) or _tells(ids, _ids(targets))):
+        yield "tells `y` exactly in all rows: is it the label, or known only after it?"
+
+
+def _same(numbers: np.ndarray | None, targets: np.ndarray | None) -> bool:
+    """Whether a column of numbers is the target itself, perhaps in another unit."""
+    if numbers is None or targets is None or np.ptp(numbers) == 0 or np.ptp(targets) == 0:
+        return False
+    return bool(abs(np.corrcoef(numbers, targets)[0, 1]) > 1 - 1e-9)  # False if a value is missing
+
+
+def _tells(ids: np.ndarray, labels: np.ndarray) -> bool:
+    """Whether each value of a column that many rows share goes with one label."""
+    distinct = len(np.unique(ids))
+    pairs = len(np.unique(np.column_stack([ids, labels]), axis=0))
+    return pairs == distinct <= len(ids) / 2 and len(np.unique(labels)) > 1
+
+
+# Values -----------------------------------------------------------------------------------------
+
+
+def _share(rows: np.ndarray) -> str:
+    return f"{int(rows.sum()):,} of {len(rows):,} values ({rows.mean():.1%}) are"
+
+
+def _numbers(found: Numeric | Coded) -> np.ndarray | None:
+    """A column as float64 with NaN; None where a value is no number."""
+    if isinstance(found, Numeric):
+        return np.where(found.missing, np.nan, found.values.astype(np.float64))
+    if {what_is(type(value)) for value in found.values} - {"numbers"}:
+        return None
+    return np.append(np.array(found.values, dtype=np.float64), np.nan)[found.codes]
+
+
+def _counts(found: Numeric | Coded) -> dict[Any, int]:
+    """How many rows have each value that is not missing."""
+    if isinstance(found, Coded):
+        counts = np.bincount(found.codes[found.codes >= 0], minlength=len(found.values))
+        return {v: int(c) for v, c in zip(found.values, counts, strict=True) if c}
+    values, counts = np.unique(found.values[~found.missing], return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+def _ids(found: Numeric | Coded) -> np.ndarray:
+    """One whole number for each value, -1 where it is missing."""
+    if isinstance(found, Coded):
+        return found.codes
+    codes = np.unique(found.values, return_inverse=True)[1].reshape(-1)
+    return np.where(found.missing, -1, codes)
