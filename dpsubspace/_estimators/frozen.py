@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
+from dpsubspace._rows.inputs import NO_NUMBERS
 from dpsubspace._rows.records import Records, check_groups
 
 __all__ = [
@@ -144,7 +145,7 @@ def held_out_targets(
     with suppress(TypeError, ValueError):  # whose messages may have entries
         targets = np.asarray(rows.y, dtype=np.float64)
     if targets is None:
-        raise ValueError("`y` has entries that are not numbers: drop those rows.")
+        raise ValueError(NO_NUMBERS)
     if not np.isfinite(targets).all():
         raise ValueError("Input y contains NaN or infinity: drop those rows.")
     return HeldOut(X, targets, rows.records, rows.n_features)

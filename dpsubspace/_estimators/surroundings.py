@@ -9,7 +9,7 @@ from typing import Any
 
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Binarizer, Normalizer
+from sklearn.preprocessing import Binarizer, Normalizer, PolynomialFeatures
 from sklearn.utils import get_tags
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
@@ -18,7 +18,14 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["warn_of_surroundings", "works_row_by_row"]
 
-_ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures, FrozenEstimator)
+_ROW_BY_ROW = (Binarizer, FrozenEstimator, Normalizer, PolynomialFeatures, TorchFeatures)
+# Those of modules that take long to import: where there is such a step, its module is there.
+_OF_TEXT = {
+    "sklearn.feature_extraction": "FeatureHasher",
+    "sklearn.feature_extraction.text": "HashingVectorizer",
+}
+# Functions of a user's own, which may keep what they are given.
+_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer")
 
 # Modules of scikit-learn that fit clones, by what they do.
 _SEVERAL_FITS = {
@@ -41,7 +48,10 @@ def works_row_by_row(step: Any) -> bool:
     """
     if isinstance(step, str):
         return step in ("passthrough", "drop")
-    return step is None or type(step) in _ROW_BY_ROW
+    if any(callable(getattr(step, name, None)) for name in _FUNCTIONS):
+        return False
+    of_text = [getattr(sys.modules.get(module), name, None) for module, name in _OF_TEXT.items()]
+    return step is None or type(step) in (*_ROW_BY_ROW, *of_text)
 
 
 def warn_of_surroundings(estimator: Any, guarantee: PrivacyGuarantee, *, paid: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
@@ -21,6 +21,7 @@ from dpsubspace._rows.dask_parts import ROWS, TARGETS, is_collection, load, refu
 from dpsubspace._rows.remote import gathered, is_remote, made
 
 __all__ = [
+    "NO_NUMBERS",
     "check_classes",
     "check_rows",
     "check_rows_and_labels",
@@ -52,8 +53,20 @@ def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarr
     """Rows of `X` as `check_rows` gives them, and one label a row."""
     if is_collection(X):
         return _collections(estimator, X, y, _labels)
-    X, y = _validated(estimator, X, y, reset=True, accept_sparse="csr")
+    X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse="csr")
     return _plain(X), y
+
+
+def _of_numpy(y: Any) -> Any:
+    """Labels of pandas' own types for categories, truth values and numbers as those of NumPy.
+
+    scikit-learn would make 0.0 and 1.0 of False and True. Labels of which some are missing stay.
+    """
+    dtype = getattr(y, "dtype", None)
+    is_pandas = hasattr(y, "isna") and (hasattr(dtype, "categories") or hasattr(dtype, "numpy_dtype"))
+    if not is_pandas or y.isna().any():
+        return y
+    return np.asarray(y, dtype=getattr(dtype, "numpy_dtype", None))
 
 
 def check_rows_and_targets(
@@ -86,8 +99,14 @@ def _numbers(y: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         values = None
     if values is None:  # raised out here, so that no chained exception carries an entry
-        raise ValueError("`y` has entries that are not numbers: drop those rows.")
+        raise ValueError(NO_NUMBERS)
     return values
+
+
+NO_NUMBERS = (
+    "`y` has entries that are not numbers, and this takes numbers: convert text with"
+    " pandas.to_numeric and dates to a number of days. Labels are for classifiers."
+)
 
 
 # Blocks of Dask collections, where they lie ---------------------------------------------------
@@ -127,10 +146,8 @@ def _check_names(estimator: Any, X: Any, *, reset: bool) -> None:
 
 def _validated_part(estimator: Any, X: Any, *, reset: bool) -> Any:
     """A part of a collection, perhaps of no rows, as scikit-learn validates it."""
-    try:
-        return _validated(estimator, X, reset=reset, ensure_min_samples=0)
-    except ValueError as error:
-        raise ValueError(str(error).replace(_OF_TABLES, _OF_COLLECTIONS)) from None
+    options = {"way_out": _OF_COLLECTIONS, "ensure_min_samples": 0}
+    return _validated(estimator, X, reset=reset, **options)
 
 
 @dataclass(frozen=True)
@@ -172,7 +189,9 @@ def _values(y: Any) -> np.ndarray:
 # What scikit-learn checks ---------------------------------------------------------------------
 
 
-def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> Any:
+def _validated(
+    estimator: Any, X: Any, *y: Any, reset: bool, way_out: str | None = None, **options: Any
+) -> Any:
     """scikit-learn's validation, with our words where its own quote an entry or mislead."""
     for name, value in zip(("X", "y"), (X, *y), strict=False):
         refuse_collection(name, value)
@@ -191,7 +210,10 @@ def _validated(estimator: Any, X: Any, *y: Any, reset: bool, **options: Any) -> 
         if not any(word in message for word in known):
             raise
     # Raised out here, so that no chained exception carries the entry either.
-    raise ValueError(without_values(X, message))
+    if way_out is None:
+        is_model = is_classifier(estimator) or is_regressor(estimator)
+        way_out = _OF_TABLES if is_model else _OF_NUMBERS
+    raise ValueError(without_values(X, message, way_out))
 
 
 def _plain(X: Any) -> Any:
@@ -211,7 +233,18 @@ def _plain(X: Any) -> Any:
     return X
 
 
-def without_values(X: Any, message: str) -> str:
+# What to do about columns of text, in memory and in Dask collections.
+_OF_TABLES = (
+    "Use tabular_pipeline(estimator, schema), which encodes columns of any type by what is public"
+    " about them"
+)
+_OF_COLLECTIONS = (
+    "Make columns of numbers of them by what is public, such as X['ward'].isin(['surgery'])"
+)
+_OF_NUMBERS = "Convert columns of text with pandas.to_numeric, and dates to a number of days"
+
+
+def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
     """A message of scikit-learn that is safe to log, with the way out."""
     if message.startswith("Complex data not supported"):
         return "Complex data not supported: `X` and `y` must be real."
@@ -236,19 +269,9 @@ def without_values(X: Any, message: str) -> str:
         bad = [str(name) for name, dtype in columns if not _numeric(dtype)]
         return (
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
-            f"{', '.join(bad[:10])}. {_OF_TABLES}, or drop these columns."
+            f"{', '.join(bad[:10])}. {way_out}, or drop these columns."
         )
     return message
-
-
-# What to do about columns of text, in memory and in Dask collections.
-_OF_TABLES = (
-    "Use tabular_pipeline(estimator, schema), which encodes columns of any type by what is public"
-    " about them"
-)
-_OF_COLLECTIONS = (
-    "Make columns of numbers of them by what is public, such as X['ward'].isin(['surgery'])"
-)
 
 
 def _numeric(dtype: Any) -> bool:

@@ -233,6 +233,29 @@ def test_labels_may_be_a_series_of_polars(dtype):
     assert set(model.predict(frame)) == set(labels)
 
 
+@pytest.mark.parametrize("dtype", ["boolean", "Int64", "category"])
+def test_labels_of_the_types_of_pandas_stay_what_they_are(dtype):
+    X, y = blobs(n=100, n_classes=2)
+    values = np.asarray(y) if dtype == "Int64" else np.asarray(y) > 0
+    series = pd.Series(values).astype(dtype)
+    classes = DPSGDClassifier().fit(X, series).classes_
+    assert classes.tolist() == [0, 1] and classes.dtype == values.dtype
+    assert pd.isna(series.where(series.index > 0)).any()
+    with pytest.raises(ValueError, match="missing labels|NaN"):
+        DPSGDClassifier().fit(X, series.where(series.index > 0))
+
+
+def test_text_where_numbers_belong_is_not_told_to_go_away():
+    """Dropping rows, or an estimator of tables, is no way out for whoever passed text."""
+    X, labels = blobs(n=100, n_classes=2)[0], ["yes", "no"] * 50
+    with pytest.raises(ValueError, match=r"`y` .* takes numbers: .*to_numeric"):
+        DPLinearRegression().fit(X, labels)
+    frame = pd.DataFrame({"age": [20.0] * 100, "ward": labels})
+    with pytest.raises(ValueError, match=r"in the columns ward\. Convert .*to_numeric") as caught:
+        private_mean(frame)
+    assert "tabular_pipeline" not in str(caught.value)
+
+
 def test_missing_labels_of_polars_are_said_to_be_missing():
     pl = pytest.importorskip("polars")
     labels = pl.Series([SECRET, None, "b"] * 40)

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -309,6 +310,16 @@ def test_ledger_fits_pipelines_that_learn_nothing_outside():
     pipeline = make_pipeline(Normalizer(), public_scaler, DPSGDClassifier(epsilon=5.0))
     book.fit(pipeline, X, y)
     assert len(book.entries) == 1
+
+
+def test_ledger_fits_text_that_is_hashed_row_by_row():
+    texts, y = ["cough and fever", "a broken leg"] * 50, [0, 1] * 50
+    book = ledger(8.0)
+    book.fit(make_pipeline(HashingVectorizer(n_features=16), DPSGDClassifier()), texts, y)
+    assert len(book.entries) == 1
+    own = HashingVectorizer(n_features=16, tokenizer=str.split, token_pattern=None)
+    with pytest.raises(PrivacyError, match="hashingvectorizer"):
+        book.fit(make_pipeline(own, DPSGDClassifier()), texts, y)
 
 
 class Scales(Normalizer):
