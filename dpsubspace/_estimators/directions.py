@@ -15,6 +15,7 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._array import Array, device, namespace
 from dpsubspace._checks import check_auto, check_bool, check_choice, check_integer, shown
+from dpsubspace._estimators.words import estimator
 from dpsubspace._gradients.groups import parameter_groups
 from dpsubspace._public.anchors import anchor_subspace, group_sizes
 from dpsubspace._public.start import Targets
@@ -27,7 +28,7 @@ from dpsubspace._solvers.steps import FlatStep, GEPStep
 __all__ = ["Anchors", "GradientDirections", "check_components", "linear_anchors", "module_anchors"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class GradientDirections(BaseEstimator):
     """Directions of public gradients, as in gradient embedding perturbation.
 

@@ -11,7 +11,7 @@ and ``_release/releases.py`` takes the noise from the same budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -22,11 +22,12 @@ from dpsubspace._estimators.centre import AdaptiveCentre, OneMean
 from dpsubspace._estimators.classifier import LinearClassifier, refuse_unbounded
 from dpsubspace._estimators.linear_fit import LinearFit
 from dpsubspace._estimators.regressor import LinearRegressor
+from dpsubspace._estimators.words import estimator
 
 __all__ = ["DPSGDClassifier", "DPSGDFClassifier", "DPSGDRegressor"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class DPSGDClassifier(LinearClassifier):
     """Differentially private linear classifier by DP-SGD.
 
@@ -233,7 +234,7 @@ class DPSGDClassifier(LinearClassifier):
         return self._fit(X, y, groups=groups)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class DPSGDFClassifier(LinearClassifier):
     """Differentially private linear classifier by DP-SGD on centred rows.
 
@@ -485,7 +486,7 @@ class DPSGDFClassifier(LinearClassifier):
         return replace(plan, centre=OneMean(), centre_if=readable)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class DPSGDRegressor(LinearRegressor):
     """Differentially private linear regression by DP-SGD.
 

@@ -16,6 +16,7 @@ from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
 from dpsubspace._estimators.base import guarantee_of
+from dpsubspace._estimators.words import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.dask_parts import is_collection
@@ -53,6 +54,7 @@ _COVARIANCE = {
 }
 
 
+@with_words
 def private_quantile(
     X: Any,
     level: Any = 0.5,
@@ -212,6 +214,7 @@ def _quantile(
     return Released(float(found) if found.ndim == 0 else found, guarantee)
 
 
+@with_words
 def private_mean(
     X: Any,
     *,
@@ -382,6 +385,7 @@ def _mean(
     return Released(float(mean[0]) if flat else mean, guarantee)
 
 
+@with_words
 def private_covariance(
     X: Any,
     *,

@@ -12,7 +12,7 @@ and ``_release/releases.py`` takes the noise from the same budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,12 +25,13 @@ from dpsubspace._estimators.directions import check_components, linear_anchors
 from dpsubspace._estimators.guide import Guide
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._estimators.regressor import LinearRegressor, Values
+from dpsubspace._estimators.words import estimator
 from dpsubspace._public.start import LABELS, VALUES, Targets
 
 __all__ = ["GEPClassifier", "GEPRegressor"]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class GEPClassifier(LinearClassifier):
     """Differentially private linear classifier that uses public rows.
 
@@ -305,7 +306,7 @@ class GEPClassifier(LinearClassifier):
         super()._store(found, labels)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class GEPRegressor(LinearRegressor):
     """Differentially private linear regression that uses public rows.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.distances import warn_not_private
 from dpsubspace._estimators.probes import gradient_space, probe_gradients, refuse_groups
 from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
+from dpsubspace._estimators.words import estimator
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import (
     COMPONENTS,
@@ -288,7 +289,7 @@ def _cosines(products: np.ndarray, k: int, n_private: int) -> np.ndarray:
     return cosines(weights[0] @ products[private, public] @ weights[1].T)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
     """Gradient subspace of private rows, to find public rows that are like them.
 

@@ -10,7 +10,6 @@ event is made by ``Budget.split`` in ``_accounting/budget.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -37,6 +36,7 @@ from dpsubspace._estimators.personal_fit import (
 from dpsubspace._estimators.public_view import ColumnsOfTasks
 from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.regressor import copied_bounds
+from dpsubspace._estimators.words import estimator
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
 from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
@@ -56,7 +56,7 @@ _OF_PERSONS = ("groups_", "personal_coef_", "personal_intercept_", "choices_")
 _KINDS = {"U": "text", "M": "dates", "m": "times"}
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, PrivateEstimator):
     """A linear model for each person, with a shared part that protects all rows of a person.
 

@@ -11,7 +11,6 @@ and ``_release/releases.py`` takes the noise from the same budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -31,6 +30,7 @@ from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Whitened
 from dpsubspace._estimators.regression_fit import FittedRegression, RegressionFit
 from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
+from dpsubspace._estimators.words import estimator
 from dpsubspace._public.tasks import METHODS
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import over_chunks
@@ -172,7 +172,7 @@ class _LinearRegression(PrivateRegressor):
         self.coef_ = np.ascontiguousarray(found.coef[first])
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class DPLinearRegression(_LinearRegression):
     """Differentially private linear regression of tables as they come.
 
@@ -392,7 +392,7 @@ class DPLinearRegression(_LinearRegression):
         return Whitened()
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class PublicSubspaceLinearRegression(_LinearRegression):
     """Differentially private linear regression in the few directions that public tasks tell.
 

@@ -28,6 +28,7 @@ from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.guide import check_labelled, mirrored, warn_of_few
 from dpsubspace._estimators.linear_fit import budget_of, with_steps
 from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
+from dpsubspace._estimators.words import estimator
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._gradients.persons import of_records
@@ -209,7 +210,7 @@ class FittedModule:
     n_components: int | None
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class DPModuleClassifier(PrivateClassifier):
     """Differentially private classifier that trains a torch module.
 
@@ -485,7 +486,7 @@ class DPModuleClassifier(PrivateClassifier):
         return _scores(self, X) + self.offset_
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@estimator
 class DPModuleRegressor(PrivateRegressor):
     """Differentially private regression that trains a torch module.
 

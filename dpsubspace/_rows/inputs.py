@@ -63,7 +63,9 @@ def _of_numpy(y: Any) -> Any:
     scikit-learn would make 0.0 and 1.0 of False and True. Labels of which some are missing stay.
     """
     dtype = getattr(y, "dtype", None)
-    is_pandas = hasattr(y, "isna") and (hasattr(dtype, "categories") or hasattr(dtype, "numpy_dtype"))
+    is_pandas = hasattr(y, "isna") and (
+        hasattr(dtype, "categories") or hasattr(dtype, "numpy_dtype")
+    )
     if not is_pandas or y.isna().any():
         return y
     return np.asarray(y, dtype=getattr(dtype, "numpy_dtype", None))

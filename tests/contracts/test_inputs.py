@@ -13,6 +13,7 @@ from scipy import sparse
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPLinearRegression,
     DPModuleClassifier,
     DPModuleRegressor,
     DPSGDClassifier,
@@ -21,6 +22,7 @@ from dpsubspace import (
     GEPClassifier,
     GradientDirections,
     PrivacyWarning,
+    private_mean,
 )
 from dpsubspace._checks import shown
 
@@ -241,7 +243,7 @@ def test_labels_of_the_types_of_pandas_stay_what_they_are(dtype):
     classes = DPSGDClassifier().fit(X, series).classes_
     assert classes.tolist() == [0, 1] and classes.dtype == values.dtype
     assert pd.isna(series.where(series.index > 0)).any()
-    with pytest.raises(ValueError, match="missing labels|NaN"):
+    with pytest.raises(ValueError, match=r"missing labels|NaN"):
         DPSGDClassifier().fit(X, series.where(series.index > 0))
 
 
