@@ -240,7 +240,7 @@ def private_mean(
         Rows of Dask arrays and data frames stay on the workers of a cluster.
     data_norm : float or None, default=None
         Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
-        coarse bound from noisy counts, which cost a part of the budget.
+        coarse bound from noisy counts, which cost a tenth of the budget.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns instead: two numbers, or two arrays of shape
         (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
@@ -410,7 +410,7 @@ def private_covariance(
         Rows of Dask arrays and data frames stay on the workers of a cluster.
     data_norm : float or None, default=None
         Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
-        coarse bound from noisy counts, which cost a part of the budget.
+        coarse bound from noisy counts, which cost a tenth of the budget.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns instead: two numbers, or two arrays of shape
         (n_features,). Values outside are clipped, and noise is in proportion to the ranges:
