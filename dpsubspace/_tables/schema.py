@@ -173,7 +173,8 @@ class Schema(Mapping[str, Kind]):
         >>> import pandas as pd
         >>> from dpsubspace import Range, Schema
         >>> rows = pd.DataFrame({"age": [30, 45, 130], "ward": ["A", "B", "b"]})
-        >>> Schema({"age": Range(18, 95), "ward": ["A", "B"]}).check(rows)
+        >>> schema = Schema({"age": Range(18, 95), "ward": ["A", "B"]})
+        >>> schema.check(rows)  # doctest: +ELLIPSIS
         age: 1 of 3 values (33.3%) are above 95, and counted as 95.
         ward: 1 of 3 values (33.3%) are none of the categories, and read as unknown: 'b' (1, probably 'B').
         These figures are exact, and not private: ...
