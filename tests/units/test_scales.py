@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import RELATIONS, assert_within_bounds, move, releases, who
 
+from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
@@ -231,14 +232,21 @@ def test_the_share_grows_with_the_noise_and_has_ends():
     assert scale_share(0.1, 20) == 0.4
 
 
-def test_a_code_is_found_and_not_much_narrower_than_it_is():
-    rng = np.random.default_rng(0)
-    X = (rng.random((3000, 8)) < [0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.002]).astype(float)
-    for centre in (0, X.mean(axis=0), 40):
-        columns, _ = some_scales(X - centre, X[:, :1], epsilon=3.0)
-        assert columns.found[:3].all()
-        # Rarer ones are cut to a smaller step, which is the same column in another unit.
-        assert (columns.scale > 0.1 * X.std(axis=0))[:5].all()
+def test_a_code_is_found_and_its_values_stay_apart_where_rows_are_cut():
+    """A scale below the distance of the values cuts a code to a smaller step: the same column.
+
+    Each repeat has its own rows and its own noise. One fails with a probability below 0.005 (none
+    of 1,500 did), so five of nine do with one below 126 * 0.005^5 < 4e-10.
+    """
+    held = []
+    for repeat in range(9):
+        rng = np.random.default_rng(repeat)
+        code = (rng.random((3000, 3)) < [0.5, 0.2, 0.05]).astype(float)
+        X = np.hstack([code, code - code.mean(axis=0), code - 40])
+        columns, _ = some_scales(X, code[:, :1], epsilon=3.0, seed=repeat)
+        units = np.clip((X - columns.location) / columns.scale, -_auto.FAR, _auto.FAR)
+        held.append(columns.found.all() and (units.std(axis=0) > 0.25).all())
+    assert sum(held) >= 5
 
 
 # The lists of distributions -------------------------------------------------------------------
