@@ -16,6 +16,7 @@ import sys
 
 import numpy as np
 import pytest
+import salted
 from hypothesis import settings
 
 from dpsubspace._release import noise
@@ -47,10 +48,28 @@ def rng():
 # A fit without `random_state` draws from the operating system: among thousands of tests, some
 # would fail by chance every few runs. Here the name of the test gives these bits, and all others,
 # so that each test passes always or never, alone or with others. Other processes have the bits of
-# the system, as have tests with ``@pytest.mark.system_bits``.
+# the system, as have tests with ``@pytest.mark.system_bits``. A salt enters names and seeds.
 
 settings.register_profile("by name", derandomize=True)
+settings.register_profile("by salt", derandomize=False, database=None)
 settings.load_profile("by name")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--salt", default="", help="a text that enters all random numbers of tests")
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis looks for a seed of its own
+def pytest_configure(config):
+    if salt := config.option.salt:
+        salted.begin(salt)
+        config.option.hypothesis_seed = config.option.hypothesis_seed or str(salted.salted(0))
+        settings.load_profile("by salt")
+
+
+def pytest_report_header(config):
+    return f"salt: {config.option.salt}" if config.option.salt else None
+
 
 _system_bits = noise._system_bits
 _drawn_from: list[tuple[int, np.random.Generator]] = []  # the process, and its bits; last counts
@@ -70,6 +89,7 @@ noise.SecureNoise.public = lambda self: np.random.default_rng(int(_bits((1,))[0]
 def _drawn_by(name):
     """Have `name` give all bits, and the random numbers that belong to the whole process."""
     seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
+    seed = salted.salted(seed)
     kept = random.getstate(), np.random.get_state()  # noqa: NPY002 - scikit-learn uses it
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
@@ -88,7 +108,8 @@ def _drawn_by(name):
 def pytest_runtest_protocol(item):
     if item.get_closest_marker("system_bits"):
         return (yield)
-    with _drawn_by(item.nodeid):
+    literal = item.get_closest_marker("literal_seeds")
+    with _drawn_by(item.nodeid), salted.literally() if literal else contextlib.nullcontext():
         return (yield)
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from cases import GAUSSIAN
-from helpers import RELATIONS, blobs, pairs_first, releases, with_plan
+from helpers import RARE, RELATIONS, blobs, pairs_first, releases, with_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -189,7 +189,7 @@ def test_noise_that_leaves_nothing_is_refused_before_anything_is_spent():
     with pytest.raises(ValueError, match="at most 1e9"):
         check_lattice(100, 1.0, 2e9)
     noise = SecureNoise().gaussian((1000,), 2.0**39.9) / 2.0**39.9
-    assert stats.kstest(noise, "norm").pvalue > 1e-6
+    assert stats.kstest(noise, "norm").pvalue > RARE
     X, y = blobs(n=60)
     model = DPSGDClassifier(epsilon=None, noise_multiplier=9e8, n_iter=1).fit(X, y)
     assert np.isfinite(model.coef_).all()
@@ -236,7 +236,10 @@ def bits_of(seed):
 
 
 def p_value_of_counts(drawn, probability):
-    """Chi-square p-value of integers between -600 and 600 against their probabilities."""
+    """Chi-square p-value of integers between -600 and 600 against their probabilities.
+
+    More than 100 are expected of each, so that it is right up to a factor of 2 where it is small.
+    """
     values = np.arange(-600, 600)
     counts = np.array([(drawn == k).sum() for k in values] + [0])
     counts[-1] = len(drawn) - counts.sum()
@@ -251,9 +254,9 @@ def test_lattice_normals_have_the_probabilities_of_normals_rounded_down():
     def probability(k, scale=scale):
         return stats.norm.cdf((k + 1) / scale) - stats.norm.cdf(k / scale)
 
-    assert p_value_of_counts(drawn, probability) > 1e-3
-    assert p_value_of_counts(drawn, lambda k: probability(k, 540.0)) < 1e-6
-    assert p_value_of_counts(drawn, lambda k: probability(k + 60)) < 1e-6
+    assert p_value_of_counts(drawn, probability) > RARE
+    assert p_value_of_counts(drawn, lambda k: probability(k, 540.0)) < RARE
+    assert p_value_of_counts(drawn, lambda k: probability(k + 60)) < RARE
 
 
 def test_lattice_laplace_has_probabilities_that_fall_by_a_constant_factor():
@@ -262,9 +265,9 @@ def test_lattice_laplace_has_probabilities_that_fall_by_a_constant_factor():
     def probability(k, scale=scale):
         return math.tanh(0.5 / scale) * np.exp(-np.abs(k) / scale)
 
-    assert p_value_of_counts(drawn, probability) > 1e-3
-    assert p_value_of_counts(drawn, lambda k: probability(k, 540.0)) < 1e-6
-    assert p_value_of_counts(drawn, lambda k: probability(k + 60)) < 1e-6
+    assert p_value_of_counts(drawn, probability) > RARE
+    assert p_value_of_counts(drawn, lambda k: probability(k, 540.0)) < RARE
+    assert p_value_of_counts(drawn, lambda k: probability(k + 60)) < RARE
 
 
 @pytest.mark.parametrize("draw", [lattice_normals, lattice_laplace])
@@ -274,7 +277,7 @@ def test_low_digits_of_noise_are_uniform_and_independent_of_high_ones(draw):
     assert np.abs(drawn).max() > 2.0**25
     for some in (drawn, drawn[far], drawn[~far]):
         counts = np.bincount(np.mod(some, 64).astype(int), minlength=64)
-        assert stats.chisquare(counts).pvalue > 1e-3
+        assert stats.chisquare(counts).pvalue > RARE
 
 
 def test_zeros_before_the_first_one_are_counted_beyond_one_word():
@@ -286,15 +289,15 @@ def test_zeros_before_the_first_one_are_counted_beyond_one_word():
 
     fractions, _ = noise_module._fractions(zeros_first, (4,))
     np.testing.assert_allclose(fractions, 2.0 ** -(12 + 106 + 1), rtol=1e-15)
-    fractions, signs = noise_module._fractions(bits_of(4), (100_000,))
+    fractions, signs = noise_module._fractions(bits_of(4), (200_000,))
     octaves = -np.frexp(fractions)[1]
-    assert octaves.max() > 12
-    counts = np.append(np.bincount(octaves)[:14], (octaves > 13).sum())
-    expected = len(octaves) * np.append(0.5 ** (1.0 + np.arange(14)), 0.5**14)
-    assert stats.chisquare(counts, expected).pvalue > 1e-3
-    assert stats.kstest(fractions, "uniform").pvalue > 1e-3
-    assert abs(np.corrcoef(fractions, signs)[0, 1]) < 0.02
-    assert abs(signs.sum()) < 6 * math.sqrt(len(signs))
+    assert octaves.max() > 12  # but for a chance of exp(-200,000 / 2^13)
+    counts = np.append(np.bincount(octaves)[:9], (octaves > 8).sum())
+    expected = len(octaves) * np.append(0.5 ** (1.0 + np.arange(9)), 0.5**9)
+    assert stats.chisquare(counts, expected).pvalue > RARE
+    assert stats.kstest(fractions, "uniform").pvalue > RARE
+    assert abs(np.corrcoef(fractions, signs)[0, 1]) < 0.02  # 9 deviations
+    assert abs(signs.sum()) < 7 * math.sqrt(len(signs))
 
 
 def _far_out(power):
@@ -329,7 +332,7 @@ def test_every_place_is_reached_far_out(monkeypatch, draw):
     monkeypatch.setattr(noise_module, "_fractions", _far_out(40))
     drawn = draw(bits_of(3), (100_000,), 2.0**24)
     counts = np.bincount(np.mod(drawn, 256).astype(int), minlength=256)
-    assert stats.chisquare(counts).pvalue > 1e-3
+    assert stats.chisquare(counts).pvalue > RARE
     assert draw is lattice_laplace or np.abs(drawn).min() > 2.0**24 * 6.9
 
 

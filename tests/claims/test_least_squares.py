@@ -266,7 +266,7 @@ def test_the_noise_of_descent_with_momentum():
         if t >= plan.first_averaged:
             total = total + weights
     spread = total.std() / (plan.n_iter - plan.first_averaged)
-    assert np.linalg.norm(plan.noise_of_mean) == pytest.approx(spread, rel=0.03)
+    assert np.linalg.norm(plan.noise_of_mean) == pytest.approx(spread, rel=0.035)  # 7 deviations
 
 
 def test_blocks_grow_with_the_noise():

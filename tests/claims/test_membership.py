@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import RELATIONS, scale_noise
+from helpers import RARE, RELATIONS, scale_noise
 from scipy import stats
 
 from dpsubspace import GSDScorer, audit_epsilon, gradient_subspace_distance
@@ -101,12 +101,13 @@ def test_what_is_private_tells_no_more_than_its_guarantee_and_less_noise_is_caug
     monkeypatch, name, relation
 ):
     attack, epsilon, delta, best, n_trials = ATTACKS[name]
-    most = best + 3 * math.sqrt(best * (1 - best) / n_trials)
+    most = stats.binom.isf(RARE, n_trials, best)
     right = guessed(n_trials, attack(relation))
-    assert right / n_trials <= most
-    assert audit_epsilon(n_trials, n_trials, right, delta=delta) <= epsilon
+    assert right <= most
+    sure = {"delta": delta, "confidence": 1 - RARE}
+    assert audit_epsilon(n_trials, n_trials, right, **sure) <= epsilon
 
-    scale_noise(monkeypatch, 0.1)
+    scale_noise(monkeypatch, 0.03)
     right = guessed(n_trials, attack(relation))
-    assert right / n_trials > most
-    assert audit_epsilon(n_trials, n_trials, right, delta=delta) > epsilon
+    assert right > most
+    assert audit_epsilon(n_trials, n_trials, right, **sure) > epsilon

@@ -88,7 +88,9 @@ def test_coverage_is_at_least_what_was_asked_for(Estimator, model, draw, options
         found.append(holds(fitted, *draw(4000, rng)).mean())
         unlucky += found[-1] < fitted.likely_coverage_
     assert fitted.expected_coverage_ >= 0.8 > fitted.likely_coverage_ > 0.7
-    assert 0.8 < np.mean(found) < 0.86 and unlucky <= 3  # and not by putting everything in
+    # The mean is about 0.84 with a deviation of 0.003: nor is everything put in. None of 240 fits
+    # was unlucky. At a chance of 1 in 200, more than 8 of 60 are once in 1e10.
+    assert 0.8 < np.mean(found) < 0.88 and unlucky <= 8
 
 
 def coverage(counts, level, strength):

@@ -169,7 +169,8 @@ def test_the_spread_of_weights_is_what_is_said_of_it(solver):
     fits = [clone(model).set_params(random_state=seed).fit(X, y) for seed in range(60)]
     spread = np.std([fit.coef_ for fit in fits], axis=0)
     said = np.mean([fit.coef_std_ for fit in fits], axis=0)
-    assert np.all((spread / said > 0.6) & (spread / said < 1.6))
+    # Of 60 fits, the logarithm of a deviation has one of 0.09.
+    assert np.all((spread / said > 0.5) & (spread / said < 2))
 
 
 def test_the_event_is_what_runs():

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import RELATIONS, ScaledNoise, charged, noise_p_value, releases
+from helpers import RARE, RELATIONS, ScaledNoise, charged, noise_p_value, releases
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_selector, make_column_transformer
@@ -236,8 +236,8 @@ def test_the_noise_is_that_of_the_event(monkeypatch, relation, epsilon):
         assert epsilon * (1 - 1e-6) < cost <= epsilon
         return noise_p_value(seen, event, relation)
 
-    assert p_value(1.0) > 0.01
-    assert p_value(2 / 3) < 1e-3 and p_value(3 / 2) < 1e-3
+    assert p_value(1.0) > RARE
+    assert p_value(2 / 3) < RARE and p_value(3 / 2) < RARE
 
 
 @quiet

@@ -186,6 +186,7 @@ def no_figures_left():
     plt.close("all")
 
 
+@pytest.mark.literal_seeds
 @pytest.mark.usefixtures("no_figures_left")
 @pytest.mark.parametrize("name", [with_warnings(name) for name in PAGES])
 def test_page_runs(name, tmp_path, monkeypatch, capsys):

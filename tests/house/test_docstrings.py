@@ -88,6 +88,7 @@ def test_a_parameter_of_one_name_has_one_wording():
     assert several.keys() == DIFFERENT.keys()
 
 
+@pytest.mark.literal_seeds
 @pytest.mark.parametrize("module", PATHS)
 def test_examples_in_docstrings_run(module):
     if module in EXTRAS:

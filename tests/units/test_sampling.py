@@ -110,10 +110,11 @@ def test_records_enter_batches_independently(noise):
     batches = [noise.poisson_sample(200, 0.3) for _ in range(400)]
     member = np.array([np.isin(np.arange(200), batch) for batch in batches], float)
     assert all((np.diff(batch) > 0).all() for batch in batches)
-    assert abs(member.mean() - 0.3) < 0.01
-    assert abs(member.mean(axis=0) - 0.3).max() < 0.13
+    # Binomial tails, of all 80,000 and of 400 for each of 200 records: 1e-11 and 7e-11.
+    assert abs(member.mean() - 0.3) < 0.011
+    assert abs(member.mean(axis=0) - 0.3).max() < 0.17
     correlation = np.corrcoef(member.T) - np.eye(200)
-    assert abs(correlation).max() < 0.3
+    assert abs(correlation).max() < 0.4  # by Fisher's transform, of 19,900 pairs: 1e-12
     assert len(noise.poisson_sample(50, 1e-12)) == 0
     np.testing.assert_array_equal(noise.poisson_sample(50, 1 - 1e-15), np.arange(50))
 
