@@ -5,6 +5,7 @@ can be looked at: attributes of any name, the statement, types, warnings. What d
 not released.
 """
 
+import itertools
 import sys
 from contextlib import contextmanager
 
@@ -46,10 +47,11 @@ def frozen(monkeypatch, outputs):
 
 
 def fits():
-    """Every setting in both relations, and every record in both."""
+    """Every setting, with relations and records in turns."""
+    turn = itertools.count()
     for case in CASES:
         factors = (case.settings, RELATIONS, RECORDS)
-        yield from pairs_first(*factors, prefix=(case,), apart={(0, 2)})
+        yield from pairs_first(*factors, prefix=(case,), apart={(0, 2)}, turn=turn)
 
 
 @pytest.mark.parametrize(("case", "setting", "relation", "record"), fits(), ids=str)
