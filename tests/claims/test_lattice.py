@@ -119,7 +119,9 @@ def fits():
 
 
 @pytest.mark.parametrize(("case", "setting", "noise", "relation"), fits(), ids=str)
-def test_every_release_of_every_fit_lies_on_its_lattice(monkeypatch, case, setting, noise, relation):
+def test_every_release_of_every_fit_lies_on_its_lattice(
+    monkeypatch, case, setting, noise, relation
+):
     with releases(monkeypatch) as seen:
         case.fit(*blobs(n=90, d=4), setting, relation, random_state=NOISE[noise])
     assert seen

@@ -274,9 +274,7 @@ RANGES = {"given": {"bounds": (-4, 4), "target_bounds": (-10, 10)}, "bought": {}
 
 def fits():
     """Every way in both relations, with records and all other settings in turns."""
-    yield from pairs_first(
-        HOSTILE, WAYS, RANGES, [True, False], [1, 3], RELATIONS, together=(1, 5)
-    )
+    yield from pairs_first(HOSTILE, WAYS, RANGES, [True, False], [1, 3], RELATIONS, together=(1, 5))
 
 
 @pytest.mark.parametrize(
