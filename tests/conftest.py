@@ -16,6 +16,7 @@ import random
 import re
 import sys
 
+import helpers
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -56,6 +57,10 @@ def _leaves_out(expression, marks):
         return not eval(expression, {name: name in marks for name in _MARKS})
     except SyntaxError:  # pytest says so
         return False
+
+
+def pytest_sessionstart(session):
+    helpers.EVERY_EXAMPLE = not _leaves_out(session.config.option.markexpr, {"exhaustive"})
 
 
 def _collected_rows(mark, config):

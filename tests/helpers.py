@@ -13,6 +13,7 @@ from functools import partial
 import joblib
 import numpy as np
 import pytest
+from hypothesis import settings
 from scipy import sparse, stats
 
 from dpsubspace import (
@@ -92,6 +93,14 @@ def pairs_first(*factors, prefix=(), apart=(), together=(0,), turn=None):
     for number, row in enumerate(others):
         marks = [pytest.mark.exhaustive] + [pytest.mark.odd] * (number % 2)
         yield pytest.param(*prefix, *row, marks=marks)
+
+
+EVERY_EXAMPLE = True  # conftest.py says whether `-m` leaves out what is exhaustive
+
+
+def examples(most, **options):
+    """Settings of Hypothesis: `most` examples, and a fifth of them without what is exhaustive."""
+    return settings(max_examples=most if EVERY_EXAMPLE else most // 5, deadline=None, **options)
 
 
 def thinned(values, every=4):

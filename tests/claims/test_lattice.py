@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 from cases import GAUSSIAN
-from helpers import RELATIONS, blobs, pairs_first, releases, with_plan
-from hypothesis import given, settings
+from helpers import RELATIONS, blobs, examples, pairs_first, releases, with_plan
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
@@ -138,7 +138,7 @@ vectors = hnp.arrays(np.float64, 5, elements=entries)
 
 
 @given(value=vectors, other=vectors, step=st.sampled_from([2.0**-20, 0.5, 64.0]))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_rounding_to_the_lattice_is_in_the_bound(value, other, step):
     for kind, norm in ((BoundedSum, 2), (BoundedL1Sum, 1)):
         distance = max(np.linalg.norm(value - other, norm), 1e-9)
