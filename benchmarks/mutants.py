@@ -79,7 +79,7 @@ MUTANTS = [
                 "events",
                 "event = PoissonSampledDpEvent(float(sample_rate), step)",
                 "event = PoissonSampledDpEvent(float(sample_rate) / 2, step)",
-                f"{ACCOUNTING} {NOISE} {RELEASES} estimators/test_linear.py",
+                f"{ACCOUNTING} {RELEASES} estimators/test_linear.py {NOISE}",
             ),
             (
                 "events",
@@ -223,7 +223,7 @@ MUTANTS = [
                 "mechanisms",
                 "half = self.replace_bound / 2",
                 "half = self.replace_bound / 4",
-                f"{NOISE} {RELEASES}",
+                f"{RELEASES} {NOISE}",
             ),
             (
                 "mechanisms",
@@ -259,7 +259,7 @@ MUTANTS = [
                 "mechanisms",
                 "scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled)",
                 "scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled) / 2",
-                f"{NOISE} {RELEASES}",
+                f"{RELEASES} {NOISE}",
             ),
             (
                 "mechanisms",
@@ -289,7 +289,7 @@ MUTANTS = [
                 "releases",
                 "                scale / math.sqrt(share),\n",
                 "                scale,\n",
-                f"{NOISE} {BOUNDS} {RELEASES}",
+                f"{RELEASES} {BOUNDS} {NOISE}",
             ),
             (
                 "releases",
@@ -487,7 +487,7 @@ MUTANTS = [
                 "steps",
                 "return (self.embedding_share, 1 - self.embedding_share)",
                 "return (self.embedding_share, self.embedding_share)",
-                f"{NOISE} {BOUNDS} estimators/test_gep.py",
+                f"estimators/test_gep.py {BOUNDS} {NOISE}",
             ),
             (
                 "personal",
