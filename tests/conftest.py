@@ -11,9 +11,12 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 import contextlib
 import hashlib
+import inspect
 import random
+import re
 import sys
 
+import helpers
 import numpy as np
 import pytest
 import salted
@@ -37,6 +40,61 @@ def pytest_cmdline_main(config):
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if cores and cores > 1:
         option.numprocesses, option.dist = min(cores, MOST_WORKERS), "worksteal"
+
+
+# What the markers leave out ------------------------------------------------------------------
+# Most rows of the tests are behind the markers `exhaustive` and `odd`. Where ``-m`` leaves them
+# out, they are not collected at all: making tests of them would take longer than many tests.
+
+_MARKS = {"exhaustive", "odd"}
+
+
+def _leaves_out(expression, marks):
+    """Whether ``-m`` leaves out what has these marks, as far as it speaks of no other ones."""
+    names = set(re.findall(r"\w+", expression)) - {"and", "or", "not"}
+    if not marks & _MARKS or not names or not names <= _MARKS:
+        return False
+    try:
+        return not eval(expression, {name: name in marks for name in _MARKS})
+    except SyntaxError:  # pytest says so
+        return False
+
+
+def pytest_sessionstart(session):
+    helpers.EVERY_EXAMPLE = not _leaves_out(session.config.option.markexpr, {"exhaustive"})
+
+
+def _collected_rows(mark, config):
+    """A mark of `parametrize` without the rows that are left out."""
+
+    def stays(row):
+        marks = {each.name for each in getattr(row, "marks", ())}
+        return not _leaves_out(config.option.markexpr, marks)
+
+    names, values, *others = mark.args
+    values, ids = list(values), mark.kwargs.get("ids")
+    kept = [number for number, row in enumerate(values) if stays(row)]
+    options = dict(mark.kwargs)
+    if ids is not None and not callable(ids):
+        ids = list(ids)
+        options["ids"] = [ids[number] for number in kept]
+    rows = [values[number] for number in kept]
+    return pytest.mark.parametrize(names, rows, *others, **options).mark
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector, obj):
+    marks = getattr(obj, "pytestmark", None)
+    if not inspect.isfunction(obj) or not marks:
+        return None
+    if _leaves_out(collector.config.option.markexpr, {mark.name for mark in marks}):
+        return []
+    for place, mark in enumerate(marks):
+        if mark.name == "parametrize" and len(mark.args) > 1:
+            marks[place] = _collected_rows(mark, collector.config)
+            if mark.args[1] and not marks[place].args[1]:
+                return []
+    return None
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from functools import partial
 import joblib
 import numpy as np
 import pytest
+from hypothesis import settings
 from scipy import sparse, stats
 
 from dpsubspace import (
@@ -70,21 +71,43 @@ def pairwise(*factors, apart=()):
     return [tuple(values[i][place] for i, place in enumerate(row)) for row in sorted(chosen)]
 
 
-def pairs_first(*factors, prefix=(), apart=()):
-    """All rows of a product for `parametrize`, of which those beyond `pairwise` are exhaustive.
+def in_turns(*factors, together=(0,), turn=None):
+    """Few rows: all values of the factors that are `together`, and each value of the others.
 
-    Every second one of these is odd, like the white fields of a chessboard. Given all values but
-    one, half of the values of the last are odd: so in either half all values of any two factors
-    meet, and of any three where there are four. Two environments can share them.
+    Several tables can share `turn`, a counter: the others then go through their values over all
+    of these tables. A factor that has run out of values starts again, one value on, so that
+    factors of one length do not keep step.
+    """
+    first = list(itertools.product(*(factors[i] for i in together)))
+    length = len(first) if turn else max(len(first), *map(len, factors))
+    for place in range(length):
+        number = next(turn) if turn else place
+        row = [factor[(number + number // len(factor)) % len(factor)] for factor in factors]
+        for i, value in zip(together, first[place % len(first)], strict=True):
+            row[i] = value
+        yield tuple(row)
+
+
+def pairs_first(*factors, prefix=(), apart=(), together=(0,), turn=None):
+    """Rows `in_turns` for `parametrize`, and those of `pairwise`, which are exhaustive.
+
+    Every second one of these is odd, so that two environments can share them.
     """
     factors = [list(factor) for factor in factors]
-    plain = pairwise(*factors, apart=apart)
-    for places in itertools.product(*(range(len(factor)) for factor in factors)):
-        row = tuple(factor[place] for factor, place in zip(factors, places, strict=True))
-        marks = () if row in plain else [pytest.mark.exhaustive]
-        if marks and sum(places) % 2:
-            marks.append(pytest.mark.odd)
+    plain = list(in_turns(*factors, together=together, turn=turn))
+    yield from (pytest.param(*prefix, *row) for row in plain)
+    others = [row for row in pairwise(*factors, apart=apart) if row not in plain]
+    for number, row in enumerate(others):
+        marks = [pytest.mark.exhaustive] + [pytest.mark.odd] * (number % 2)
         yield pytest.param(*prefix, *row, marks=marks)
+
+
+EVERY_EXAMPLE = True  # conftest.py says whether `-m` leaves out what is exhaustive
+
+
+def examples(most, **options):
+    """Settings of Hypothesis: `most` examples, and a fifth of them without what is exhaustive."""
+    return settings(max_examples=most if EVERY_EXAMPLE else most // 5, deadline=None, **options)
 
 
 def thinned(values, every=4):

@@ -1,5 +1,7 @@
 """How far one record moves every release of whole fits, against the bound that each states."""
 
+import itertools
+
 import numpy as np
 import pytest
 from cases import CASES, FORMS, GAUSSIAN, OUTSIDE, RECORDS, gradients, privacy_of
@@ -57,11 +59,13 @@ def neighbours(X, y, relation, record):
 
 
 def fits():
-    """Every setting in both relations, and every two of relation, record and form of rows."""
+    """Every setting in both relations, with records and forms of rows in turns."""
+    turn = itertools.count()
     for case in GAUSSIAN:
         forms = [form for form in FORMS if case.sparse or "sparse" not in form]
         factors = (case.settings, RELATIONS, RECORDS, forms)
-        yield from pairs_first(*factors, prefix=(case,), apart={(0, 2), (0, 3)})
+        rare = {"apart": {(0, 2), (0, 3)}, "together": (0, 1), "turn": turn}
+        yield from pairs_first(*factors, prefix=(case,), **rare)
 
 
 @pytest.mark.parametrize(("case", "setting", "relation", "record", "form"), fits(), ids=str)

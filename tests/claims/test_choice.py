@@ -104,7 +104,9 @@ def scores_of(monkeypatch, *args, **options):
 
 
 def fits():
-    yield from pairs_first(CHOICE.settings, RELATIONS, RECORDS, FORMS, apart={(0, 3)})
+    yield from pairs_first(
+        CHOICE.settings, RELATIONS, RECORDS, FORMS, apart={(0, 3)}, together=(0, 1)
+    )
 
 
 @pytest.mark.parametrize(("setting", "relation", "record", "form"), fits(), ids=str)

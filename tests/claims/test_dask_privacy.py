@@ -4,6 +4,7 @@ Most run on a cluster in this process, which runs each task at once: see in_part
 are met in test_dask_workers.py.
 """
 
+import itertools
 import pickle
 import re
 
@@ -64,10 +65,12 @@ def replayed(monkeypatch, case, here, there, present, **options):
 
 def fits():
     """Every setting in both relations, and every two of what else there is."""
+    turn = itertools.count()
     for case in [case for case in TAKEN if case.gaussian]:
         factors = (case.settings, RELATIONS, SOME_RECORDS, DENSE, PLACES)
         apart = {(0, 2), (0, 3), (0, 4)}
-        yield from pairs_first(*factors, prefix=(case,), apart=apart)
+        rare = {"apart": apart, "together": (0, 1), "turn": turn}
+        yield from pairs_first(*factors, prefix=(case,), **rare)
 
 
 @pytest.mark.parametrize(

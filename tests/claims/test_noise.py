@@ -11,6 +11,7 @@ from helpers import (
     InformedClassifier,
     blobs,
     multipliers,
+    pairs_first,
     releases,
     scale_noise,
 )
@@ -141,14 +142,16 @@ def noise_of_parts(monkeypatch, relation, factor, **options):
 
 
 @noisy
-@pytest.mark.parametrize("batch", [{}, {"batch_size": 40}], ids=str)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("n_sums", "options"), VARIANTS, ids=str)
+@pytest.mark.parametrize(
+    ("variant", "relation", "batch"),
+    pairs_first(VARIANTS, RELATIONS, [{}, {"batch_size": 40}]),
+    ids=str,
+)
 def test_noise_of_each_part_of_a_gradient_is_that_of_its_event(
-    monkeypatch, n_sums, options, relation, batch
+    monkeypatch, variant, relation, batch
 ):
     """Embeddings and residuals, of which neither may have less than its share."""
-    options = options | batch
+    n_sums, options = variant[0], variant[1] | batch
     mean, *parts = noise_of_parts(monkeypatch, relation, 1, **options)
     assert len(parts) == n_sums
     assert min(p_values_of_parts([mean, *parts])) > RARE

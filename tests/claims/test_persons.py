@@ -1,5 +1,6 @@
 """The person as the unit: how far all rows of one person move every release of whole fits."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -89,11 +90,13 @@ WHOLE = [case for case in CASES if not (case.module and case.task == "rows")]
 
 
 def fits():
-    """Every setting in both relations, and every two of relation, record and form of rows."""
+    """Every setting, with relations, records and forms of rows in turns."""
+    turn = itertools.count()
     for case in [case for case in WHOLE if case.gaussian]:
         forms = [form for form in FORMS if case.sparse or "sparse" not in form]
         factors = (case.settings, RELATIONS, RECORDS, forms)
-        yield from pairs_first(*factors, prefix=(case,), apart={(0, 2), (0, 3)})
+        apart = {(0, 2), (0, 3)}
+        yield from pairs_first(*factors, prefix=(case,), apart=apart, turn=turn)
 
 
 @pytest.mark.parametrize(("case", "setting", "relation", "record", "form"), fits(), ids=str)

@@ -9,6 +9,7 @@ import pytest
 from helpers import (
     RELATIONS,
     assert_within_bounds,
+    examples,
     move,
     multipliers,
     pairs_first,
@@ -16,7 +17,7 @@ from helpers import (
     some_releases,
     who,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -66,7 +67,7 @@ TURN = np.array([[1.0, -1.0, 0.5, 0.1], [1.0, 1.0, 0.0, 0.3], [0.0, 30.0, 1.0, -
     limit=st.sampled_from([np.inf, 4.0]),
     size=st.sampled_from([1e-6, 0.3, 1.0, 40.0]),
 )
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_sums_of_mapped_rows_move_within_their_bounds(
     affine, dtype, constant, X, lengths, y, c, mixed, limit, size
 ):
@@ -238,7 +239,7 @@ def test_a_clipped_gradient_of_shifted_rows_is_never_longer_than_the_clip_norm(m
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("affine", AFFINES.values(), ids=AFFINES)
 @given(X=hnp.arrays(np.float64, (5, 3), elements=entries))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_locations_and_scales_move_within_their_bounds(affine, dtype, X):
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
     low, high = np.array([-1.0, 0.0, -LARGEST]), np.array([3.0, 1e-300, LARGEST])
@@ -273,10 +274,8 @@ RANGES = {"given": {"bounds": (-4, 4), "target_bounds": (-10, 10)}, "bought": {}
 
 
 def fits():
-    """Every record in every way, and every two of all settings."""
-    for record, way in itertools.product(HOSTILE, WAYS):
-        yield pytest.param(record, way, "given", False, 1, "zero_out")
-    yield from pairs_first(HOSTILE, WAYS, RANGES, [True, False], [1, 3], RELATIONS)
+    """Every way in both relations, with records and all other settings in turns."""
+    yield from pairs_first(HOSTILE, WAYS, RANGES, [True, False], [1, 3], RELATIONS, together=(1, 5))
 
 
 @pytest.mark.parametrize(

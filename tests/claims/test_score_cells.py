@@ -43,7 +43,7 @@ def laplace_releases(monkeypatch, outputs=None, factor=1.0):
 
 
 def fits():
-    yield from pairs_first(SCORED, RELATIONS, RECORDS, [False, True])
+    yield from pairs_first(SCORED, RELATIONS, RECORDS, [False, True], together=(0, 1))
 
 
 @pytest.mark.parametrize(("setting", "relation", "record", "persons"), fits(), ids=str)

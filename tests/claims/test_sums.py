@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from helpers import PLAIN, RELATIONS, mapped, move, releases, some_releases, who
-from hypothesis import given, settings
+from helpers import PLAIN, RELATIONS, examples, mapped, move, releases, some_releases, who
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
@@ -50,7 +50,7 @@ KINDS = {"dense": np.asarray, "sparse": sparse.csr_array}
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("row_map", row_maps, ids=str)
 @given(X=matrices, other=hnp.arrays(np.float64, 3, elements=entries))
-@settings(max_examples=40, deadline=None)
+@examples(50)
 def test_row_sum_moves_within_its_bounds(row_map, dtype, as_rows, X, other):
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
     changed = X.copy()
@@ -103,7 +103,7 @@ def test_bounds_where_numbers_have_few_digits_leave_nothing():
     mean=st.one_of(st.none(), hnp.arrays(np.float64, 3, elements=st.floats(-3, 3))),
     clip_norm=st.sampled_from([1e-3, 0.5, 1.0, 40.0]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_clipped_sum_moves_within_its_bounds(dtype, constant, X, R, mean, clip_norm):
     with np.errstate(all="ignore"):
         X, R = X.astype(dtype), R.astype(dtype)
@@ -187,7 +187,7 @@ def test_a_null_record_is_removed_exactly(rng):
     values=hnp.arrays(np.float64, 9, elements=entries),
     other=st.one_of(entries, st.sampled_from([2.0, -2.0, 2.0**40, -(2.0**40)])),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_counts_move_within_their_bounds(values, other):
     changed = np.append(other, values[1:])
 
@@ -210,7 +210,7 @@ def test_counts_move_within_their_bounds(values, other):
 )
 @pytest.mark.parametrize("as_rows", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_sums_of_clipped_rows_move_within_their_bounds(dtype, as_rows, X, other, mean, radius):
     X = X.astype(dtype)
     X[1:3] = mean  # as near as rounding lets them be
@@ -307,7 +307,7 @@ def outer_space(kind, features):
     copied=st.integers(0, 3),
     mean=st.one_of(st.none(), hnp.arrays(np.float64, 3, elements=st.floats(-3, 3))),
 )
-@settings(max_examples=25, deadline=None)
+@examples(50)
 def test_parts_of_outer_products_move_within_their_bounds(dtype, kind, options, X, R, copied, mean):
     with np.errstate(all="ignore"):
         X, R = X.astype(dtype), R.astype(dtype)
@@ -339,7 +339,7 @@ def test_parts_of_outer_products_move_within_their_bounds(dtype, kind, options, 
     copied=st.integers(0, 3),
     faint=st.sampled_from([1.0, 1e-4, 1e-8, 1e-12]),
 )
-@settings(max_examples=25, deadline=None)
+@examples(50)
 def test_parts_of_gradients_of_modules_move_within_their_bounds(
     dtype, groups, options, rows, copied, faint
 ):

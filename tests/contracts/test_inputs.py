@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import small_module
-from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, public_rows
+from helpers import CLASSIFIERS, ESTIMATORS, GEP, blobs, pairs_first, public_rows
 from scipy import sparse
 
 from dpsubspace import (
@@ -388,10 +388,9 @@ MAPPED += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for optio
 
 
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
-@pytest.mark.parametrize(("Classifier", "options"), MAPPED, ids=str)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_extreme_rows_give_a_finite_model(Classifier, kind, options):
-    X, y = blobs(n=400)
+@pytest.mark.parametrize(("kind", "mapped"), pairs_first(KINDS, MAPPED), ids=str)
+def test_extreme_rows_give_a_finite_model(kind, mapped):
+    (Classifier, options), (X, y) = mapped, blobs(n=400)
     model = Classifier(epsilon=5.0, random_state=0, **options).fit(extreme(X, kind), y)
     assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
     assert np.isfinite(model.predict_proba(X)).all()

@@ -1,5 +1,6 @@
 """Habits of scikit-learn, and of this package, for every shipped estimator."""
 
+from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -97,12 +98,31 @@ def known_to_fail(estimator):
     return {"check_estimators_overwrite_params": "pickles of tensors have addresses in them"}
 
 
+def checks_in_turns():
+    """scikit-learn's checks, each of one estimator and of every fourth that it is for.
+
+    Which these are differs from check to check. Those of others are exhaustive.
+    """
+    whole = parametrize_with_checks([*checked()], expected_failed_checks=known_to_fail)
+    names, rows = whole.args
+    places, rows_of = Counter(), []
+    for row in rows:
+        values, marks = getattr(row, "values", row), [*getattr(row, "marks", ())]
+        name = values[1].func.__name__
+        turn = places[name] + len(name)
+        if places[name] and turn % 4:
+            marks += [pytest.mark.exhaustive] + [pytest.mark.odd] * (turn % 2)
+        places[name] += 1
+        rows_of.append(pytest.param(*values, marks=marks))
+    return pytest.mark.parametrize(names, rows_of, **whole.kwargs)
+
+
 @quiet
 @uninformed
 @pytest.mark.filterwarnings("ignore:this copy of a Personalized:dpsubspace.PrivacyWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
-@parametrize_with_checks([*checked()], expected_failed_checks=known_to_fail)
+@checks_in_turns()
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RELATIONS, ScaledNoise, releases, some_releases
-from hypothesis import given, settings
+from helpers import RELATIONS, ScaledNoise, examples, releases, some_releases
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
@@ -92,7 +92,7 @@ def test_ties_are_found_exactly(value):
     bounded=st.booleans(),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_counts_move_within_their_bounds(values, other, levels, bounded, seed):
     changed = np.vstack([other, values[1:]])
 

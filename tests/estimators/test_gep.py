@@ -12,6 +12,7 @@ from helpers import (
     RELATIONS,
     assert_refused,
     blobs,
+    examples,
     formed,
     mapped,
     multipliers,
@@ -22,7 +23,7 @@ from helpers import (
     some_releases,
     with_plan,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
@@ -393,7 +394,7 @@ def test_public_rows_that_miss_the_private_ones_are_found_out(rng):
     values=hnp.arrays(np.float64, (5, 2), elements=st.floats(allow_nan=True, allow_infinity=True)),
     other=hnp.arrays(np.float64, 2, elements=st.floats(allow_nan=True, allow_infinity=True)),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_checks_move_within_their_bound(values, other):
     changed = values.copy()
     changed[0] = other

@@ -11,8 +11,8 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 from dp_accounting.dp_event import MixtureOfGaussiansDpEvent, RepeatAndSelectDpEvent
-from helpers import CLASSIFIERS, blobs, charged
-from hypothesis import HealthCheck, given, settings
+from helpers import CLASSIFIERS, blobs, charged, examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 from sklearn.compose import ColumnTransformer, make_column_transformer
@@ -677,7 +677,7 @@ SOME_EVENTS = [
 ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, suppress_health_check=[HealthCheck.too_slow])
 @given(
     events=st.lists(st.sampled_from(SOME_EVENTS[:-1]) | st.sampled_from(SOME_EVENTS), max_size=5),
     pure_epsilon=st.sampled_from([0.0, 0.3]),
@@ -695,7 +695,7 @@ def test_totals_only_grow_and_are_never_below_an_entry(events, pure_epsilon, sla
         before = total
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(50, suppress_health_check=[HealthCheck.too_slow])
 @given(events=st.lists(st.sampled_from(SOME_EVENTS[:-1]), max_size=8))
 def test_what_is_taken_stays_within_the_budget_and_survives_a_file(events, tmp_path_factory):
     book = ledger(2.0)

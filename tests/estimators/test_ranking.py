@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import pairs_first
 
 from dpsubspace import (
     GSDRankingDisplay,
@@ -174,9 +175,9 @@ def overlapping(labels):
     return any(a.y1 > b.y0 for a, b in itertools.pairwise(boxes))
 
 
-@pytest.mark.parametrize("size", [10, 20])
-@pytest.mark.parametrize("n", [1, 5, 25])
-@pytest.mark.parametrize("kind", ["bars", "heatmap"])
+@pytest.mark.parametrize(
+    ("kind", "n", "size"), pairs_first(["bars", "heatmap"], [1, 5, 25], [10, 20])
+)
 def test_no_name_is_cut_off(kind, n, size):
     names = [LONG, *(f"set number {i}" for i in range(n))]
     with plt.rc_context({"font.size": size}):

@@ -19,7 +19,14 @@ from dpsubspace import (
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.calibration import calibrate
 from dpsubspace._accounting.cost import epsilon_of
-from dpsubspace._accounting.events import composed, describe, gaussian, non_private
+from dpsubspace._accounting.events import (
+    composed,
+    counted,
+    describe,
+    gaussian,
+    non_private,
+    sampled_gaussian,
+)
 from dpsubspace._estimators.centre import OneMean
 
 EPSILONS = [0.01, 0.1, 1.0, 3.0, 10.0, 100.0]
@@ -91,6 +98,12 @@ def test_an_event_that_no_accountant_takes_is_refused():
             delta=1e-5,
             neighboring_relation="zero_out",
         )
+
+
+def test_several_gaussians_on_one_batch_are_one_of_their_mu():
+    four = dpa.PoissonSampledDpEvent(0.1, gaussian(4.0, 4))
+    two_kinds = dpa.PoissonSampledDpEvent(0.1, composed([gaussian(4.0, 3), gaussian(4.0)]))
+    assert counted(four) == counted(two_kinds) == counted(sampled_gaussian(2.0, 0.1, 1))
 
 
 def test_degenerate_events():

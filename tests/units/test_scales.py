@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import RELATIONS, assert_within_bounds, move, releases, who
+from helpers import RELATIONS, assert_within_bounds, move, pairs_first, releases, who
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Target
@@ -55,10 +55,10 @@ RECORDS = {
 }
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_record_moves_every_release_within_its_bound(monkeypatch, relation, record, dtype):
+@pytest.mark.parametrize(
+    ("record", "relation", "dtype"), pairs_first(RECORDS, RELATIONS, [np.float32, np.float64])
+)
+def test_a_record_moves_every_release_within_its_bound(monkeypatch, record, relation, dtype):
     X, y = table(60, dtype=dtype)
     other_X, other_y = X.copy(), y.copy()
     with np.errstate(over="ignore"):

@@ -1,0 +1,696 @@
+"""What the tests notice: bounds, noises and charges broken by a factor, one at a time.
+
+``python benchmarks/mutants.py`` copies the checkout to a temporary folder and breaks one thing
+after another there. Each time it runs the tests that should notice, with the markers that
+``python -m pytest`` has, and it prints a table of what noticed. What survives is a claim without a
+test. ``--tests FOLDER`` takes the tests of another checkout, ``--only TEXT`` what has that in its
+name. Mutants of Dask need Dask, and are left out without it. It needs a system that can fork:
+libraries are imported once, and each mutant has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+# Imported before the forks.
+LIBRARIES = ["numpy", "scipy.stats", "scipy.optimize", "scipy.sparse", "sklearn.linear_model"]
+LIBRARIES += ["sklearn.model_selection", "pandas", "joblib", "dp_accounting.pld"]
+LIBRARIES += ["dp_accounting.rdp", "sklearn.calibration", "sklearn.utils.estimator_checks"]
+LIBRARIES += ["hypothesis.strategies", "hypothesis.extra.numpy", "_hypothesis_pytestplugin"]
+
+
+class Mutant(NamedTuple):
+    """A text of a file that stands there once, what it becomes, and which tests should notice."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    @property
+    def name(self) -> str:
+        """The file and what stands there."""
+        return f"{self.file}: {' '.join(self.old.split())[:60]}"
+
+
+BOUNDS, NOISE, SUMS = "claims/test_bounds.py", "claims/test_noise.py", "claims/test_sums.py"
+PERSONS, FROZEN, LATTICE = (f"claims/test_{x}.py" for x in ("persons", "frozen", "lattice"))
+HOSTILE, LEAST = "claims/test_regression_hostile.py", "claims/test_least_squares.py"
+CELLS, CHOICE, HELD = (f"claims/test_{x}.py" for x in ("score_cells", "choice", "held_out"))
+RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
+ACCOUNTING, LEDGER = "units/test_accounting.py", "estimators/test_ledger.py"
+
+MUTANTS = [
+    # Accounting: what is charged.
+    *(
+        Mutant(f"_accounting/{file}.py", old, new, tests)
+        for file, old, new, tests in [
+            (
+                "events",
+                'return 2 if neighboring_relation == "replace_one" else 1',
+                "return 1",
+                f"{ACCOUNTING} {LEDGER}",
+            ),
+            (
+                "events",
+                "LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))",
+                "LaplaceDpEvent(2 * doubling(neighboring_relation) / float(epsilon))",
+                f"{ACCOUNTING} {CELLS}",
+            ),
+            (
+                "events",
+                "event = GaussianDpEvent(float(noise_multiplier))\n",
+                "event = GaussianDpEvent(2 * float(noise_multiplier))\n",
+                f"{BOUNDS} {ACCOUNTING}",
+            ),
+            (
+                "events",
+                "event = PoissonSampledDpEvent(float(sample_rate), step)",
+                "event = PoissonSampledDpEvent(float(sample_rate) / 2, step)",
+                f"{ACCOUNTING} {RELEASES} estimators/test_linear.py {NOISE}",
+            ),
+            (
+                "events",
+                "BoundedRangeDpEvent(float(epsilon))",
+                "BoundedRangeDpEvent(float(epsilon) / 2)",
+                f"{CHOICE} {ACCOUNTING}",
+            ),
+            (
+                "cost",
+                "gaussian_epsilon(sq_mu * doubling(neighboring_relation) ** 2, delta)",
+                "gaussian_epsilon(sq_mu * doubling(neighboring_relation), delta)",
+                f"{ACCOUNTING} {LEDGER}",
+            ),
+            (
+                "cost",
+                "get_epsilon_gaussian(sq_mu**-0.5, delta)",
+                "get_epsilon_gaussian(2 * sq_mu**-0.5, delta)",
+                f"{ACCOUNTING} {LEDGER}",
+            ),
+            (
+                "leaves",
+                "value = math.fsum(leaf.count / leaf.value**2 for leaf in inside) ** -0.5",
+                "value = math.fsum(1 / leaf.value**2 for leaf in inside) ** -0.5",
+                f"{ACCOUNTING} {LEDGER} {RELEASES}",
+            ),
+            (
+                "leaves",
+                "event.noise_multiplier / 2,",
+                "event.noise_multiplier,",
+                f"{ACCOUNTING} {LEDGER}",
+            ),
+            (
+                "leaves",
+                "else replace(part, value=part.value / 2)",
+                "else replace(part, value=part.value)",
+                f"{ACCOUNTING} {LEDGER} estimators/test_private_search.py",
+            ),
+            (
+                "calibration",
+                "budget /= doubling(neighboring_relation) ** 2",
+                "budget /= doubling(neighboring_relation)",
+                f"{ACCOUNTING} {BOUNDS}",
+            ),
+            (
+                "budget",
+                "whole * math.sqrt(p.charged / p.share)",
+                "whole * math.sqrt(p.charged / p.share) / 2",
+                f"{BOUNDS} {LEAST}",
+            ),
+            (
+                "budget",
+                "math.sqrt(part.charged * last.share / (part.share * sq_mu))",
+                "math.sqrt(last.share / (part.share * sq_mu))",
+                f"{RELEASES} {BOUNDS} {ACCOUNTING}",
+            ),
+            (
+                "budget",
+                "return {name: whole * part.share / part.count for name, part in parts.items()}",
+                "return {name: whole * part.share for name, part in parts.items()}",
+                f"{RELEASES} estimators/test_pca.py {CELLS}",
+            ),
+        ]
+    ),
+    # Rows: what a record is, and how long its row.
+    *(
+        Mutant(f"_rows/{file}.py", old, new, tests)
+        for file, old, new, tests in [
+            (
+                "records",
+                "parts = np.floor(_STEPS / np.maximum(counts, 1)) / _STEPS",
+                "parts = np.floor(2 * _STEPS / np.maximum(counts, 1)) / _STEPS",
+                PERSONS,
+            ),
+            (
+                "records",
+                "weights if present is None else np.where(present, weights, 0.0), index",
+                "weights, index",
+                PERSONS,
+            ),
+            (
+                "maps",
+                'if self.norm == "l2":\n            return 1.0',
+                'if self.norm == "l2":\n            return 0.5',
+                f"{SUMS} {BOUNDS}",
+            ),
+            (
+                "maps",
+                "return float(np.hypot(self.data_norm or 0.0, self.bias or 0.0))",
+                "return float(self.data_norm or 0.0)",
+                f"{SUMS} {BOUNDS}",
+            ),
+            (
+                "maps",
+                "shrink = 1 - 4 * eps_of(X)",
+                "shrink = 1 + 1e-3",
+                f"{SUMS} {BOUNDS}",
+            ),
+            (
+                "affine",
+                "shrink = self.radius * (1 - 16 * EPS) / at_least(norms, self.radius)",
+                "shrink = 2 * self.radius * (1 - 16 * EPS) / at_least(norms, self.radius)",
+                f"{HOSTILE} {LEAST}",
+            ),
+            (
+                "affine",
+                "norms = norms + (U.shape[1] + 8) * EPS * (xp.abs(U) @ lengths)",
+                "norms = norms / 2",
+                HOSTILE,
+            ),
+            (
+                "remote",
+                "total.merge(other)",
+                "pass",
+                PARTS,
+            ),
+            (
+                "dask_parts",
+                "found = self._results(self._submit(_run,",
+                "found = 2 * self._results(self._submit(_run,",
+                PARTS,
+            ),
+            (
+                "dask_parts",
+                "return [_short(batch[first:last] - start) for (first, last), start in pairs]",
+                "return [_short(batch[first:last][:1] - start) for (first, last), start in pairs]",
+                PARTS,
+            ),
+            (
+                "chunks",
+                "first.merge(other)",
+                "first.add(other.bounded_sum())",
+                PARTS,
+            ),
+        ]
+    ),
+    # Releases: the noise.
+    *(
+        Mutant(f"_release/{file}.py", old, new, tests)
+        for file, old, new, tests in [
+            (
+                "mechanisms",
+                "half = self.replace_bound / 2",
+                "half = self.replace_bound / 4",
+                f"{RELEASES} {NOISE}",
+            ),
+            (
+                "mechanisms",
+                "return max(self.norm_bound, half) if sampled else half",
+                "return half",
+                f"{RELEASES} {NOISE}",
+            ),
+            (
+                "mechanisms",
+                "return BoundedSum(value, norm_bound * (1 + slack), norm_bound * (2 + slack))",
+                "return BoundedSum(value, norm_bound * (1 + slack), norm_bound * (1 + slack))",
+                f"{BOUNDS} {SUMS}",
+            ),
+            (
+                "mechanisms",
+                "return BoundedSum(value, square * widened, square * math.sqrt(2) * widened)",
+                "return BoundedSum(value, square * widened, square * widened)",
+                f"{SUMS} {BOUNDS}",
+            ),
+            (
+                "mechanisms",
+                "return BoundedL1Sum(value, square * (1 + slack), square * (2 + slack))",
+                "return BoundedL1Sum(value, square * (1 + slack), square * (1 + slack))",
+                f"estimators/test_pca.py {RELEASES} {SUMS}",
+            ),
+            (
+                "mechanisms",
+                "return BoundedScores(np.asarray(value, dtype=np.float64), 1.0, 2.0)",
+                "return BoundedScores(np.asarray(value, dtype=np.float64), 1.0, 1.0)",
+                CHOICE,
+            ),
+            (
+                "mechanisms",
+                "scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled)",
+                "scale = noise_multiplier * raw.unit(neighboring_relation, sampled=sampled) / 2",
+                f"{RELEASES} {NOISE}",
+            ),
+            (
+                "mechanisms",
+                "self.norm_bound / step + moved, self.replace_bound / step + moved",
+                "self.norm_bound / step, self.replace_bound / step",
+                LATTICE,
+            ),
+            (
+                "mechanisms",
+                "bounds[neighboring_relation] / (epsilon - 1e-11 *",
+                "bounds[neighboring_relation] / (2 * epsilon - 1e-11 *",
+                f"{CELLS} {LATTICE}",
+            ),
+            (
+                "mechanisms",
+                '"replace_one": math.sqrt(2) * total.replace_bound,',
+                '"replace_one": total.replace_bound,',
+                f"estimators/test_pca.py {RELEASES} units/test_bingham.py",
+            ),
+            (
+                "mechanisms",
+                "lost = behind * ((epsilon - min(1e-10, epsilon / 2)) / bounds",
+                "lost = 1.3 * behind * ((epsilon - min(1e-10, epsilon / 2)) / bounds",
+                CHOICE,
+            ),
+            (
+                "releases",
+                "                scale / math.sqrt(share),\n",
+                "                scale,\n",
+                f"{RELEASES} {BOUNDS} {NOISE}",
+            ),
+            (
+                "releases",
+                "if self._made[name] >= part.count:",
+                "if self._made[name] > part.count:",
+                f"{RELEASES} units/test_release.py",
+            ),
+            (
+                "noise",
+                "cells = np.floor(-ndtri(below / 2) * (scale / width))",
+                "cells = np.floor(-ndtri(below / 2) * (0.8 * scale / width))",
+                f"units/test_release.py {LATTICE} {NOISE}",
+            ),
+            (
+                "noise",
+                "(bits, (2, *shape))[0]) * (scale / width))",
+                "(bits, (2, *shape))[0]) * (0.7 * scale / width))",
+                f"{LATTICE} {CELLS}",
+            ),
+            (
+                "noise",
+                "return poisson_indices(_system_bits, n, rate)",
+                "return poisson_indices(_system_bits, n, rate / 2)",
+                f"units/test_sampling.py units/test_release.py {RELEASES}",
+            ),
+        ]
+    ),
+    # Gradients, and directions that public rows give.
+    *(
+        Mutant(file, old, new, tests)
+        for file, old, new, tests in [
+            (
+                "_gradients/clipping.py",
+                "return bound / at_least(norms, bound)",
+                "return 2 * bound / at_least(norms, bound)",
+                f"{BOUNDS} {SUMS}",
+            ),
+            (
+                "_gradients/clipping.py",
+                "weights.dtype, copy=False) * weights",
+                "weights.dtype, copy=False) * 0 + weights",
+                PERSONS,
+            ),
+            (
+                "_gradients/linear.py",
+                "            self._norms[rows],\n            residuals,",
+                "            self._norms[rows] / 2,\n            residuals,",
+                f"{BOUNDS} {SUMS}",
+            ),
+            (
+                "_gradients/dense.py",
+                "return xp.where(counts, norms, xp.full_like(norms, xp.inf))",
+                "return xp.where(counts, norms / 2, xp.full_like(norms, xp.inf))",
+                f"{SUMS} {PERSONS}",
+            ),
+            (
+                "_public/anchors.py",
+                "margin = 1.01 * (hidden * (1 + rounding) ** 2 + 3 * rounding + 8 * EPS)",
+                "margin = 0.0",
+                SUMS,
+            ),
+            (
+                "_public/gradient_spaces.py",
+                'features = Features(X, RowMap(norm="l2"))',
+                "features = Features(X, RowMap(norm=None))",
+                f"{BOUNDS} estimators/test_gsd.py",
+            ),
+        ]
+    ),
+    # Statistics.
+    *(
+        Mutant(f"_statistics/{file}.py", old, new, tests)
+        for file, old, new, tests in [
+            (
+                "standards",
+                "norm, replaced = np.sqrt(2 * c), 2 * np.sqrt(c)",
+                "norm, replaced = np.sqrt(c), 2 * np.sqrt(c)",
+                f"{HOSTILE} {BOUNDS}",
+            ),
+            (
+                "quantiles",
+                "norm_bound=math.sqrt(n_columns),",
+                "norm_bound=math.sqrt(n_columns) / 2,",
+                f"{BOUNDS} estimators/test_scaler.py",
+            ),
+            (
+                "quantiles",
+                "replace_bound=math.sqrt(2 * n_columns),",
+                "replace_bound=math.sqrt(n_columns),",
+                f"{BOUNDS} estimators/test_scaler.py",
+            ),
+            (
+                "counts",
+                "bound = math.sqrt(values.shape[1]) * (1 + slack)",
+                "bound = math.sqrt(values.shape[1]) * (1 + slack) / 2",
+                f"{BOUNDS} {SUMS}",
+            ),
+            (
+                "counts",
+                "norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)",
+                "norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(n_columns)",
+                f"{BOUNDS} {SUMS} estimators/test_scaler.py",
+            ),
+            (
+                "means",
+                "bound = largest**2 * (1 + records.slack(EPS, _SPREAD))",
+                "bound = largest**2 / 2",
+                f"{BOUNDS} {SUMS}",
+            ),
+            (
+                "moments",
+                "rows.norm_bound**2 * (math.sqrt(2) + rounding + features.slack)",
+                "rows.norm_bound**2 * (1 + rounding + features.slack)",
+                f"{SUMS} {BOUNDS} estimators/test_pca.py",
+            ),
+            (
+                "moments",
+                "left = at_least(squares - inside, 0.0)",
+                "left = 2 * squares",
+                f"{SUMS} {BOUNDS}",
+            ),
+            (
+                "scales",
+                "norm = math.sqrt(squares.max()) * rounding",
+                "norm = math.sqrt(squares.max()) / 2",
+                "units/test_scales.py",
+            ),
+            (
+                "score_cells",
+                "return BoundedL1Sum(total, 1.0, 2.0)",
+                "return BoundedL1Sum(total, 1.0, 1.0)",
+                CELLS,
+            ),
+            (
+                "score_cells",
+                "largest = float(shares.sum()) *",
+                "largest = 0.5 * float(shares.sum()) *",
+                CELLS,
+            ),
+            (
+                "roots",
+                "return BoundedScores(scores, 2 * (1 + slack), 2 * (2 + slack))",
+                "return BoundedScores(scores, 1 + slack, 2 * (1 + slack))",
+                HELD,
+            ),
+            (
+                "roots",
+                "return BoundedScores(-missed, 2.0, 2.0)",
+                "return BoundedScores(-missed, 1.0, 1.0)",
+                HELD,
+            ),
+            (
+                "scores",
+                "return BoundedSum(np.array([total]), 1.0, 1.0)",
+                "return BoundedSum(np.array([total]), 0.5, 0.5)",
+                "estimators/test_private_search.py",
+            ),
+            (
+                "users",
+                "return np.where(norms > _FAINT, shrink / np.maximum(norms, _FAINT), 0.0)",
+                "return np.where(norms > _FAINT, 2 * shrink / np.maximum(norms, _FAINT), 0.0)",
+                "units/test_personal.py",
+            ),
+        ]
+    ),
+    # Solvers.
+    *(
+        Mutant(f"_solvers/{file}.py", old, new, tests)
+        for file, old, new, tests in [
+            (
+                "adassp",
+                "square / 2 + rounded, square + 2 * rounded",
+                "square / 4 + rounded, square / 2",
+                f"{LEAST} {HOSTILE}",
+            ),
+            (
+                "adassp",
+                "return BoundedSum(value, bound, bound), own, shared",
+                "return BoundedSum(value, bound / 3, bound / 3), own, shared",
+                f"{LEAST} {HOSTILE}",
+            ),
+            (
+                "one_pass",
+                "BoundedSum(counts, 1.0, math.sqrt(2))",
+                "BoundedSum(counts, 0.5, math.sqrt(2))",
+                f"{LEAST} {BOUNDS}",
+            ),
+            (
+                "steps",
+                "weights = shrink_factors(parts.rests, self.residual_norm) * parts.counts",
+                "weights = shrink_factors(parts.rests, 2 * self.residual_norm) * parts.counts",
+                f"{SUMS} {BOUNDS}",
+            ),
+            (
+                "steps",
+                "return (self.embedding_share, 1 - self.embedding_share)",
+                "return (self.embedding_share, self.embedding_share)",
+                f"estimators/test_gep.py {BOUNDS} {NOISE}",
+            ),
+            (
+                "personal",
+                "bound = math.hypot(_HEAD_BOUND,",
+                "bound = 0.5 * math.hypot(_HEAD_BOUND,",
+                f"units/test_personal.py {PERSONS}",
+            ),
+            (
+                "personal",
+                "losses = losses * factors[:, None]",
+                "losses = 2 * losses * factors[:, None]",
+                f"units/test_personal.py {PERSONS}",
+            ),
+            (
+                "personal",
+                "found[ROUNDS] = Part(found[ROUNDS].share, rounds, self.rate)",
+                "found[ROUNDS] = Part(found[ROUNDS].share, 1, self.rate)",
+                f"units/test_personal.py {PERSONS}",
+            ),
+        ]
+    ),
+    # Estimators, tables and what spends.
+    *(
+        Mutant(file, old, new, tests)
+        for file, old, new, tests in [
+            (
+                "_estimators/bounds.py",
+                "return 2 * (np.clip(targets, low, high) - low) / (high - low) - 1",
+                "return 2 * (targets - low) / (high - low) - 1",
+                f"{BOUNDS} estimators/test_regression.py",
+            ),
+            (
+                "_estimators/regression_fit.py",
+                "values = made(namespace(values).clip, values, low, high)",
+                "pass",
+                f"{BOUNDS} {HOSTILE} estimators/test_linear_regression.py",
+            ),
+            (
+                "_estimators/spectral.py",
+                "rest = 1 - sum(part.share for part in before.values())",
+                "rest = 1.0",
+                f"{BOUNDS} estimators/test_pca.py",
+            ),
+            (
+                "_estimators/linear_fit.py",
+                "rest = 1 - sum(part.share for part in before.values())",
+                "rest = 1.0",
+                f"{BOUNDS} estimators/test_linear.py",
+            ),
+            (
+                "_estimators/table_encoder.py",
+                'parts["gaps"] = Part(self.share * GAPS)',
+                'parts["gaps"] = Part(self.share)',
+                f"estimators/test_tabular.py {BOUNDS}",
+            ),
+            (
+                "_tables/encoding.py",
+                "scaled = (np.clip(numbers, low, high) - low) / (high - low)",
+                "scaled = (numbers - low) / (high - low)",
+                f"units/test_encoding.py {BOUNDS}",
+            ),
+            (
+                "_tables/encoding.py",
+                "return float(np.linalg.norm(np.maximum(*np.abs(self.extent))))",
+                "return float(np.linalg.norm(np.maximum(*np.abs(self.extent)))) / 2",
+                f"units/test_encoding.py {BOUNDS}",
+            ),
+            (
+                "_workflow/plan.py",
+                "return epsilon <= self.budget * (1 + _ROUNDING)",
+                "return epsilon <= self.budget * 1.5",
+                LEDGER,
+            ),
+            (
+                "_workflow/plan.py",
+                "total = Charge.total([spent, charge])",
+                "total = Charge.total([charge])",
+                LEDGER,
+            ),
+            (
+                "_workflow/plan.py",
+                "gaussian_sq_mu(self.budget - self.epsilon, self.delta - self.slack)",
+                "gaussian_sq_mu(self.budget, self.delta)",
+                LEDGER,
+            ),
+            (
+                "_workflow/book.py",
+                "return spent.epsilon + charge.epsilon <= self.terms.epsilon * (1 + 1e-12)",
+                "return charge.epsilon <= self.terms.epsilon * (1 + 1e-12)",
+                LEDGER,
+            ),
+            (
+                "_workflow/book.py",
+                "if self.failures >= most:",
+                "if False:",
+                f"{LEDGER} estimators/test_ledger_block.py",
+            ),
+            (
+                "_workflow/book.py",
+                "return most is not None and cost is not None and cost <= most * (1 + _EQUAL)",
+                "return most is not None and cost is not None and cost <= 4 * most",
+                f"{LEDGER} estimators/test_ledger_block.py",
+            ),
+            (
+                "_workflow/audit.py",
+                "success = 1 / (1 + math.exp(-epsilon))",
+                "success = 1 / (1 + math.exp(-2 * epsilon))",
+                "claims/test_audit.py",
+            ),
+        ]
+    ),
+]
+
+
+def checked(mutant: Mutant, package: Path) -> str:
+    """Text of the file of a mutant; an error where what it breaks is not there once."""
+    text = (package / mutant.file).read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        raise SystemExit(f"{mutant.name!r} stands {text.count(mutant.old)} times in its file.")
+    return text
+
+
+def in_a_fork(folder: Path, tests: list[str], log: Path) -> int:
+    """Exit status of pytest in a process of its own."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 70
+    try:
+        os.chdir(folder)
+        sys.path[0] = str(folder)
+        with open(log, "w") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+        import pytest
+
+        plain = ["--assert=plain", "-p", "no:cacheprovider"]  # what fails is not looked at
+        status = int(pytest.main(["-x", "-q", "-n", "0", *plain, *tests]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def caught(mutant: Mutant, folder: Path) -> str:
+    """The test that notices a mutant, or an empty text."""
+    file, log = folder / "dpsubspace" / mutant.file, folder / "log"
+    text = checked(mutant, folder / "dpsubspace")
+    before = file.stat().st_mtime
+    file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    os.utime(file, (before + 9, before + 9))  # what is compiled of it is told apart by its time
+    try:
+        status = in_a_fork(folder, [f"tests/{name}" for name in mutant.tests.split()], log)
+    finally:
+        file.write_text(text, encoding="utf-8")
+        os.utime(file, (before + 18, before + 18))
+    said = log.read_text(errors="replace")
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.M)
+    if status == 0:
+        return ""
+    if status != 1 and not found:
+        raise SystemExit(f"{mutant.name}: pytest ended with {status}.\n{said[-2000:]}")
+    return found[1].removeprefix("tests/") if found else "?"
+
+
+def main() -> None:
+    """Break one thing after another, and print what notices."""
+    asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    asked.add_argument("--only", default="", help="text in the names of mutants to run")
+    asked.add_argument("--tests", type=Path, default=ROOT, help="checkout that has the tests")
+    asked.add_argument("--every", default="0/1", help="which part of them: 0/2 and 1/2 are all")
+    options = asked.parse_args()
+    first, step = map(int, options.every.split("/"))
+    mutants = [m for m in MUTANTS if options.only in m.name][first::step]
+    if not importlib.util.find_spec("distributed"):
+        mutants = [m for m in mutants if m.tests != PARTS]
+    for mutant in MUTANTS:
+        checked(mutant, ROOT / "dpsubspace")
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "SCIPY_ARRAY_API": "1"}
+    os.environ["MPLBACKEND"] = "Agg"
+    sys.dont_write_bytecode = False  # most is compiled once
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    survivors = []
+    with tempfile.TemporaryDirectory() as made, contextlib.suppress(KeyboardInterrupt):
+        folder = Path(made) / "dpsubspace"
+        leave = shutil.ignore_patterns("__pycache__", ".git", ".hypothesis", "_build")
+        shutil.copytree(ROOT, folder, ignore=leave)
+        if options.tests != ROOT:
+            shutil.rmtree(folder / "tests")
+            shutil.copytree(options.tests / "tests", folder / "tests", ignore=leave)
+            shutil.copy(options.tests / "pyproject.toml", folder / "pyproject.toml")
+        print("mutant | noticed by | seconds")
+        for mutant in mutants:
+            started = time.monotonic()
+            found = caught(mutant, folder)
+            survivors += [] if found else [mutant.name]
+            took = time.monotonic() - started
+            print(f"{mutant.name} | {found or 'SURVIVED'} | {took:.0f}", flush=True)
+    print(f"{len(mutants) - len(survivors)} of {len(mutants)} are noticed")
+    sys.exit(bool(survivors))
+
+
+if __name__ == "__main__":
+    main()
