@@ -20,6 +20,7 @@ from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.permission import already_paid, inside_ledger
 from dpsubspace._accounting.repeats import only_once
 from dpsubspace._compat import has_callbacks
+from dpsubspace._estimators.base import unknown_name
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
@@ -78,7 +79,12 @@ class Candidate:
         # Values that are estimators are fitted later, and must not be shared between trials.
         values = {name: clone(value, safe=False) for name, value in params.items()}
         model: Any = clone(estimator)
-        model.set_params(**values)
+        try:
+            model.set_params(**values)
+        except ValueError:
+            if said := unknown_name(model, values):
+                raise ValueError(said) from None
+            raise
         if has_callbacks(model):
             raise ValueError(
                 "a candidate has callbacks, which would be called in every trial and so tell how"
@@ -90,12 +96,12 @@ class Candidate:
                     "PersonalizedLinearRegression has models that belong to single persons, which a"
                     " search cannot compare on other persons."
                 )
-            if getattr(part, "epsilon", None) is None:
+            if getattr(part._whole, "epsilon", None) is None:
                 raise ValueError(
                     f"{name} has no `epsilon` that the search could set: give one in the place of"
                     " its noise multiplier."
                 )
-            part.set_params(neighboring_relation=relation)
+            part._set_whole(neighboring_relation=relation)
         if getattr(model, "memory", None) is not None:
             raise ValueError(
                 "`memory` would give later trials what an earlier one has released: leave it None."
@@ -252,14 +258,14 @@ class Trial:
     def _private(self) -> bool:
         """Whether any part adds noise."""
         parts = [part for _, part in private_parts(self.candidate.estimator)]
-        return any(part.epsilon < math.inf for part in parts)
+        return any(part._whole.epsilon < math.inf for part in parts)
 
     def _fitted(self, rows: Rows) -> Any:
         model: Any = clone(self.candidate.estimator)
         parts = [part for _, part in private_parts(model)]
         seeds = np.random.SeedSequence(self.seed or 0).generate_state(len(parts))
         for part, seed in zip(parts, seeds, strict=True):
-            part.set_params(random_state=None if self.seed is None else int(seed))
+            part._set_whole(random_state=None if self.seed is None else int(seed))
         try:
             given = given_to(model, rows.train)
             if rows.train.get("present") is not None:  # tests of neighbours alone
