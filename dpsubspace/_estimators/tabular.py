@@ -23,7 +23,7 @@ from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import about_to_release, already_paid, payer_of
-from dpsubspace._checks import check_choice, shown
+from dpsubspace._checks import shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
@@ -136,8 +136,8 @@ def tabular_pipeline(
 
 def _model_of(estimator: Any) -> Any:
     """Model of a pipeline, by its name or as a clone; TypeError where it can be none."""
-    if isinstance(estimator, str):
-        return _MODELS[check_choice("estimator", estimator, [*_MODELS])]()
+    if isinstance(estimator, str) and estimator in _MODELS:
+        return _MODELS[estimator]()
     if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
         raise TypeError(
             "`estimator` must be 'classification', 'regression' or a private estimator of this"
@@ -151,7 +151,7 @@ def _name(estimator: Any) -> str:
     """What a message calls something that is no estimator of this package."""
     if isinstance(estimator, type):
         return f"the class {estimator.__name__}: pass an instance, {estimator.__name__}()"
-    return type(estimator).__name__
+    return shown(estimator) if isinstance(estimator, str) else type(estimator).__name__
 
 
 @dataclass(frozen=True)

@@ -462,6 +462,34 @@ def test_nothing_of_the_rows_is_kept():
     assert max(sizes) - min(sizes) < 100
 
 
+def test_a_task_takes_the_better_model():
+    for task, Model in (("classification", DPSGDFClassifier), ("regression", DPLinearRegression)):
+        made = tabular_pipeline(task, SCHEMA, 0.5, target=None if task[0] == "c" else (0, 9))
+        named = tabular_pipeline(Model(), SCHEMA, 0.5, target=made.target)
+        assert repr(made) == repr(named) and cost(made) == pytest.approx(0.5, abs=1e-6)
+    told(TypeError, "must be 'classification', 'regression' or.*got 'classifier'", "classifier")
+
+
+def set_wrongly(name):
+    wide = {f"column {i}": Range(0, 1) for i in range(40)}
+    made = tabular_pipeline("classification", wide)
+    plain = Pipeline([("table", TableEncoder(wide)), ("model", DPSGDFClassifier())])
+    yield lambda: made.set_params(**{name: True})
+    yield lambda: made[0].set_params(**{f"{name[:-1]}": True})
+    yield lambda: GridSearchCV(made, {name: [True]}).fit(FRAME, LABELS)
+    for model in (made, plain):
+        yield lambda model=model: PrivateSearch(model, {name: [True]}).privacy_event(500, 40, 1)
+
+
+@pytest.mark.parametrize("name", ["interactions", "tableencoder__interaction", "interactinos"])
+def test_a_parameter_that_a_search_names_wrongly_ends_in_the_names_that_there_are(name):
+    for wrong in set_wrongly(name):
+        with pytest.raises(ValueError, match="Invalid parameter") as raised:
+            wrong()
+        said = str(raised.value)
+        assert "interactions" in said and "column 1" not in said and len(said) < 2500
+
+
 # What goes wrong ------------------------------------------------------------------------------
 
 
