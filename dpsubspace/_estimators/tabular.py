@@ -762,9 +762,14 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
             "`target` can be neither on a logarithmic scale nor missing: pass the logarithm of the"
             " targets as `y`, with its range, and drop rows without a target."
         )
-    if isinstance(target, Buy):
-        return None, True
-    return (float(target.low), float(target.high)), False
+    limits = None if isinstance(target, Buy) else (float(target.low), float(target.high))
+    own = getattr(model, "target_bounds", None)
+    if own is not None and not (limits and all(map(np.array_equal, own, limits))):
+        raise ValueError(
+            f"the model has target_bounds={shown(own)}, and the pipeline target={shown(target)}."
+            " Set one of them: set_params(target=None) takes the range of the model."
+        )
+    return limits, limits is None
 
 
 def _checked(model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None) -> Data:

@@ -15,10 +15,11 @@ from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._accounting.budget import Budget
+from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.permission import already_paid, inside_ledger
 from dpsubspace._accounting.repeats import only_once
+from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import unknown_name
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
@@ -66,7 +67,7 @@ class Candidate:
 
     @classmethod
     def of(
-        cls, estimator: Any, params: Mapping[str, Any], relation: str, sizes: Mapping[str, Any]
+        cls, estimator: Any, params: Mapping[str, Any], target: Target, sizes: Mapping[str, Any]
     ) -> Candidate:
         """Candidate of some parameters; ValueError or PrivacyError for one that cannot be."""
         for name in params:
@@ -101,7 +102,8 @@ class Candidate:
                     f"{name} has no `epsilon` that the search could set: give one in the place of"
                     " its noise multiplier."
                 )
-            part._set_whole(neighboring_relation=relation)
+            _check_one_budget(name, part, target)
+            part._set_whole(neighboring_relation=target.neighboring_relation)
         if getattr(model, "memory", None) is not None:
             raise ValueError(
                 "`memory` would give later trials what an earlier one has released: leave it None."
@@ -133,6 +135,17 @@ class Candidate:
         """Let a fit cost `epsilon` at `delta`, in the parts' own ratio, and say what it costs."""
         share_of_parts(self.paying, self.plan, epsilon=epsilon, delta=delta)
         return self.event
+
+
+def _check_one_budget(name: str, part: Any, target: Target) -> None:
+    """ValueError where a private part was given something that holds for the whole search."""
+    for of_budget, default in (("delta", "auto"), ("neighboring_relation", "zero_out")):
+        own, whole = getattr(part._whole, of_budget), getattr(target, of_budget)
+        if own not in (default, whole):
+            raise ValueError(
+                f"{name} has {of_budget}={shown(own)}, and the search {shown(whole)}, which holds"
+                f" for all that is fitted in it: give `{of_budget}` to the search alone."
+            )
 
 
 # Rows -------------------------------------------------------------------------------------------
