@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -28,7 +29,7 @@ from dpsubspace._release.mechanisms import check_lattice
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["PrivateEstimator", "checked_target", "guarantee_of"]
+__all__ = ["PrivateEstimator", "checked_target", "guarantee_of", "unknown_name"]
 
 
 class PrivateEstimator(BaseEstimator):
@@ -113,6 +114,42 @@ class PrivateEstimator(BaseEstimator):
             if name.endswith("_") and name not in kept:
                 del self.__dict__[name]
 
+    # Parameters -----------------------------------------------------------------------------
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this estimator, or of one inside it.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by their names, those of an estimator inside as ``<name>__<parameter>``.
+
+        Returns
+        -------
+        self : object
+            The same estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is no parameter of a name; the message has the names that there are.
+        """
+        try:
+            return super().set_params(**params)
+        except ValueError:
+            if said := unknown_name(self, params):
+                raise ValueError(said) from None
+            raise
+
+    @property
+    def _whole(self) -> Any:
+        """What has the budget of a fit as its attributes, wherever the parameters stand."""
+        return self
+
+    def _set_whole(self, **budget: Any) -> None:
+        """Set parameters of the budget, wherever they stand."""
+        self.set_params(**budget)
+
     # Clones and pickles ---------------------------------------------------------------------
 
     # Of the ledger that was open where this was cloned or pickled; public, and no parameter.
@@ -183,6 +220,24 @@ def guarantee_of(
     if budget.private and budget.parts:
         warn_about_delta(guarantee.delta, n_samples)
     return guarantee
+
+
+def unknown_name(estimator: Any, params: Mapping[str, Any]) -> str:
+    """What to say of the first of `params` that an estimator does not have, or "".
+
+    Never a text of the estimator itself: that of a schema has a line for each column.
+    """
+    valid = sorted(estimator.get_params())
+    name = next((name for name in params if name.partition("__")[0] not in valid), None)
+    if name is None:
+        return ""
+    near = [each for each in valid if each.split("__")[-1] == name]
+    near = near or get_close_matches(name, valid, n=1)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return (
+        f"Invalid parameter {name!r} for estimator {type(estimator).__name__}.{hint} Valid"
+        f" parameters are: {valid}."
+    )
 
 
 def checked_target(estimator: Any, *, pure: bool = False) -> Target:

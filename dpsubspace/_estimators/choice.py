@@ -122,9 +122,9 @@ def select_public(
         for a choice that has `none` in it. "validation" is whether a logistic regression that was
         trained on the set alone predicts the label of the row; labels of the sets must mean the
         same as `y`.
-    n_components : int, default=16
-        Number of leading directions of each set; a linear model has as many as there are
-        features. "validation" has no use for it.
+    n_components : int or "auto", default="auto"
+        Number of leading directions of each set; "auto" is 16. A linear model has as many as there
+        are features. "validation" has no use for it.
     y_public : dict of array-like of shape (n_public,), optional
         Labels of the candidates by name, for "validation"; a tuple of them for a tuple of sets.
     none : float, estimator or None, default=None

@@ -25,6 +25,7 @@ from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, Loss
+from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.features import FeatureBlock
@@ -269,11 +270,12 @@ class LinearClassifier(PrivateClassifier):
         X_public: Any = None,
         y_public: Any = None,
         plan: LinearFit | None = None,
+        noise: NoiseSource | None = None,
     ):
         """Fit with the records where `present` is False as null records, or by another plan.
 
         Only tests, audits and benchmarks pass `present`, which makes neighbours under
-        ``"zero_out"``, and `plan`.
+        ``"zero_out"``. A pipeline around this passes `plan` and `noise`.
         """
         plan = self._plan() if plan is None else plan
         data, labels = self._labelled(X, y, groups, X_public, y_public, present)
@@ -284,7 +286,8 @@ class LinearClassifier(PrivateClassifier):
             public.append(f"bound on row norms ({self.row_norm:g})")
         public += labels.assumed[1:]
         public += [] if data.public is None else [data.public.statement]
-        found, budget = fit_privately(self, plan, data, tuple(public), partial(self._advise, plan))
+        advise = partial(self._advise, plan)
+        found, budget = fit_privately(self, plan, data, tuple(public), advise, noise=noise)
         self._store(found, labels)
         tell_of_units(self, found, budget)
         if plan.decides_weights(data.sizes(1)):

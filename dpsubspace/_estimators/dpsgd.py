@@ -71,7 +71,7 @@ class DPSGDClassifier(LinearClassifier):
     batch_size : int or None, default=None
         Expected number of rows in the random (Poisson) batch of a step. None uses all rows in
         every step, which needs the least noise. Batches make steps faster and the model less
-        accurate.
+        accurate. Not used with ``epsilon=float("inf")``: every step then uses all rows.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
@@ -94,7 +94,8 @@ class DPSGDClassifier(LinearClassifier):
     clip_norm : float or "auto", default="auto"
         Bound on the L2 norm of what one row adds to the sum of gradients of a step; longer
         gradients are shrunk to it. Noise is in proportion to it, so that a smaller bound means
-        less noise and more bias. "auto" is a public number: see Notes.
+        less noise and more bias. "auto" is a public number: see Notes. Nothing is clipped with
+        ``epsilon=float("inf")``.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     noise_multiplier : float or None, default=None
@@ -264,7 +265,8 @@ class DPSGDFClassifier(LinearClassifier):
         releases a mean, a radius around it, and then a better mean and radius; training runs on
         rows clipped to that radius, with less noise. It is for rows that are far from the origin
         compared with their spread. "auto" is "adaptive" where `n_samples` and the noise, both
-        public, say that a radius can be found (about ``n_samples * epsilon > 800``).
+        public, say that a radius can be found (about ``n_samples * epsilon > 800``). Not used with
+        ``epsilon=float("inf")``: rows are then centred by their mean.
     row_norm : "l2" or float, default="l2"
         How the length of rows is bounded, in ``fit`` and ``predict`` alike. "l2" divides each row,
         together with the constant entry of 0.5 that gives the intercept, by its L2 norm. A number
@@ -284,7 +286,7 @@ class DPSGDFClassifier(LinearClassifier):
     batch_size : int or None, default=None
         Expected number of rows in the random (Poisson) batch of a step. None uses all rows in
         every step, which needs the least noise. Batches make steps faster and the model less
-        accurate.
+        accurate. Not used with ``epsilon=float("inf")``: every step then uses all rows.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
@@ -307,7 +309,8 @@ class DPSGDFClassifier(LinearClassifier):
     clip_norm : float or "auto", default="auto"
         Bound on the L2 norm of what one row adds to the sum of gradients of a step; longer
         gradients are shrunk to it. Noise is in proportion to it, so that a smaller bound means
-        less noise and more bias. "auto" is a public number: see Notes.
+        less noise and more bias. "auto" is a public number: see Notes. Nothing is clipped with
+        ``epsilon=float("inf")``.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     noise_multiplier : float or None, default=None
@@ -528,7 +531,7 @@ class DPSGDRegressor(LinearRegressor):
     batch_size : int or None, default=None
         Expected number of rows in the random (Poisson) batch of a step. None uses all rows in
         every step, which needs the least noise. Batches make steps faster and the model less
-        accurate.
+        accurate. Not used with ``epsilon=float("inf")``: every step then uses all rows.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
@@ -551,7 +554,8 @@ class DPSGDRegressor(LinearRegressor):
     clip_norm : float or "auto", default="auto"
         Bound on the L2 norm of what one row adds to the sum of gradients of a step; longer
         gradients are shrunk to it. Noise is in proportion to it, so that a smaller bound means
-        less noise and more bias. "auto" is a public number: see Notes.
+        less noise and more bias. "auto" is a public number: see Notes. Nothing is clipped with
+        ``epsilon=float("inf")``.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     noise_multiplier : float or None, default=None

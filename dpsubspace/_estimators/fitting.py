@@ -12,7 +12,7 @@ from dpsubspace._checks import check_auto, check_integer, check_real
 from dpsubspace._compat import start_progress
 from dpsubspace._estimators.base import guarantee_of
 from dpsubspace._gradients.losses import Loss
-from dpsubspace._release.noise import as_noise
+from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._solvers.descent import STEPS, Descent
@@ -58,6 +58,7 @@ def fit_privately(
     advise: Callable[[PrivacyGuarantee, Budget, Sizes], None],
     *,
     joint: bool = False,
+    noise: NoiseSource | None = None,
 ) -> tuple[Any, Budget]:
     """Carry out `plan` on checked data, after setting ``privacy_``; the result and its budget.
 
@@ -75,6 +76,8 @@ def fit_privately(
         Warns of what public quantities already tell to be a bad idea.
     joint : bool, default=False
         Whether the result has parts that belong to the persons whose rows they are made of.
+    noise : NoiseSource or None, default=None
+        Where noise comes from; None is what the estimator's `random_state` says.
 
     Notes
     -----
@@ -82,7 +85,8 @@ def fit_privately(
     released is in the budget that is charged. Whatever may be refused is refused before
     ``_start_spending``; from there on, failing costs what succeeding costs.
     """
-    where, noise = check_device(estimator.device), as_noise(estimator.random_state)
+    where = check_device(estimator.device)
+    noise = as_noise(estimator.random_state) if noise is None else noise
     sizes = data.sizes(plan.loss.n_outputs(data.n_targets))
     plan = plan.resolved(sizes)
     budget = plan.budget(sizes)

@@ -77,7 +77,7 @@ class GEPClassifier(LinearClassifier):
     batch_size : int or None, default=None
         Expected number of rows in the random (Poisson) batch of a step. None uses all rows in
         every step, which needs the least noise. Batches make steps faster and the model less
-        accurate.
+        accurate. Not used with ``epsilon=float("inf")``: every step then uses all rows.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
@@ -100,7 +100,8 @@ class GEPClassifier(LinearClassifier):
     clip_norm : float or "auto", default="auto"
         Bound on the L2 norm of what one row adds to the sum of gradients of a step; longer
         gradients are shrunk to it. Noise is in proportion to it, so that a smaller bound means
-        less noise and more bias. "auto" is a public number: see Notes.
+        less noise and more bias. "auto" is a public number: see Notes. Nothing is clipped with
+        ``epsilon=float("inf")``.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     n_components : int or "auto", default="auto"
@@ -109,7 +110,8 @@ class GEPClassifier(LinearClassifier):
         that is stronger than the noise, and at least as many as hold 60 % of the sum of squares of
         the public rows. It takes the whole space where all stand out, or where a released number
         tells that private rows have much off the directions. Leave it at "auto" with a
-        :class:`GradientDirections`, which has a number of its own.
+        :class:`GradientDirections`, which has a number of its own. Without public rows it has no
+        effect.
     directions : {"auto", "features"} or GradientDirections, default="auto"
         Along which directions the noise is concentrated. "features" takes the principal directions
         of the public rows, for linear models; they need no labels and stay the same during the
@@ -350,7 +352,7 @@ class GEPRegressor(LinearRegressor):
     batch_size : int or None, default=None
         Expected number of rows in the random (Poisson) batch of a step. None uses all rows in
         every step, which needs the least noise. Batches make steps faster and the model less
-        accurate.
+        accurate. Not used with ``epsilon=float("inf")``: every step then uses all rows.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that
@@ -373,7 +375,8 @@ class GEPRegressor(LinearRegressor):
     clip_norm : float or "auto", default="auto"
         Bound on the L2 norm of what one row adds to the sum of gradients of a step; longer
         gradients are shrunk to it. Noise is in proportion to it, so that a smaller bound means
-        less noise and more bias. "auto" is a public number: see Notes.
+        less noise and more bias. "auto" is a public number: see Notes. Nothing is clipped with
+        ``epsilon=float("inf")``.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     n_components : int or "auto", default="auto"
@@ -382,7 +385,8 @@ class GEPRegressor(LinearRegressor):
         that is stronger than the noise, and at least as many as hold 60 % of the sum of squares of
         the public rows. It takes the whole space where all stand out, or where a released number
         tells that private rows have much off the directions. Leave it at "auto" with a
-        :class:`GradientDirections`, which has a number of its own.
+        :class:`GradientDirections`, which has a number of its own. Without public rows it has no
+        effect.
     directions : {"auto", "features"} or GradientDirections, default="auto"
         Along which directions the noise is concentrated. "features" takes the principal directions
         of the public rows, for linear models; they need no labels and stay the same during the

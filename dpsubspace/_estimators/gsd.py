@@ -137,8 +137,8 @@ def gradient_subspace_distance(
         weights for each repeat; images are of shape (height, width) or (channels, height, width).
         A module has its gradients at its own weights, in evaluation mode, row by row.
     params : dict of str to torch.Tensor or None, default=None
-        Weights at which a module has its gradients, in the form of its ``state_dict``. None leaves
-        it at its own.
+        Weights at which a `module` of your own has its gradients, in the form of its
+        ``state_dict``. None leaves it at its own.
     random_state : int, RandomState instance or None, default=None
         What labels are drawn from. None draws others each time.
     return_details : bool, default=False
@@ -199,6 +199,11 @@ def gradient_subspace_distance(
     c = check_integer("n_classes", n_classes, low=2)
     n_repeats = check_integer("n_repeats", n_repeats, low=1)
     most = check_integer("max_samples", max_samples, low=1)
+    if params is not None and (module is None or isinstance(module, str)):
+        raise ValueError(
+            f"`params` are weights of a module of your own, and module={module!r} has none: pass"
+            " that module, or leave `params` out."
+        )
     rng = as_noise(random_state).public()
     both = _both(X_private, X_public, images=module is not None)
     sets = [X[sampled(len(X), most, rng)] for X in both]

@@ -280,7 +280,7 @@ def private_score(
         count as the nearer end.
     loss_bound : float, default=5.0
         Public bound on the log loss of a row: larger ones count as that. Noise is in proportion to
-        it. 5 is the loss of a probability of 0.0067.
+        it. 5 is the loss of a probability of 0.0067. Other metrics do not use it.
     level : float, default=0.95
         How often intervals are to cover the metric on all rows of the kind, of which these are a
         sample.

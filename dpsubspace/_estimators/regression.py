@@ -32,6 +32,7 @@ from dpsubspace._estimators.regression_fit import FittedRegression, RegressionFi
 from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
 from dpsubspace._estimators.words import estimator
 from dpsubspace._public.tasks import METHODS
+from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.inputs import check_rows
@@ -125,11 +126,12 @@ class _LinearRegression(PrivateRegressor):
         X_public: Any = None,
         y_public: Any = None,
         plan: RegressionFit | None = None,
+        noise: NoiseSource | None = None,
     ):
         """Fit with the records where `present` is False as null records, or by another plan.
 
         Only tests, audits and benchmarks pass `present`, which makes neighbours under
-        ``"zero_out"``, and `plan`.
+        ``"zero_out"``. A pipeline around this passes `plan` and `noise`.
         """
         plan = self._plan() if plan is None else plan
         given = (groups, X_public, y_public, present)
@@ -138,7 +140,7 @@ class _LinearRegression(PrivateRegressor):
             check_bounds("bounds", self.bounds, data.X.shape[1], column="feature")
         advise = partial(self._advise, plan)
         plan = plan.seeing(data)
-        found, budget = fit_privately(self, plan, data, values.assumed, advise)
+        found, budget = fit_privately(self, plan, data, values.assumed, advise, noise=noise)
         self._store(found, values)
         if budget.private:
             tell_of_ranges(self, self.bounds_found_)

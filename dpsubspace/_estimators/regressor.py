@@ -30,6 +30,7 @@ from dpsubspace._estimators.fitting import checked_descent, fit_privately
 from dpsubspace._estimators.lazy import by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
+from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets
@@ -216,18 +217,19 @@ class LinearRegressor(PrivateRegressor):
         X_public: Any = None,
         y_public: Any = None,
         plan: LinearFit | None = None,
+        noise: NoiseSource | None = None,
     ):
         """Fit with the records where `present` is False as null records, or by another plan.
 
         Only tests, audits and benchmarks pass `present`, which makes neighbours under
-        ``"zero_out"``, and `plan`.
+        ``"zero_out"``. A pipeline around this passes `plan` and `noise`.
         """
         plan = self._plan() if plan is None else plan
         data, values = self._valued(X, y, groups, X_public, y_public, present)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         advise = partial(self._advise, plan)
-        found, budget = fit_privately(self, plan, data, values.assumed, advise)
+        found, budget = fit_privately(self, plan, data, values.assumed, advise, noise=noise)
         self._store(found, values)
         tell_of_units(self, found, budget)
         if plan.decides_weights(data.sizes(1)):

@@ -19,7 +19,7 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.events import gaussian
 from dpsubspace._checks import check_bool
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
-from dpsubspace._release.noise import as_noise
+from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._statistics.ranges import (
@@ -231,6 +231,10 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     scale by itself, features come one by one instead, each in [-1, 1]: the number itself,
     polynomials of it, or cosines and products of two numbers, by what the budget carries.
 
+    Inside of a :class:`TabularPipeline` the budget is that of the pipeline. `epsilon`, `delta` and
+    `neighboring_relation` are left at their defaults there: any other value must be equal to that
+    of the pipeline, which raises otherwise.
+
     Examples
     --------
     >>> import pandas as pd
@@ -355,7 +359,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         purchase = plan.purchase()
         budget = purchase.budget(target, records.n)
         purchase.check_legible(budget, records)
-        self._learn(target, plan, purchase, budget, table.numbers, records)
+        noise = as_noise(self.random_state)
+        self._learn(target, plan, purchase, budget, table.numbers, records, noise)
         return self
 
     def _learn(
@@ -366,6 +371,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         budget: Budget,
         numbers: np.ndarray,
         records: Records,
+        noise: NoiseSource,
         targets: np.ndarray | None = None,
     ) -> dict[str, tuple[float, float]]:
         """Buy ranges and store the encoding; the ranges that were bought.
@@ -384,10 +390,11 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             Private columns of numbers, in the order of the schema.
         records : Records
             Whose the rows are.
+        noise : NoiseSource
+            Where noise comes from.
         targets : ndarray of shape (n_rows, n_targets), optional
             Private targets whose ranges are bought as well, after those of the columns.
         """
-        noise = as_noise(self.random_state)
         guarantee = guarantee_of(
             budget,
             secure=noise.secure,

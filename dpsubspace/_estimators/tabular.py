@@ -8,10 +8,10 @@ encoded rows, calibrated to what the ranges have left of the budget (``Target.be
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -23,8 +23,11 @@ from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import about_to_release, already_paid, payer_of
+from dpsubspace._checks import shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.dpsgd import DPSGDFClassifier
+from dpsubspace._estimators.regression import DPLinearRegression
 from dpsubspace._estimators.regression_fit import RegressionFit
 from dpsubspace._estimators.table_encoder import (
     Purchase,
@@ -32,7 +35,7 @@ from dpsubspace._estimators.table_encoder import (
     TablePlan,
     tell_of_dropped,
 )
-from dpsubspace._release.noise import as_noise
+from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._tables.encoding import Encoding
@@ -40,21 +43,24 @@ from dpsubspace._tables.frames import Table, read_table
 from dpsubspace._tables.schema import Buy, Range
 
 if TYPE_CHECKING:
-    from dpsubspace._accounting.permission import Settle
+    from dpsubspace._accounting.permission import Address, Settle
 
 __all__ = ["TabularPipeline", "tabular_pipeline"]
 
 # Of the budget (of mu^2), for ranges that are bought.
 _RANGES_SHARE = 0.2
 
-# Parameters of a budget, which belong to the pipeline and are set in both of its steps.
-_OF_BUDGET = ("epsilon", "delta", "neighboring_relation", "random_state")
+# Parameters of a budget that belong to both steps together.
+_OF_BUDGET = ("epsilon", "delta", "neighboring_relation")
+
+# Models that `tabular_pipeline` takes where it is told the task alone.
+_MODELS = {"classification": DPSGDFClassifier, "regression": DPLinearRegression}
 
 
 def tabular_pipeline(
     estimator: Any,
     schema: Any,
-    epsilon: float = 1.0,
+    epsilon: float | None = None,
     target: Any = None,
     interactions: bool | str = "auto",
 ) -> TabularPipeline:
@@ -66,16 +72,18 @@ def tabular_pipeline(
 
     Parameters
     ----------
-    estimator : estimator
+    estimator : estimator, "classification" or "regression"
         A linear classifier or regressor of this package, not fitted. Its `delta`,
-        `neighboring_relation` and `random_state` become those of the pipeline.
+        `neighboring_relation` and `random_state` are those of the pipeline. "classification" is
+        ``DPSGDFClassifier()``, and "regression" is ``DPLinearRegression()``.
     schema : Schema or dict
         What is public about each column, by its name: a :class:`Range`, a :class:`Buy` or a
         :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
         Columns that it does not name are dropped, and ``fit`` says so.
-    epsilon : float, default=1.0
+    epsilon : float or None, default=None
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
-        and less accurate. ``float("inf")`` is not private: no noise is added.
+        and less accurate. ``float("inf")`` is not private: no noise is added. None takes that of
+        `estimator`, which is 1.0 where nothing else was set.
     target : Range, Buy, tuple (low, high) or None, default=None
         What is public about the target of a regression: its range, which predictions are cut to
         as well. ``Buy()`` buys a range with a part of the budget, which costs accuracy. None is
@@ -96,7 +104,8 @@ def tabular_pipeline(
     TypeError
         If `estimator` is not one of this package, or is a class.
     ValueError
-        If the schema or another parameter is out of its range.
+        If the schema or another parameter is out of its range, or if `epsilon` is given here and
+        another one in `estimator`.
 
     See Also
     --------
@@ -108,40 +117,41 @@ def tabular_pipeline(
     --------
     >>> import numpy as np
     >>> import pandas as pd
-    >>> from dpsubspace import Categories, DPSGDFClassifier, Range, tabular_pipeline
+    >>> from dpsubspace import Categories, Range, tabular_pipeline
     >>> rng = np.random.default_rng(0)
     >>> ages, wards = rng.uniform(18, 95, 5000), rng.choice(["A", "B"], 5000)
     >>> frame = pd.DataFrame({"age": ages, "ward": wards})
     >>> readmitted = (abs(ages - 50) > 20) ^ (wards == "A")
     >>> schema = {"age": Range(18, 100), "ward": Categories(["A", "B", "C"])}
-    >>> model = tabular_pipeline(DPSGDFClassifier(), schema, epsilon=1.0)
+    >>> model = tabular_pipeline("classification", schema, epsilon=1.0)
     >>> model.fit(frame, readmitted).privacy_.epsilon
     1.0
     """
-    if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
-        raise TypeError(
-            "`estimator` must be a private estimator of this package, such as"
-            f" DPSGDFClassifier() or DPLinearRegression(), got {_name(estimator)}."
-        )
-    if getattr(estimator, "noise_multiplier", None) is not None:
-        raise ValueError(
-            "`estimator` has a `noise_multiplier`, which would have to give way to the epsilon of"
-            " the pipeline: leave it None."
-        )
-    model: Any = clone(estimator)
-    model.set_params(epsilon=epsilon)
-    budget = {name: getattr(model, name) for name in _OF_BUDGET}
-    encoder = TableEncoder(schema, interactions=interactions, **budget)
-    made = TabularPipeline(make_pipeline(encoder, model).steps, **budget, target=target)
+    model = _model_of(estimator)
+    encoder = TableEncoder(schema, interactions=interactions)
+    made = TabularPipeline(make_pipeline(encoder, model).steps, epsilon=epsilon, target=target)
     made._parts()
     return made
+
+
+def _model_of(estimator: Any) -> Any:
+    """Model of a pipeline, by its name or as a clone; TypeError where it can be none."""
+    if isinstance(estimator, str) and estimator in _MODELS:
+        return _MODELS[estimator]()
+    if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
+        raise TypeError(
+            "`estimator` must be 'classification', 'regression' or a private estimator of this"
+            " package, such as DPSGDFClassifier() or DPLinearRegression(), got"
+            f" {_name(estimator)}."
+        )
+    return clone(estimator)
 
 
 def _name(estimator: Any) -> str:
     """What a message calls something that is no estimator of this package."""
     if isinstance(estimator, type):
         return f"the class {estimator.__name__}: pass an instance, {estimator.__name__}()"
-    return type(estimator).__name__
+    return shown(estimator) if isinstance(estimator, str) else type(estimator).__name__
 
 
 @dataclass(frozen=True)
@@ -214,16 +224,18 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     ----------
     steps : list of tuple (name, estimator)
         A :class:`TableEncoder` and a linear classifier or regressor of this package.
-    epsilon : float, default=1.0
+    epsilon : float or None, default=None
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
-        and less accurate. ``float("inf")`` is not private: no noise is added.
-    delta : float or "auto", default="auto"
+        and less accurate. ``float("inf")`` is not private: no noise is added. None takes that of
+        the model, which is 1.0 where nothing else was set.
+    delta : float, "auto" or None, default=None
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
-        :class:`PrivacyLedger` it is the ledger's delta.
-    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        :class:`PrivacyLedger` it is the ledger's delta. None takes that of the model.
+    neighboring_relation : {"zero_out", "replace_one"} or None, default=None
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
-        a row says, and needs up to twice the noise. The number of rows is public in both.
+        a row says, and needs up to twice the noise. The number of rows is public in both. None
+        takes that of the model.
     target : Range, Buy, tuple (low, high) or None, default=None
         What is public about the target of a regression: its range, which predictions are cut to
         as well. ``Buy()`` buys a range with a part of the budget, which costs accuracy. None is
@@ -266,19 +278,23 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     `epsilon`. The unit is one row. Assumed public: the schema, the range of the target where it is
     declared, and what the model takes to be public.
 
-    `epsilon`, `delta`, `neighboring_relation` and `random_state` are those of the whole pipeline,
-    and ``fit`` sets them in both steps. ``pipeline[:-1]`` is a scikit-learn Pipeline that encodes,
-    and ``pipeline[-1]`` the fitted model, of which the statement covers its own part only.
+    There is one budget. `epsilon`, `delta` and `neighboring_relation` may be set in the pipeline
+    or in its model, and hold for both steps, whose parameters ``fit`` does not change. Where one
+    is set in the pipeline, a step must have the same value, or the default of its class, which
+    counts as not set; anything else is a ValueError. The same holds for the encoder and a value
+    of the model. A step that has a `random_state` uses its own, and the encoder that of the model
+    where neither it nor the pipeline has one. ``pipeline[:-1]`` is a scikit-learn Pipeline that
+    encodes, and ``pipeline[-1]`` the fitted model, of which the statement covers its own part only.
 
     Examples
     --------
     >>> import numpy as np
     >>> import pandas as pd
-    >>> from dpsubspace import DPSGDRegressor, Range, tabular_pipeline
+    >>> from dpsubspace import Range, tabular_pipeline
     >>> rng = np.random.default_rng(0)
     >>> frame = pd.DataFrame({"age": rng.uniform(18, 95, 5000)})
     >>> days = 5 + frame["age"] / 10 + rng.normal(size=5000)
-    >>> model = tabular_pipeline(DPSGDRegressor(), {"age": (18, 100)}, target=Range(0, 30))
+    >>> model = tabular_pipeline("regression", {"age": (18, 100)}, target=Range(0, 30))
     >>> model.fit(frame, days).score(frame, days) > 0.6
     True
     """
@@ -294,13 +310,17 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     _said: PrivacyGuarantee | None = None
     _before: PrivacyGuarantee | None = None
 
+    # None where the model has the value, unlike in other estimators.
+    delta: Any
+    neighboring_relation: Any
+
     def __init__(
         self,
         steps: list[tuple[str, Any]],
         *,
-        epsilon: float = 1.0,
-        delta: float | str = "auto",
-        neighboring_relation: str = "zero_out",
+        epsilon: float | None = None,
+        delta: float | str | None = None,
+        neighboring_relation: str | None = None,
         target: Any = None,
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -310,6 +330,28 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         self.neighboring_relation = neighboring_relation
         self.target = target
         self.random_state = random_state
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the pipeline, or of a step of it.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by their names, those of an estimator inside as ``<name>__<parameter>``.
+
+        Returns
+        -------
+        self : object
+            The same pipeline.
+
+        Raises
+        ------
+        ValueError
+            If there is no parameter of a name, or a step gets a budget that would not be used,
+            since there is another in the pipeline.
+        """
+        self._check_nested(params)
+        return super().set_params(**params)
 
     def __getitem__(self, ind: Any) -> Any:
         if isinstance(ind, slice):
@@ -436,6 +478,65 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         for _, step in self.steps:
             step.privacy_ = guarantee
 
+    # The budget -----------------------------------------------------------------------------
+
+    @property
+    def _whole(self) -> Any:
+        """The one budget of both steps; ValueError where they have different ones."""
+        encoder, model = self._checked_steps()
+        budget = {name: self._one_value(name) for name in _OF_BUDGET}
+        seeds = (self.random_state, model.random_state, encoder.random_state)
+        seed = next((seed for seed in seeds if seed is not None), None)
+        return _Whole(**budget, random_state=seed, _address=self._address)
+
+    def _one_value(self, name: str) -> Any:
+        """That of a parameter of the budget; ValueError where it has two."""
+        own, model = getattr(self, name), self.steps[-1][1]
+        whole = getattr(model, name) if own is None else own
+        for step, part in self.steps:
+            found, default = getattr(part, name), _default(part, name)
+            if not (_same(found, whole) or _same(found, default)):
+                given = own is not None
+                raise ValueError(_two_values(name, step, found, whole, default, given=given))
+        return whole
+
+    def _set_whole(self, **budget: Any) -> None:
+        """Set parameters of the budget in the pipeline, and wherever else they were set."""
+        for name, value in budget.items():
+            for _, part in self.steps:
+                if not _same(getattr(part, name), _default(part, name)):
+                    setattr(part, name, value)
+            setattr(self, name, value)
+
+    def _check_nested(self, params: Mapping[str, Any]) -> None:
+        """ValueError for a budget of a step that would not be used, though it is set just now.
+
+        Also where it is the default of the step, which a grid may try like any other value; but
+        not where that of the pipeline is set beside it, as by ``set_params(**get_params())``.
+        """
+        steps = dict(self.steps)
+        for key, value in params.items():
+            step, _, name = key.partition("__")
+            if name not in _OF_BUDGET or step not in steps or {name, "steps", step} & {*params}:
+                continue
+            own, last = getattr(self, name), self.steps[-1][0]
+            if own is None and step == last:
+                continue
+            of_model = params.get(f"{last}__{name}", getattr(steps[last], name, None))
+            whole = of_model if own is None else own
+            if not _same(value, whole):
+                default = _default(steps[step], name)
+                given = own is not None
+                raise ValueError(_two_values(name, step, value, whole, default, given=given))
+
+    def _noises(self) -> tuple[NoiseSource, NoiseSource]:
+        """Where noise of encoder and model comes from: a seed of their own, or that of all."""
+        encoder, model = self._checked_steps()
+        seeds = [encoder.random_state, self.random_state, model.random_state]
+        of_encoder = as_noise(next((seed for seed in seeds if seed is not None), None))
+        own = model.random_state is not None
+        return of_encoder, as_noise(model.random_state if own else self.random_state)
+
     # The fit --------------------------------------------------------------------------------
 
     def _checked_steps(self) -> tuple[TableEncoder, Any]:
@@ -459,9 +560,14 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     def _parts(self) -> _Parts:
         """Parameters of the fit; ValueError where one is out of its range."""
         encoder, model = self._checked_steps()
-        target = checked_target(self)
+        if getattr(model, "noise_multiplier", None) is not None:
+            raise ValueError(
+                "the model has a `noise_multiplier`, which would have to give way to the epsilon of"
+                " the pipeline: leave it None, and set `epsilon`."
+            )
+        target = checked_target(self._whole)
         copied: Any = clone(model)
-        plan = copied.set_params(**{name: getattr(self, name) for name in _OF_BUDGET})._plan()
+        plan = copied.set_params(**{name: getattr(target, name) for name in _OF_BUDGET})._plan()
         if not hasattr(plan, "for_table"):
             raise TypeError(
                 f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
@@ -495,8 +601,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         parts, (encoder, model) = self._parts(), self._checked_steps()
         given = _given_to(model, X_public, y_public)
         parts.check_target(model, labelled=y_public is not None)
-        for step in (encoder, model):
-            step.set_params(**{name: getattr(self, name) for name in _OF_BUDGET})
+        noise, of_model = self._noises()
         table = read_table(X, parts.table.schema)
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)
@@ -510,14 +615,14 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         purchase = parts.purchase(None if bought is None else bought.shape[1])
         before = purchase.budget(parts.target, records.n)
         purchase.check_legible(before, records)
-        with self._paid(parts, before, records, checked, public, y_public) as settle:
-            limits = self._encoded(parts, purchase, before, table, records, bought, settle)
+        secure = noise.secure and of_model.secure
+        with self._paid(parts, before, records, checked, public, y_public, secure) as settle:
+            limits = self._encoded(parts, purchase, before, table, records, bought, settle, noise)
             plan = parts.fit(encoder.encoding_, before, limits)
             rows = encoder.transform(table)  # with names, where predict will have them
             given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
-            run_inside(
-                self, model, lambda m: m._fit(rows, y, present, groups=groups, plan=plan, **given)
-            )
+            given |= {"groups": groups, "plan": plan, "noise": of_model}
+            run_inside(self, model, lambda m: m._fit(rows, y, present, **given))
         self.target_range_ = None
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
@@ -533,6 +638,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         checked: Data | None,
         public: Any,
         y_public: Any,
+        secure: bool,
     ) -> Iterator[Settle | None]:
         """Let whoever pays for this fit, if anybody does, pay for ranges and model at once.
 
@@ -548,7 +654,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         sizes = Sizes(records.n, None, n_outputs, n_public, y_public is not None, persons)
         guarantee = guarantee_of(
             parts.budget(before, sizes),
-            secure=as_noise(self.random_state).secure,
+            secure=secure,
             n_samples=records.n,
             n_features=len(parts.table.schema),
             public=("schema of the table",),
@@ -570,6 +676,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         records: Records,
         bought: np.ndarray | None,
         settle: Settle | None,
+        noise: NoiseSource,
     ) -> tuple[Any, Any] | None:
         """Fit the encoder; the range of the targets, declared or bought."""
         encoder, model = self._checked_steps()
@@ -579,7 +686,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             self._said = self._before = None
         try:
             ranges = encoder._learn(
-                parts.target, parts.table, purchase, before, table.numbers, records, bought
+                parts.target, parts.table, purchase, before, table.numbers, records, noise, bought
             )
         except BaseException:
             if settle is not None:
@@ -592,6 +699,43 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             return parts.limits
         low, high = zip(*(ranges[name] for name in purchase.names[-bought.shape[1] :]), strict=True)
         return np.array(low), np.array(high)
+
+
+# The budget ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """The budget of a pipeline, wherever it was set; of seeds any, where one makes the noise."""
+
+    epsilon: Any
+    delta: Any
+    neighboring_relation: Any
+    random_state: Any
+    _address: Address | None
+
+
+def _default(step: Any, name: str) -> Any:
+    """Value of a parameter of a step that was not set."""
+    return inspect.signature(type(step)).parameters[name].default
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of a parameter are one, whatever their types."""
+    same = one is other or one == other
+    return isinstance(same, (bool, np.bool_)) and bool(same)
+
+
+def _two_values(name: str, step: str, own: Any, whole: Any, default: Any, *, given: bool) -> str:
+    """What to say of a step that has another value than the pipeline, with the way out."""
+    of = "that of the pipeline" if given else "that of the model"
+    out = f"set_params({step}__{name}={shown(default)}) to keep {of}"
+    if given:
+        out += f", or set_params({name}=None) to take that of the model"
+    return (
+        f"step {step!r} has {name}={shown(own)}, but {name}={shown(whole)}, {of}, holds for the"
+        f" whole pipeline. Set `{name}` in one place: use {out}."
+    )
 
 
 # Targets ------------------------------------------------------------------------------------
@@ -618,9 +762,14 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
             "`target` can be neither on a logarithmic scale nor missing: pass the logarithm of the"
             " targets as `y`, with its range, and drop rows without a target."
         )
-    if isinstance(target, Buy):
-        return None, True
-    return (float(target.low), float(target.high)), False
+    limits = None if isinstance(target, Buy) else (float(target.low), float(target.high))
+    own = getattr(model, "target_bounds", None)
+    if own is not None and not (limits and all(map(np.array_equal, own, limits))):
+        raise ValueError(
+            f"the model has target_bounds={shown(own)}, and the pipeline target={shown(target)}."
+            " Set one of them: set_params(target=None) takes the range of the model."
+        )
+    return limits, limits is None
 
 
 def _checked(model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None) -> Data:

@@ -254,7 +254,7 @@ class DPModuleClassifier(PrivateClassifier):
     batch_size : int or None, default=None
         Expected number of rows in the random (Poisson) batch of a step. None uses all rows in
         every step, which needs the least noise. Batches make steps faster and the model less
-        accurate.
+        accurate. Not used with ``epsilon=float("inf")``: every step then uses all rows.
     microbatch_size : int or None, default=None
         Number of rows to have in memory at once; only memory and time depend on it. None leaves it
         to the device. Lower it where memory runs out.
@@ -282,7 +282,8 @@ class DPModuleClassifier(PrivateClassifier):
     clip_norm : float or "auto", default="auto"
         Bound on the L2 norm of what one row adds to the sum of gradients of a step; longer
         gradients are shrunk to it. Noise is in proportion to it, so that a smaller bound means
-        less noise and more bias. "auto" is a public number: see Notes.
+        less noise and more bias. "auto" is a public number: see Notes. Nothing is clipped with
+        ``epsilon=float("inf")``.
     directions : "auto" or GradientDirections, default="auto"
         Along which directions the noise is concentrated. "features" takes the principal directions
         of the public rows, for linear models; they need no labels and stay the same during the
@@ -529,7 +530,7 @@ class DPModuleRegressor(PrivateRegressor):
     batch_size : int or None, default=None
         Expected number of rows in the random (Poisson) batch of a step. None uses all rows in
         every step, which needs the least noise. Batches make steps faster and the model less
-        accurate.
+        accurate. Not used with ``epsilon=float("inf")``: every step then uses all rows.
     microbatch_size : int or None, default=None
         Number of rows to have in memory at once; only memory and time depend on it. None leaves it
         to the device. Lower it where memory runs out.
@@ -557,7 +558,8 @@ class DPModuleRegressor(PrivateRegressor):
     clip_norm : float or "auto", default="auto"
         Bound on the L2 norm of what one row adds to the sum of gradients of a step; longer
         gradients are shrunk to it. Noise is in proportion to it, so that a smaller bound means
-        less noise and more bias. "auto" is a public number: see Notes.
+        less noise and more bias. "auto" is a public number: see Notes. Nothing is clipped with
+        ``epsilon=float("inf")``.
     directions : "auto" or GradientDirections, default="auto"
         Along which directions the noise is concentrated. "features" takes the principal directions
         of the public rows, for linear models; they need no labels and stay the same during the

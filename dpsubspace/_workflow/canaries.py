@@ -107,7 +107,7 @@ class Subject:
                 given["y"] = planted.y
             return _PRIVATE[self.what](planted.X, target, seed, **given, **who)
         model: Any = clone(self.what)
-        model.set_params(random_state=seed)
+        model._set_whole(random_state=seed)
         targets = () if self.design.targets is None else (planted.y,)
         return model._fit(planted.X, *targets, **who, **self.fit_params)
 

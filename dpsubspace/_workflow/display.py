@@ -217,7 +217,7 @@ class PrivacyUtilityDisplay:
                 parts = _parts(model)
                 seeds = source.spawn(1)[0].generate_state(len(parts))
                 for part, seed in zip(parts, seeds, strict=True):
-                    part.set_params(random_state=None if random_state is None else int(seed))
+                    part._set_whole(random_state=None if random_state is None else int(seed))
                 model.fit(X, y, **fit_params)
                 scores[i, j:] = scorer(model, X_test, y_test)
                 events.append(_spent(model))
@@ -387,12 +387,12 @@ def _parts(estimator: Any) -> list[Any]:
             f"`estimator` cannot be drawn: {error} For anything else compute the scores yourself"
             " and use from_scores."
         ) from error
-    if any(getattr(part, "epsilon", None) is None for part in parts):
+    if any(getattr(part._whole, "epsilon", None) is None for part in parts):
         raise ValueError(
             "every private step of `estimator` needs an `epsilon`, which is then scaled: give one"
             " in the place of a noise multiplier."
         )
-    if len({part.neighboring_relation for part in parts}) > 1:
+    if len({part._whole.neighboring_relation for part in parts}) > 1:
         raise ValueError("all private steps of `estimator` need the same `neighboring_relation`.")
     return parts
 
@@ -424,9 +424,9 @@ def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_sampl
     parts = _parts(model)
     if epsilon == math.inf:
         for part in parts:
-            part.set_params(epsilon=epsilon)
+            part._set_whole(epsilon=epsilon)
         return model
-    delta = max(Target(1.0, part.delta).delta_at(n_samples) for part in parts)
+    delta = max(Target(1.0, part._whole.delta).delta_at(n_samples) for part in parts)
     share_of_parts(
         [part for part in parts if not is_free(plan(part))], plan, epsilon=epsilon, delta=delta
     )

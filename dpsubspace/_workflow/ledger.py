@@ -545,8 +545,9 @@ class PrivacyLedger:
             plans = [(name, part, plan_of(part, X, y, fit_params, name)) for name, part in parts]
         for name, part, plan in plans:
             if not is_free(plan):  # what releases nothing has no relation and no noise
-                unit, secure = sizes[name][1], part.random_state is None
-                self._book.check_match(part.neighboring_relation, unit, secure=secure)
+                asked, unit = part._whole, sizes[name][1]
+                secure = asked.random_state is None
+                self._book.check_match(asked.neighboring_relation, unit, secure=secure)
         warn_about_delta(self.delta, min(n for n, _ in sizes.values()))
         planned = [(name, plan) for name, _, plan in plans]
         about = About(

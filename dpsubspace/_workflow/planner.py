@@ -316,18 +316,18 @@ def share_of_parts(
 
     With `weights` None their own epsilons say their shares. Where it fails nothing is changed.
     """
-    before = [(part.epsilon, part.delta) for part in parts]
+    before = [_budget_params(part) for part in parts]
     _check_epsilons(parts)
     try:
         if epsilon == math.inf or len(parts) == 1:
             for part in parts:
-                part.set_params(epsilon=epsilon, delta=delta)
+                part._set_whole(epsilon=epsilon, delta=delta)
         elif parts:
             weights = _own_weights(parts, delta) if weights is None else weights
             _share(parts, plan, epsilon, delta, [w / math.fsum(weights) for w in weights])
     except BaseException:
-        for part, (own, slack) in zip(parts, before, strict=True):
-            part.set_params(epsilon=own, delta=slack)
+        for part, own in zip(parts, before, strict=True):
+            part.set_params(**own)
         raise
 
 
@@ -338,12 +338,12 @@ def _share(
     delta: float,
     weights: Sequence[float],
 ) -> None:
-    relation, whole = parts[0].neighboring_relation, gaussian_sq_mu(epsilon, delta)
+    relation, whole = parts[0]._whole.neighboring_relation, gaussian_sq_mu(epsilon, delta)
 
     def cost(log_factor: float) -> float:
         sq_mu = whole * math.exp(log_factor)
         for part, weight in zip(parts, weights, strict=True):
-            part.set_params(epsilon=gaussian_epsilon(weight * sq_mu, delta), delta=delta)
+            part._set_whole(epsilon=gaussian_epsilon(weight * sq_mu, delta), delta=delta)
         return epsilon_of(composed(map(plan, parts)), delta, relation)
 
     def excess(log_factor: float) -> float:
@@ -363,19 +363,26 @@ def _share(
         step *= 2
 
 
+def _budget_params(part: Any) -> dict[str, Any]:
+    """Parameters of the budget of a part, with those of estimators inside it."""
+    params = part.get_params().items()
+    return {name: own for name, own in params if name.split("__")[-1] in ("epsilon", "delta")}
+
+
 def _own_weights(parts: Sequence[Any], delta: float) -> list[float]:
     """Squares of mu of the epsilons that the parts have."""
-    if any(part.epsilon == math.inf for part in parts):
+    asked = [part._whole.epsilon for part in parts]
+    if math.inf in asked:
         raise ValueError(
             "a private step has epsilon=inf, of which there is no fraction: give all steps finite"
             " ones, whose ratio is kept, or `shares`."
         )
-    return [gaussian_sq_mu(float(part.epsilon), delta) for part in parts]
+    return [gaussian_sq_mu(float(epsilon), delta) for epsilon in asked]
 
 
 def _check_epsilons(parts: Iterable[Any]) -> None:
     for part in parts:
-        if getattr(part, "epsilon", None) is None:
+        if getattr(part._whole, "epsilon", None) is None:
             raise ValueError(
                 f"{type(part).__name__} has no `epsilon` that could be set: give one in the place"
                 " of its noise multiplier."
@@ -449,7 +456,8 @@ def _planned(what: Any, sizes: _Sizes) -> Iterator[_Plan]:
         own = sizes.of(name, alone=len(parts) == 1, columns=columns)
         event = part.privacy_event(**own)
         counted(event)  # PrivacyError for what cannot be
-        yield _Plan(name, event, part.neighboring_relation, part=part, sizes=own)
+        relation = part._whole.neighboring_relation
+        yield _Plan(name, event, relation, part=part, sizes=own)
 
 
 def _items(what: Any) -> Iterator[_Plan | tuple[str, Any, bool]]:

@@ -278,17 +278,18 @@ def _plan(part: Any, sizes: Sizes) -> PrivacyGuarantee:
         )
     n_samples = check_integer("n_samples", sizes.n_samples, low=1)
     event = part.privacy_event(n_samples, sizes.n_features, sizes.n_outputs)
-    delta = Target(1.0, part.delta).delta_at(n_samples)
-    epsilon = getattr(part, "epsilon", None)
+    asked = part._whole
+    delta = Target(1.0, asked.delta).delta_at(n_samples)
+    epsilon = getattr(asked, "epsilon", None)
     if epsilon is None:
-        epsilon = epsilon_of(event, delta, part.neighboring_relation)
+        epsilon = epsilon_of(event, delta, asked.neighboring_relation)
     return PrivacyGuarantee(
         event=event,
         epsilon=float(epsilon),
         delta=delta,
-        neighboring_relation=part.neighboring_relation,
+        neighboring_relation=asked.neighboring_relation,
         unit="row",
-        secure=part.random_state is None,
+        secure=asked.random_state is None,
         public=(f"number of records ({n_samples})", "all parameters but random_state"),
         of=name,
         n_samples=n_samples,
@@ -406,8 +407,8 @@ def _plans_of(
     found = []
     for step in _steps(type(candidate).__name__, candidate):
         if step.kind == "private":
-            if delta is not None and step.step.delta == "auto":
-                step.step.set_params(delta=delta)
+            if delta is not None and step.step._whole.delta == "auto":
+                step.step._set_whole(delta=delta)
             found.append((step.name, _plan(step.step, sizes)))
     return found
 

@@ -65,7 +65,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     estimator : estimator or Pipeline
         What is fitted: an estimator of this package, or a Pipeline whose steps are private, work
         row by row or are frozen. It is cloned. Its own `epsilon` counts only for the ratio in
-        which private steps of a Pipeline share what a trial costs.
+        which private steps of a Pipeline share what a trial costs, and its `random_state` is not
+        used. Its `delta` and `neighboring_relation` are left at their defaults, or are those of
+        the search.
     candidates : dict or list of dict
         From names of parameters to lists of values, of which all combinations are candidates, or
         to distributions with a method ``rvs``, of which a public list is drawn before any data are
@@ -84,7 +86,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         with less noise, which is "all" for up to three candidates, or two where epsilon is large.
     n_trials : float, default=10
         Mean of the number of trials of "random", at least 1. The number itself stays hidden. More
-        trials find better candidates and cost little more noise.
+        trials find better candidates and cost little more noise. "all" has no use for it.
     scoring : callable or None, default=None
         What a row says of a model: ``scoring(model, X, y)`` returns one number in [0, 1] for each
         row, larger for better ones, that depends on this row and the model alone. Other numbers
@@ -95,7 +97,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         scores on public rows, `X_public_val`.
     target_bounds : tuple (low, high) or None, default=None
         Public range of the targets, which scores of regressors need; two numbers, or two arrays of
-        shape (n_targets,). It is not passed to candidates.
+        shape (n_targets,). It is not passed to candidates. Classifiers have no use for it, nor has
+        a `scoring` that is given.
     n_jobs : int or None, default=None
         Number of trials that run at once, by joblib; None is 1 unless a ``parallel_config`` says
         otherwise.
@@ -553,8 +556,7 @@ class _Plan:
             "n_public": sizes.n_public,
             "labelled": sizes.labelled,
         }
-        relation = self.target.neighboring_relation
-        candidates = [Candidate.of(self.estimator, p, relation, of_fits) for p in self.params]
+        candidates = [Candidate.of(self.estimator, p, self.target, of_fits) for p in self.params]
         if labels is not None:  # of which training rows may lack one
             for last in (_last(candidate.estimator) for candidate in candidates):
                 last.set_params(

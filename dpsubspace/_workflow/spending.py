@@ -226,7 +226,7 @@ class _Share:
         parts, plans, weights = [], {}, []
         for candidate in candidates:
             own = candidate.paying
-            squares = [gaussian_sq_mu(float(part.epsilon), self.delta) for part in own]
+            squares = [gaussian_sq_mu(float(part._whole.epsilon), self.delta) for part in own]
             parts += own
             plans |= {id(part): candidate.plan for part in own}
             weights += [square / math.fsum(squares) / len(candidates) for square in squares]
@@ -262,9 +262,19 @@ class _Score:
         self.count = count
         self.epsilon, self.delta = 1.0, 1e-5
 
+    def get_params(self) -> dict[str, Any]:
+        """`epsilon` and `delta` of all scores together."""
+        return {"epsilon": self.epsilon, "delta": self.delta}
+
     def set_params(self, **params: Any) -> None:
-        """Set `epsilon` and `delta` of all scores together."""
+        """Set them."""
         vars(self).update(params)
+
+    _set_whole = set_params
+
+    @property
+    def _whole(self) -> _Score:
+        return self
 
     @property
     def multiplier(self) -> float:

@@ -15,11 +15,13 @@ from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._accounting.budget import Budget
+from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.permission import already_paid, inside_ledger
 from dpsubspace._accounting.repeats import only_once
+from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
+from dpsubspace._estimators.base import unknown_name
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
@@ -65,7 +67,7 @@ class Candidate:
 
     @classmethod
     def of(
-        cls, estimator: Any, params: Mapping[str, Any], relation: str, sizes: Mapping[str, Any]
+        cls, estimator: Any, params: Mapping[str, Any], target: Target, sizes: Mapping[str, Any]
     ) -> Candidate:
         """Candidate of some parameters; ValueError or PrivacyError for one that cannot be."""
         for name in params:
@@ -78,7 +80,12 @@ class Candidate:
         # Values that are estimators are fitted later, and must not be shared between trials.
         values = {name: clone(value, safe=False) for name, value in params.items()}
         model: Any = clone(estimator)
-        model.set_params(**values)
+        try:
+            model.set_params(**values)
+        except ValueError:
+            if said := unknown_name(model, values):
+                raise ValueError(said) from None
+            raise
         if has_callbacks(model):
             raise ValueError(
                 "a candidate has callbacks, which would be called in every trial and so tell how"
@@ -90,12 +97,13 @@ class Candidate:
                     "PersonalizedLinearRegression has models that belong to single persons, which a"
                     " search cannot compare on other persons."
                 )
-            if getattr(part, "epsilon", None) is None:
+            if getattr(part._whole, "epsilon", None) is None:
                 raise ValueError(
                     f"{name} has no `epsilon` that the search could set: give one in the place of"
                     " its noise multiplier."
                 )
-            part.set_params(neighboring_relation=relation)
+            _check_one_budget(name, part, target)
+            part._set_whole(neighboring_relation=target.neighboring_relation)
         if getattr(model, "memory", None) is not None:
             raise ValueError(
                 "`memory` would give later trials what an earlier one has released: leave it None."
@@ -127,6 +135,17 @@ class Candidate:
         """Let a fit cost `epsilon` at `delta`, in the parts' own ratio, and say what it costs."""
         share_of_parts(self.paying, self.plan, epsilon=epsilon, delta=delta)
         return self.event
+
+
+def _check_one_budget(name: str, part: Any, target: Target) -> None:
+    """ValueError where a private part was given something that holds for the whole search."""
+    for of_budget, default in (("delta", "auto"), ("neighboring_relation", "zero_out")):
+        own, whole = getattr(part._whole, of_budget), getattr(target, of_budget)
+        if own not in (default, whole):
+            raise ValueError(
+                f"{name} has {of_budget}={shown(own)}, and the search {shown(whole)}, which holds"
+                f" for all that is fitted in it: give `{of_budget}` to the search alone."
+            )
 
 
 # Rows -------------------------------------------------------------------------------------------
@@ -252,14 +271,14 @@ class Trial:
     def _private(self) -> bool:
         """Whether any part adds noise."""
         parts = [part for _, part in private_parts(self.candidate.estimator)]
-        return any(part.epsilon < math.inf for part in parts)
+        return any(part._whole.epsilon < math.inf for part in parts)
 
     def _fitted(self, rows: Rows) -> Any:
         model: Any = clone(self.candidate.estimator)
         parts = [part for _, part in private_parts(model)]
         seeds = np.random.SeedSequence(self.seed or 0).generate_state(len(parts))
         for part, seed in zip(parts, seeds, strict=True):
-            part.set_params(random_state=None if self.seed is None else int(seed))
+            part._set_whole(random_state=None if self.seed is None else int(seed))
         try:
             given = given_to(model, rows.train)
             if rows.train.get("present") is not None:  # tests of neighbours alone

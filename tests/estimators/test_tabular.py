@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 
 from dpsubspace import (
     DPPCA,
+    BoundedScaler,
     Buy,
     Categories,
     DPLinearRegression,
@@ -34,11 +35,14 @@ from dpsubspace import (
     TabularPipeline,
     privacy_cost,
     private_score,
+    share_budget,
     tabular_pipeline,
 )
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed
 from dpsubspace._estimators import table_encoder
+from dpsubspace._workflow.planner import share_of_parts
 
 quiet = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 uninformed = pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
@@ -222,16 +226,178 @@ def test_a_bought_range_is_that_of_the_values_that_are_there():
     assert low > 50_000 and high < 500_000
 
 
+# One budget, in one place ---------------------------------------------------------------------
+
+
+def cost(made, n=500):
+    """Epsilon of a fit, as its event says, and not as a parameter claims."""
+    whole = made._whole
+    delta = 1e-5 if whole.delta == "auto" else whole.delta
+    event = made.set_params(delta=delta).privacy_event(n, n_outputs=1)
+    return epsilon_of(event, delta, neighboring_relation=whole.neighboring_relation)
+
+
+def by_set_params(**options):
+    return tabular_pipeline(DPSGDFClassifier(), SCHEMA).set_params(
+        **{f"dpsgdfclassifier__{name}": value for name, value in options.items()}
+    )
+
+
+def by_steps(**options):
+    steps = [("tableencoder", TableEncoder(SCHEMA)), ("model", DPSGDFClassifier(**options))]
+    return TabularPipeline(steps)
+
+
+def by_encoder(**options):
+    steps = [("table", TableEncoder(SCHEMA, **options)), ("model", DPSGDFClassifier(**options))]
+    return TabularPipeline(steps)
+
+
+def by_replaced_step(**options):
+    made = tabular_pipeline(DPSGDFClassifier(), SCHEMA)
+    return made.set_params(dpsgdfclassifier=DPSGDFClassifier(**options))
+
+
+WAYS = {
+    "constructor": lambda **options: tabular_pipeline(DPSGDFClassifier(**options), SCHEMA),
+    "set_params": by_set_params,
+    "steps": by_steps,
+    "encoder as well": by_encoder,
+    "step": by_replaced_step,
+    "clone": lambda **options: clone(by_set_params(**options)),
+    "pickle": lambda **options: pickle.loads(pickle.dumps(by_set_params(**options))),
+    "pipeline": lambda **options: by_set_params().set_params(**options),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_budget_holds_wherever_it_was_set(way):
+    made = WAYS[way](epsilon=0.2, delta=1e-7, neighboring_relation="replace_one")
+    whole = made._whole
+    assert (whole.epsilon, whole.delta, whole.neighboring_relation) == (0.2, 1e-7, "replace_one")
+    assert cost(made) == pytest.approx(0.2, abs=1e-6)
+    assert privacy_cost(made, n_samples=500, delta=1e-7) == pytest.approx(0.2, abs=1e-6)
+    again = tabular_pipeline(DPSGDFClassifier(epsilon=0.2), SCHEMA, epsilon=0.2)  # said twice
+    assert cost(again) == pytest.approx(0.2, abs=1e-6)
+
+
+@quiet
+def test_what_ran_is_what_was_set_in_the_model():
+    few, labels = FRAME[:300], LABELS[:300]
+    made = tabular_pipeline(DPSGDFClassifier(epsilon=0.2, n_iter=2), FREE)
+    assert made.fit(few, labels).privacy_.epsilon == pytest.approx(0.2)
+    made.set_params(dpsgdfclassifier__epsilon=0.1, dpsgdfclassifier__delta=1e-6).fit(few, labels)
+    assert made.privacy_.epsilon == pytest.approx(0.1) and made.privacy_.delta == 1e-6
+    assert made[-1].privacy_.epsilon == pytest.approx(0.1) and made.epsilon is None
+
+
+@pytest.mark.parametrize(("name", "one", "two"), [("epsilon", 0.2, 0.5), ("delta", 1e-6, 1e-7)])
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "pipeline"])
+def test_two_budgets_are_refused_with_the_way_out(way, name, one, two):
+    made = WAYS[way](**{name: one})
+    made.set_params(**{name: two})
+    with pytest.raises(ValueError, match=f"has {name}={one}, but {name}={two}, that of the pipel"):
+        made.privacy_event(500)
+    with pytest.raises(ValueError, match=f"{name}=None"):
+        made.fit(FRAME, LABELS)
+    with pytest.raises(ValueError, match=f"Set `{name}` in one place"):
+        privacy_cost(made, n_samples=500)
+    assert getattr(made.set_params(**{name: None})._whole, name) == one
+
+
+def test_two_budgets_of_other_parts_are_refused():
+    with pytest.raises(ValueError, match=r"set_params\(dpsgdclassifier__epsilon=1.0\)"):
+        tabular_pipeline(DPSGDClassifier(epsilon=0.2), SCHEMA, 2.0)
+    of_encoder = tabular_pipeline(DPSGDClassifier(), SCHEMA)
+    with pytest.raises(ValueError, match=r"'tableencoder' has epsilon=0\.2.*that of the model"):
+        of_encoder.set_params(tableencoder__epsilon=0.2)
+    of_encoder[0].set_params(epsilon=0.2)  # a step by itself knows of no pipeline
+    with pytest.raises(ValueError, match=r"'tableencoder' has epsilon=0\.2.*that of the model"):
+        of_encoder.privacy_event(500)
+    related = by_set_params(neighboring_relation="replace_one")
+    with pytest.raises(ValueError, match="has neighboring_relation='replace_one', but"):
+        related.set_params(neighboring_relation="zero_out").privacy_event(500)
+    multiplied = by_set_params(epsilon=None, noise_multiplier=2.0)
+    with pytest.raises(ValueError, match="leave it None, and set `epsilon`"):
+        multiplied.privacy_event(500)
+
+
+def test_a_default_that_is_set_behind_another_budget_is_no_silence():
+    """As in a grid: by its value alone it could not be told from one that was never set."""
+    made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 0.5)
+    with pytest.raises(ValueError, match=r"set_params\(epsilon=None\)"):
+        made.set_params(dpsgdclassifier__epsilon=1.0)
+    assert cost(made.set_params(dpsgdclassifier__epsilon=1.0, epsilon=None)) > 0.99
+    made = tabular_pipeline(DPSGDClassifier(epsilon=0.3, delta=1e-6), SCHEMA, 0.3)
+    assert repr(made.set_params(**made.get_params())) == repr(made)
+
+
+@quiet
+@pytest.mark.parametrize("name", ["epsilon", "dpsgdclassifier__epsilon"])
+def test_grids_report_what_ran(name):
+    grid = {name: [0.1, 1.0, 3.0]}
+    few = {"n_iter": 2, "random_state": 0}
+    made = tabular_pipeline(DPSGDClassifier(**few), FREE)
+    found = GridSearchCV(made, grid, cv=2).fit(FRAME[:300], LABELS[:300])
+    assert found.best_estimator_.privacy_.epsilon == pytest.approx(found.best_params_[name])
+    model = DPSGDClassifier(**few) if "__" in name else DPSGDClassifier(epsilon=0.4, **few)
+    made = tabular_pipeline(model, FREE, 0.5 if "__" in name else None)
+    with pytest.raises(ValueError, match=r"has epsilon=|All the 6 fits failed"):
+        GridSearchCV(made, grid, cv=2).fit(FRAME[:300], LABELS[:300])
+
+
+@quiet
+@pytest.mark.parametrize("way", ["constructor", "encoder as well", "pipeline"])
+def test_planners_and_searches_set_the_one_budget(way):
+    made = WAYS[way](epsilon=0.2, random_state=7)
+    shared = share_budget(clone(made), 0.7, 1e-5, n_samples=500)
+    assert cost(shared) == pytest.approx(0.7, abs=1e-6)
+    before = repr(shared)
+    with pytest.raises(ZeroDivisionError):  # what fails later leaves everything as it was
+        share_of_parts([shared, BoundedScaler()], lambda part: 1 / 0, epsilon=0.5, delta=1e-5)
+    assert repr(shared) == before
+    made.set_params(**{f"{made.steps[0][0]}__schema": FREE})
+    grid = {f"{made.steps[-1][0]}__n_iter": [1, 2]}
+    search = PrivateSearch(made, grid, epsilon=2.0, delta=1e-5).fit(FRAME[:300], LABELS[:300])
+    best = search.best_estimator_
+    assert 1.0 < cost(best) < 2.0  # each of the two candidates has half of mu^2
+    assert best._whole.random_state is None  # the noise of the search is its own
+    planned = search.set_params(neighboring_relation="replace_one")._plan()
+    one, _ = planned.spending(Sizes(300, 4, 1), None).candidates
+    assert one.estimator._whole.neighboring_relation == "replace_one"
+
+
+@quiet
+def test_noise_is_seeded_where_a_seed_was_set_and_only_there():
+    few, labels = FRAME[:300], LABELS[:300]
+
+    def fitted(encoder=None, model=None, whole=None):
+        made = tabular_pipeline(DPSGDClassifier(n_iter=2, random_state=model), SCHEMA, 30.0)
+        made.set_params(tableencoder__random_state=encoder, random_state=whole)
+        made.fit(few, labels)
+        parts = tuple(step.privacy_.secure for step in (made[0], made[-1], made))
+        return made[0].ranges_["platelets"], made[-1].coef_.tolist(), parts
+
+    none, seeded = fitted(), fitted(model=3)
+    assert none[2] == (True, True, True) and seeded[2] == (False, False, False)
+    assert seeded == fitted(whole=3) == fitted(model=3, whole=3) == fitted(3, 3)
+    assert fitted(encoder=3)[2] == (False, True, False) and fitted(encoder=3)[0] == seeded[0]
+    other = fitted(model=4, whole=3)  # as ensembles set them
+    assert other[0] == seeded[0] and other[1] == fitted(3, 4)[1] != seeded[1]
+
+
 # A guest of scikit-learn ----------------------------------------------------------------------
 
 
 def test_clones_pickles_and_parameters():
     made = tabular_pipeline(DPSGDClassifier(delta=1e-6, random_state=3), SCHEMA, 0.5)
-    assert made.delta == 1e-6 and made.random_state == 3 and made[-1].epsilon == 0.5
     twin = clone(made).set_params(epsilon=2.0, dpsgdclassifier__alpha=0.1)
     assert twin.get_params()["dpsgdclassifier__alpha"] == 0.1 and made[-1].alpha == 1e-6
+    before = repr(twin)
     twin.fit(FRAME, LABELS)
-    assert twin.privacy_.epsilon == pytest.approx(2.0) and twin[-1].epsilon == 2.0
+    assert repr(twin) == before  # a fit changes no parameter, of the steps neither
+    said = twin.privacy_
+    assert said.epsilon == pytest.approx(2.0) and said.delta == 1e-6 and not said.secure
     again = pickle.loads(pickle.dumps(twin))
     np.testing.assert_array_equal(again.predict(FRAME), twin.predict(FRAME))
     with pytest.raises(NotFittedError):
@@ -258,7 +424,7 @@ def test_searches_of_scikit_learn_and_of_ours():
     assert best.score(FRAME, LABELS) > 0.8
     best[-1].set_params(epsilon=5.0).fit(best[0].transform(FRAME), LABELS)
     assert best.privacy_.epsilon > 5.0  # a search says nothing of what is fitted after it
-    best.fit(FRAME, LABELS)
+    best.set_params(dpsgdclassifier__epsilon=best.epsilon).fit(FRAME, LABELS)
     assert best.privacy_.event != search.privacy_.event and best.privacy_.epsilon < 1.9
 
 
@@ -294,6 +460,34 @@ def test_nothing_of_the_rows_is_kept():
         model = tabular_pipeline(DPSGDClassifier(random_state=0, n_iter=5), FREE, 0.5)
         sizes.add(len(pickle.dumps(model.fit(FRAME[:n], LABELS[:n]))))
     assert max(sizes) - min(sizes) < 100
+
+
+def test_a_task_takes_the_better_model():
+    for task, Model in (("classification", DPSGDFClassifier), ("regression", DPLinearRegression)):
+        made = tabular_pipeline(task, SCHEMA, 0.5, target=None if task[0] == "c" else (0, 9))
+        named = tabular_pipeline(Model(), SCHEMA, 0.5, target=made.target)
+        assert repr(made) == repr(named) and cost(made) == pytest.approx(0.5, abs=1e-6)
+    told(TypeError, "must be 'classification', 'regression' or.*got 'classifier'", "classifier")
+
+
+def set_wrongly(name):
+    wide = {f"column {i}": Range(0, 1) for i in range(40)}
+    made = tabular_pipeline("classification", wide)
+    plain = Pipeline([("table", TableEncoder(wide)), ("model", DPSGDFClassifier())])
+    yield lambda: made.set_params(**{name: True})
+    yield lambda: made[0].set_params(**{f"{name[:-1]}": True})
+    yield lambda: GridSearchCV(made, {name: [True]}).fit(FRAME, LABELS)
+    for model in (made, plain):
+        yield lambda model=model: PrivateSearch(model, {name: [True]}).privacy_event(500, 40, 1)
+
+
+@pytest.mark.parametrize("name", ["interactions", "tableencoder__interaction", "interactinos"])
+def test_a_parameter_that_a_search_names_wrongly_ends_in_the_names_that_there_are(name):
+    for wrong in set_wrongly(name):
+        with pytest.raises(ValueError, match="Invalid parameter") as raised:
+            wrong()
+        said = str(raised.value)
+        assert "interactions" in said and "column 1" not in said and len(said) < 2500
 
 
 # What goes wrong ------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ def errors_of(name, skip):
 
 # Parameters of one name that are not one thing, and why.
 DIFFERENT = {
+    "epsilon": "its own, or that of a model inside",
     "estimator": "a fitted one, or what a search fits clones of",
     "data_norm": "public rows tell it of some estimators",
     "loss": "classifiers and regressors have other losses",

@@ -1,0 +1,516 @@
+"""What can be set has an effect, raises, or is documented as unused: a walk over all of it.
+
+Each row is a public object in a mode. All of its parameters are set to another value, one at a
+time, under the same seed. What is released must change (numbers, or what is said of their
+privacy), or there is an error, or a warning that names the parameter; else the docstring must say
+that it is not used there, in the words that stand here.
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from cases import small_module, tasks
+from helpers import blobs, public_rows
+from sklearn.base import is_regressor
+
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPLinearRegression,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    GEPRegressor,
+    GradientDirections,
+    GSDScorer,
+    PersonalizedLinearRegression,
+    PrivateSearch,
+    PublicSubspaceLinearRegression,
+    TableEncoder,
+    TabularPipeline,
+    private_covariance,
+    private_mean,
+    private_quantile,
+)
+
+X, Y = blobs(n=60)
+PUBLIC, PUBLIC_LABELS = public_rows(5)
+TARGETS, PUBLIC_TARGETS = X[:, 0] - X[:, 1] / 2, PUBLIC[:, 0]
+WHOSE = np.arange(60) // 2
+INF = float("inf")
+
+# Of these the docstrings of all objects say that they decide where and how fast, and not what.
+NOT_OF_WHAT = {"device", "microbatch_size", "n_jobs"}
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An object, values of its parameters that are not its defaults, and modes to try them in."""
+
+    what: Any
+    release: Callable  # of a mode and a parameter: what others may see
+    others: Mapping[str, Any]
+    modes: Mapping[str, Mapping[str, Any]]
+    unused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by mode, in words
+    cheap: tuple[str, ...] = ()  # modes of the default suite
+
+    @property
+    def name(self):
+        return self.what.__name__
+
+
+def of_privacy(said):
+    """What is said of a release; without privacy that is nothing."""
+    words = (repr(said.event), said.unit)
+    private = 0 < said.epsilon < INF
+    return (*words, said.epsilon, said.delta, said.neighboring_relation) if private else words
+
+
+def fitted(Estimator, task):
+    """Fit of an estimator to rows, and all numbers that it shows of them."""
+
+    def release(options):
+        own = {key: value for key, value in options.items() if not key.startswith("_")}
+        y, labels = {
+            "classes": (Y, PUBLIC_LABELS),
+            "numbers": (TARGETS, PUBLIC_TARGETS),
+            "rows": (None, None),
+        }[task]
+        given = {"X_public": (PUBLIC,)} if "_public" in options else {}
+        if "_labelled" in options:
+            given["y_public"] = (labels,)
+        if "_tasks" in options:
+            given |= tasks(PUBLIC)
+        if "_groups" in options:
+            given["groups"] = WHOSE
+        model = Estimator(**{"random_state": 0, **own}).fit(X, *([] if y is None else [y]), **given)
+        names = ("n_iter_", "data_norm_", "target_bounds_", "classes_", "components_", "bounds_")
+        shown = [getattr(model, name, None) for name in names]
+        ways = ("decision_function", "predict", "transform")
+        ask = next(getattr(model, way) for way in ways if hasattr(model, way))
+        if isinstance(model, PersonalizedLinearRegression):
+            model, ask = model.public_part(), lambda X: X @ model.coef_
+        return of_privacy(model.privacy_), repr(shown), np.asarray(ask(X)).tolist()
+
+    return release
+
+
+FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 2] > 1, "x", "y")})
+
+
+def in_a_table(Model):
+    """Fit of a pipeline around a model; what is set in other parts has their name before it."""
+
+    def release(options):
+        parts = {"pipeline": {}, "encoder": {}, "model": {"random_state": 0}}
+        for key, value in options.items():
+            part, _, name = key.rpartition("__")
+            parts[part or "model"][name] = value
+        schema = {"a": (-9, 9), "b": parts["encoder"].pop("b", (-9, 9)), "c": ["x", "y"]}
+        steps = [("encoder", TableEncoder(schema, **parts["encoder"]))]
+        made = TabularPipeline([*steps, ("model", Model(**parts["model"]))], **parts["pipeline"])
+        made.fit(FRAME, TARGETS if is_regressor(made) else Y > 0)
+        ask = made.predict if is_regressor(made) else made.decision_function
+        return of_privacy(made.privacy_), ask(FRAME).tolist()
+
+    return release
+
+
+def returned(function, *given):
+    """What a function returns."""
+
+    def release(options):
+        found = function(*given, **{"random_state": 0, **options})
+        value = found.value
+        seen = repr(value) if not isinstance(value, np.ndarray) else value.tolist()
+        return of_privacy(found.privacy), seen
+
+    return release
+
+
+def half(model, X, y):
+    """What every row says of every model."""
+    return np.full(len(y), 0.5)
+
+
+def searched(options):
+    """What a search tells; what is set in the estimator inside has "inner" before its name."""
+    of_inner = {key[7:]: value for key, value in options.items() if key.startswith("inner__")}
+    inner = DPSGDClassifier(**{"n_iter": 2, **of_inner})
+    own = {key: value for key, value in options.items() if not key.startswith("inner__")}
+    search = PrivateSearch(inner, **{"candidates": {"alpha": [0.0, 1.0]}, "random_state": 0, **own})
+    search.fit(X, Y > 0)
+    return of_privacy(search.privacy_), search.best_score_, search.decision_function(X).tolist()
+
+
+# Words of docstrings ----------------------------------------------------------------------------
+
+NO_NOISE = '``float("inf")`` is not private: no noise is added.'
+NO_BATCHES = 'Not used with ``epsilon=float("inf")``: every step then uses all rows.'
+NO_CLIPPING = 'Nothing is clipped with ``epsilon=float("inf")``.'
+NO_RATE = "L-BFGS, which fits linear models without privacy, uses none."
+BOUGHT_ALONE = (
+    "Nothing is learned from the rows, and nothing is spent, unless the schema has columns"
+)
+
+EXACT = dict.fromkeys(("delta", "neighboring_relation", "random_state"), NO_NOISE)
+EXACT_FIT = EXACT | {"batch_size": NO_BATCHES, "learning_rate": NO_RATE}
+EXACT_STEPS = EXACT_FIT | {"clip_norm": NO_CLIPPING}
+
+# Values that are set ------------------------------------------------------------------------------
+
+BUDGET = {"epsilon": 3.0, "delta": 1e-7, "neighboring_relation": "replace_one", "random_state": 1}
+STEPS = {
+    "batch_size": 20,
+    "alpha": 0.5,
+    "n_iter": 4,
+    "learning_rate": 0.01,
+    "clip_norm": 0.1,
+    "fit_intercept": False,
+    "noise_multiplier": 3.0,
+}
+CLASSES = {"row_norm": 2.0, "classes": [0, 1, 2, 3], "class_weight": {0: 9.0}, "loss": "hinge"}
+NUMBERS = {"data_norm": 2.0, "target_bounds": (-1, 3), "loss": "huber"}
+GRADIENTS = {"directions": GradientDirections(n_components=4)}
+GEP = {"n_components": 2, **GRADIENTS, "init": "public", "mirror": True}
+ONE_STEP = {"n_iter": 2}
+WITHOUT = {"n_iter": 2, "epsilon": INF}
+MULTIPLIER = {"n_iter": 2, "epsilon": None, "noise_multiplier": 2.0}
+NO_PUBLIC = {
+    "n_components": "Without public rows it has no effect.",
+    "directions": "Without public rows it has no effect.",
+}
+DESCENT_MODES = {
+    "plain": ONE_STEP,
+    "multiplier": MULTIPLIER,  # which needs no calibration
+    "batches": MULTIPLIER | {"batch_size": 15},
+    "persons": ONE_STEP | {"_groups": True},
+    "no intercept": ONE_STEP | {"fit_intercept": False},
+    "without privacy": WITHOUT,
+    "without privacy, batches": WITHOUT | {"batch_size": 15},
+}
+GEP_MODES = {
+    "plain": ONE_STEP,
+    "public rows": ONE_STEP | {"_public": True},
+    "labels": ONE_STEP | {"_public": True, "_labelled": True, "init": "zero"},
+    "gradients": ONE_STEP | {"_public": True} | GRADIENTS,
+    "mirror": ONE_STEP | {"_public": True, "_labelled": True, "mirror": True},
+    "without privacy": WITHOUT,
+    "without privacy, public rows": WITHOUT | {"_public": True},
+    "without privacy, gradients": WITHOUT | {"_public": True} | GRADIENTS,
+    "without privacy, mirror": WITHOUT | {"_public": True, "_labelled": True, "mirror": True},
+}
+
+REGRESSION = {
+    "bounds": (-3, 3),
+    "target_bounds": (-1, 3),
+    "solver": "adassp",
+    "fit_intercept": False,
+}
+OF_PERSONS = {
+    "n_components": 2,
+    "method": "moments",
+    "bounds": (-3, 3),
+    "target_bounds": (-1, 3),
+    "n_iter": 3,
+    "batch_size": 12,
+    "missing_groups": "each_row",
+    "fit_intercept": False,
+}
+SEARCHED = {
+    "inner__epsilon": "Its own `epsilon` counts only for the ratio",
+    "inner__random_state": "its `random_state` is not used",
+    "target_bounds": "Classifiers have no use for it",
+}
+OF_STEPS = {"row_norm": 3.0, "class_weight": {True: 9.0}, "loss": "hinge", "classes": [False, True]}
+TABLES = [
+    (
+        DPSGDClassifier,
+        BUDGET | {key: STEPS[key] for key in ("alpha", "n_iter", "clip_norm", "fit_intercept")},
+        {"plain": ONE_STEP},
+        {},
+    ),
+    (
+        DPLinearRegression,
+        BUDGET | REGRESSION,
+        {"plain": {"pipeline__target": (-5, 5)}, "own range": {"target_bounds": (-5, 5)}},
+        {},
+    ),
+]
+
+WALKS = [
+    Walk(
+        DPSGDClassifier,
+        fitted(DPSGDClassifier, "classes"),
+        BUDGET | STEPS | CLASSES,
+        DESCENT_MODES
+        | {
+            "hinge": ONE_STEP | {"loss": "hinge"},
+            "bound": ONE_STEP | {"row_norm": 3.0},
+            "no bound": ONE_STEP | {"row_norm": None},
+        },
+        {
+            "without privacy": EXACT_STEPS,
+            "without privacy, batches": EXACT_STEPS,
+        },
+        cheap=("multiplier",),
+    ),
+    Walk(
+        DPSGDFClassifier,
+        fitted(DPSGDFClassifier, "classes"),
+        BUDGET | STEPS | CLASSES | {"preprocessing": "adaptive"},
+        DESCENT_MODES | {"adaptive": {"n_iter": 2, "preprocessing": "adaptive", "epsilon": 200.0}},
+        {
+            "without privacy": EXACT_FIT
+            | {"preprocessing": 'Not used with ``epsilon=float("inf")'},
+            "without privacy, batches": EXACT_FIT
+            | {"preprocessing": 'Not used with ``epsilon=float("inf")'},
+        },
+        cheap=("multiplier", "without privacy"),
+    ),
+    Walk(
+        DPSGDRegressor,
+        fitted(DPSGDRegressor, "numbers"),
+        BUDGET | STEPS | NUMBERS,
+        DESCENT_MODES | {"given": {"n_iter": 2, "data_norm": 3.0, "target_bounds": (-2, 2)}},
+        {
+            "without privacy": EXACT_STEPS,
+            "without privacy, batches": EXACT_STEPS,
+        },
+        cheap=("multiplier",),
+    ),
+    Walk(
+        GEPClassifier,
+        fitted(GEPClassifier, "classes"),
+        BUDGET | STEPS | CLASSES | GEP,
+        GEP_MODES,
+        {
+            "plain": NO_PUBLIC,
+            "without privacy": EXACT_FIT | NO_PUBLIC,
+            "without privacy, public rows": EXACT_FIT,
+            "without privacy, gradients": EXACT_FIT,
+            "without privacy, mirror": EXACT | {"batch_size": NO_BATCHES},
+        },
+        cheap=("without privacy", "without privacy, mirror"),
+    ),
+    Walk(
+        GEPRegressor,
+        fitted(GEPRegressor, "numbers"),
+        BUDGET | STEPS | NUMBERS | GEP,
+        GEP_MODES,
+        {
+            "plain": NO_PUBLIC,
+            "without privacy": EXACT_FIT | NO_PUBLIC,
+            "without privacy, public rows": EXACT_FIT,
+            "without privacy, gradients": EXACT_FIT,
+            "without privacy, mirror": EXACT | {"batch_size": NO_BATCHES},
+        },
+        cheap=("without privacy, public rows",),
+    ),
+    Walk(
+        DPLinearRegression,
+        fitted(DPLinearRegression, "numbers"),
+        BUDGET | REGRESSION,
+        {
+            "plain": {},
+            "given": {"bounds": (-8, 8), "target_bounds": (-9, 9)},
+            "public rows": {"_public": True},
+            "moments": {"solver": "moments"},
+            "persons": {"_groups": True},
+            "without privacy": {"epsilon": INF},
+        },
+        {"without privacy": EXACT},
+        cheap=("plain", "without privacy"),
+    ),
+    Walk(
+        PublicSubspaceLinearRegression,
+        fitted(PublicSubspaceLinearRegression, "numbers"),
+        BUDGET | REGRESSION | {"n_components": 2, "subspace": "moments"},
+        {
+            "plain": {},
+            "tasks": {"_tasks": True},
+            "features": {"_public": True, "subspace": "features"},
+            "without privacy": {"epsilon": INF, "_tasks": True},
+        },
+        {"without privacy": EXACT},
+        cheap=("plain",),
+    ),
+    Walk(
+        PersonalizedLinearRegression,
+        fitted(PersonalizedLinearRegression, "numbers"),
+        BUDGET | OF_PERSONS,
+        {
+            "plain": {"_groups": True},
+            "rounds": {"_groups": True, "n_iter": 2, "n_components": 3},
+            "tasks": {"_groups": True, "_tasks": True},
+            "without privacy": {"_groups": True, "epsilon": INF, "n_iter": 2},
+        },
+        {"without privacy": EXACT},
+        cheap=("rounds",),
+    ),
+    Walk(
+        DPPCA,
+        fitted(DPPCA, "rows"),
+        BUDGET
+        | {"n_components": 1, "mechanism": "power", "centered": False, "data_norm": 3.0}
+        | {"whiten": True},
+        {
+            "plain": {"n_components": 2},
+            "gaussian": {"n_components": 2, "mechanism": "gaussian"},
+            "without privacy": {"n_components": 2, "epsilon": INF},
+        },
+        {"without privacy": EXACT},
+        cheap=("plain", "without privacy"),
+    ),
+    Walk(
+        BoundedScaler,
+        fitted(BoundedScaler, "rows"),
+        BUDGET | {"bounds": (-8, 8), "feature_range": (0, 1), "row_norm": None, "level": 0.2},
+        {
+            "plain": {},
+            "given": {"bounds": (-9, 9)},
+            "public rows": {"_public": True},
+            "without privacy": {"epsilon": INF},
+        },
+        {"without privacy": EXACT},
+        cheap=("plain", "given", "without privacy"),
+    ),
+    Walk(
+        GSDScorer,
+        fitted(GSDScorer, "rows"),
+        BUDGET
+        | {"n_components": 2, "mechanism": "power", "module": small_module, "n_classes": 4}
+        | {"input_shape": (5,)},
+        {"plain": {}, "public rows": {"_public": True}, "without privacy": {"epsilon": INF}},
+        {"without privacy": EXACT},
+        cheap=("plain",),
+    ),
+    Walk(
+        private_mean,
+        returned(private_mean, X),
+        BUDGET | {"data_norm": 3.0, "bounds": (-8, 8), "method": "gaussian", "groups": WHOSE},
+        {
+            "plain": {},
+            "bound": {"data_norm": 9.0},
+            "ranges": {"bounds": (-9, 9)},
+            "without privacy": {"epsilon": INF},
+        },
+        {"without privacy": EXACT | {"method": "Both are the mean of the rows"}},
+        cheap=("plain", "bound", "ranges", "without privacy"),
+    ),
+    Walk(
+        private_covariance,
+        returned(private_covariance, X),
+        BUDGET | {"data_norm": 3.0, "bounds": (-8, 8), "centered": False, "groups": WHOSE},
+        {"plain": {}, "bound": {"data_norm": 9.0}, "without privacy": {"epsilon": INF}},
+        {"without privacy": EXACT},
+        cheap=("plain", "bound", "without privacy"),
+    ),
+    Walk(
+        private_quantile,
+        returned(private_quantile, X),
+        BUDGET | {"level": 0.2, "bounds": (0, 1), "groups": WHOSE},
+        {
+            "plain": {"epsilon": 9.0},
+            "ranges": {"epsilon": 9.0, "bounds": (-9, 9)},
+            "without privacy": {"epsilon": INF},
+        },
+        {"without privacy": EXACT},
+        cheap=("plain", "ranges", "without privacy"),
+    ),
+    Walk(
+        PrivateSearch,
+        searched,
+        BUDGET
+        | {"method": "random", "n_trials": 3, "scoring": half, "validation_fraction": 0.4}
+        | {"target_bounds": (-1, 1), "candidates": {"alpha": [2.0]}}
+        | {f"inner__{name}": value for name, value in BUDGET.items()},
+        {
+            "plain": {},
+            "random": {"method": "random", "candidates": {"alpha": [0.0, 1.0]}},
+            "without privacy": {"epsilon": INF},
+        },
+        {
+            "plain": SEARCHED | {"n_trials": '"all" has no use for it.'},
+            "random": SEARCHED,
+            "without privacy": SEARCHED | EXACT | {"n_trials": '"all" has no use for it.'},
+        },
+        cheap=("plain",),
+    ),
+    *(
+        Walk(
+            TabularPipeline,
+            in_a_table(Model),
+            {f"pipeline__{name}": value for name, value in BUDGET.items()}
+            | {f"encoder__{name}": value for name, value in BUDGET.items()}
+            | {"pipeline__target": (-3, 3), "encoder__interactions": True, **others},
+            modes,
+            unused,
+            cheap=("plain",),
+        )
+        for Model, others, modes, unused in TABLES
+    ),
+]
+
+
+def own_parameters(walk):
+    """Parameters that this walk has to set: those of the object that are not of where and how."""
+    own = {*inspect.signature(walk.what).parameters}
+    return own - NOT_OF_WHAT
+
+
+def seen(walk, options):
+    """What is released and what is warned of."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        return walk.release(options), {str(each.message) for each in told}
+
+
+def silent(walk, mode):
+    """Parameters that can be set in a mode and change nothing, without an error or a warning."""
+    options, found = walk.modes[mode], set()
+    start, told = seen(walk, options)
+    assert seen(walk, options)[0] == start
+    for name, value in walk.others.items():
+        if name not in own_parameters(walk) and "__" not in name:
+            continue
+        own = inspect.signature(walk.what).parameters.get(name)
+        now = options.get(name, None if own is None else own.default)
+        assert now is not value
+        try:
+            other, more = seen(walk, {**options, name: value})
+        except (ValueError, TypeError, AttributeError):
+            continue
+        if other == start and not any(name in each for each in more - told):
+            found.add(name)
+    return found
+
+
+def rows():
+    for walk in WALKS:
+        for mode in walk.modes:
+            marks = () if mode in walk.cheap else pytest.mark.exhaustive
+            yield pytest.param(walk, mode, id=f"{walk.name}, {mode}", marks=marks)
+
+
+@pytest.mark.parametrize(("walk", "mode"), rows())
+def test_what_can_be_set_is_used_or_said_to_be_unused(walk, mode):
+    unused = walk.unused.get(mode, {})
+    taken = {name: words for name, words in unused.items() if name in walk.others}
+    own = {*inspect.signature(walk.what).parameters}
+    taken = {name: words for name, words in taken.items() if name in own or "__" in name}
+    assert silent(walk, mode) == {*taken}
+    text = " ".join(inspect.getdoc(walk.what).split())
+    assert [words for words in taken.values() if " ".join(words.split()) not in text] == []
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+def test_the_walk_sets_every_parameter(walk):
+    assert own_parameters(walk) <= {*walk.others}
