@@ -132,6 +132,8 @@ def verdict_of(account: Account) -> str:
     if account.reasons:
         finite = total.epsilon < math.inf
         rest = f" Its noisy releases alone cost {said}; that does not cover the rest."
+        if account.budget is not None:
+            rest += f" Their budget is epsilon = {up(account.budget[0])}."
         return f"NO PRIVACY GUARANTEE for this {account.kind} as a whole.{rest if finite else ''}"
     if total.epsilon == math.inf:
         return "NO PRIVACY GUARANTEE: no noise was added (epsilon is infinite)."
@@ -177,6 +179,8 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     yield Text(verdict_of(account), loud=bad or not total.secure)
     for reason in account.reasons:
         yield Text(f"Reason: {reason}.", loud=True)
+    for alarm in account.alarms:
+        yield Text(f"Not counted: {alarm}.", loud=True)
     if account.cautions:
         yield Bullets([_sentence(caution) for caution in account.cautions])
     if total.n_samples and total.delta * total.n_samples > 1:
@@ -188,7 +192,9 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     attacker = attacker_of(account)
     if attacker is not None and total.epsilon > 0:
         yield Text(_in_words(account, attacker))
-    if account.budget is not None:
+    if account.budget is not None and account.reasons:
+        yield Text("The budget is a promise about the noisy releases, and about nothing else.")
+    elif account.budget is not None:
         yield Text(
             "Publish the budget: it holds whatever is fitted next. What has been spent so far would"
             " be the promise only if it had been planned from the start to stop here."
@@ -560,7 +566,7 @@ def registry_of(account: Account, said: dict[str, str]) -> dict[str, dict[str, s
     loss = "no bound" if attacker is None else promise(total.epsilon, total.delta, total.unit)
     if account.budget is not None:
         loss = f"budget: {promise(account.budget[0], total.delta, total.unit)}; spent: {loss}"
-    unprotected = list(total.public) + list(account.uncharged) + list(account.reasons)
+    unprotected = [*total.public, *account.uncharged, *account.reasons, *account.alarms]
     return {
         "Tier 1": {
             "Curator": said["curator"],
