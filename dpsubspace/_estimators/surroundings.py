@@ -198,7 +198,7 @@ def warn_of_surroundings(estimator: Any, guarantee: PrivacyGuarantee, payer: Pay
     """
     name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
     if payer is not None and payer.note is not None:  # first, since a warning may be an error
-        for kind, of in _seen(name, hosts):
+        for kind, of in dict.fromkeys(_seen(name, hosts)):  # a fork has calls of its parent, too
             payer.note(kind, of)
     _warn_of_step(name, hosts)
     several = next((host for host in hosts if host.several), None)
