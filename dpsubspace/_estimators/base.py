@@ -103,10 +103,13 @@ class PrivateEstimator(BaseEstimator):
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
         guarantee = replace(guarantee, of=type(self).__name__)
+        seen: list[tuple[str, str]] = []
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
-            warn_of_surroundings(self, guarantee, payer_of(self._address))
+            seen = warn_of_surroundings(self, guarantee, payer_of(self._address))
         about_to_release(guarantee, self._address)
+        for kind, name in seen:
+            observe(kind, name, self._address)
         if (left := address_once_used(self._address)) is not self._address:
             self._address = left
         self._forget()

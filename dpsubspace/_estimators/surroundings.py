@@ -18,7 +18,7 @@ from dpsubspace._accounting.permission import Payer
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
 
-__all__ = ["failed_fit", "warn_of_surroundings", "works_row_by_row"]
+__all__ = ["failed_fit", "seeding_ensemble", "warn_of_surroundings", "works_row_by_row"]
 
 _ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures, FrozenEstimator)
 
@@ -189,24 +189,34 @@ def _learners(step: Any) -> Iterator[Any]:
 # What is said of it -------------------------------------------------------------------------------
 
 
-def warn_of_surroundings(estimator: Any, guarantee: PrivacyGuarantee, payer: Payer | None) -> None:
-    """Tell `payer`, and warn, where what is around a fit is not what its statement says.
+def warn_of_surroundings(
+    estimator: Any, guarantee: PrivacyGuarantee, payer: Payer | None
+) -> list[tuple[str, str]]:
+    """Warn where what is around a fit is not what its statement says.
 
     Those are steps that learn, and fits of which this is one of several. What a ledger does not
     count then are scores. Told from the code that is running, so that it is found in workers as
-    well.
+    well. `payer` is told of steps, which have learned whatever becomes of the fit; what it is to
+    be told once the fit may run is returned.
     """
     name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
-    if payer is not None and payer.note is not None:  # first, since a warning may be an error
-        for kind, of in dict.fromkeys(_seen(name, hosts)):  # a fork has calls of its parent, too
+    seen = [*dict.fromkeys(_seen(name, hosts))] if payer is not None and payer.note else []
+    for kind, of in seen:  # first, since a warning may be an error
+        if kind == "step" and payer is not None and payer.note is not None:
             payer.note(kind, of)
     _warn_of_step(name, hosts)
     several = next((host for host in hosts if host.several), None)
-    if several is None:
-        return
-    if payer is not None:
+    if several is not None and payer is not None:
         _warn_of_scores(name, several.module)
-        return
+    elif several is not None:
+        _warn_of_several(name, guarantee, several)
+    if payer is None and not guarantee.secure:
+        _warn_of_seeds(name, hosts)
+    return [(kind, of) for kind, of in seen if kind != "step"]
+
+
+def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> None:
+    """Warn of fits that no ledger counts."""
     warn(
         f"{several.several} is fitting copies of {name}, and each fit costs"
         f" epsilon={guarantee.epsilon:.3g}: all of them together cost more than the"
@@ -232,6 +242,49 @@ def _warn_of_step(name: str, hosts: list[_Host]) -> None:
             PrivacyWarning,
             about=("learning step", name, found[0]),
         )
+
+
+def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:
+    """Warn of seeds that the caller has not set, and that are kept in the model."""
+    ensemble = next((host.owner for host in hosts if _sets_seeds(host.owner)), None)
+    if ensemble is None:
+        return
+    of = type(ensemble).__name__
+    again = (
+        " It also draws rows with replacement (bootstrap=True), and a row that is drawn twice"
+        " counts twice as much as the statement of a copy says."
+        if getattr(ensemble, "bootstrap", False)
+        else ""
+    )
+    warn(
+        f"{of} sets the `random_state` of its copies of {name}, also where you leave it None, and"
+        " keeps it in the model: whoever has the model can remove the noise, as with a seed that is"
+        f" set by hand. {_WITHOUT_SEEDS}{again}",
+        PrivacyWarning,
+        about=("seeds", of, name),
+    )
+
+
+def _sets_seeds(owner: Any) -> bool:
+    """Whether `owner` sets `random_state` of what it fits, as scikit-learn's ensembles do."""
+    return _descends(owner, "BaseEnsemble") or _descends(owner, "RANSACRegressor")
+
+
+def seeding_ensemble() -> str | None:
+    """Refusal of a seed that an ensemble around the call has set; None where there is none."""
+    owners = (host.owner for host in _hosts(sys._getframe(1)))
+    of = next((type(owner).__name__ for owner in owners if _sets_seeds(owner)), None)
+    return of and (
+        f"{of} sets the `random_state` of its copies, also where you leave it None, and keeps it"
+        f" in the model. With it the noise can be removed, and a ledger cannot count that."
+        f" {_WITHOUT_SEEDS}"
+    )
+
+
+_WITHOUT_SEEDS = (
+    "Use VotingClassifier([(str(i), model) for i in range(10)], voting='soft'), or VotingRegressor,"
+    " which set no seeds: their copies are fitted to all rows, with noise of their own."
+)
 
 
 def _warn_of_scores(name: str, module: str) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
 from dpsubspace._accounting.curves import LEAST_SLACK, Price, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
+from dpsubspace._estimators.surroundings import seeding_ensemble
 from dpsubspace._workflow.journal import Journal, broken, new_id
 from dpsubspace._workflow.ledger_file import (
     LedgerEntry,
@@ -526,7 +527,7 @@ class Book:
                 f" {' per '.join(theirs)}: they do not add up. {_way_out(ours, theirs)}"
             )
         if not secure and not self.terms.allow_seeded:
-            raise PrivacyError(SEEDED)
+            raise PrivacyError(seeding_ensemble() or SEEDED)
 
     def _check_entries(self) -> None:
         """Raise PrivacyError where the numbers of a loaded ledger contradict each other."""

@@ -4,15 +4,23 @@ import json
 import threading
 import warnings
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
-from sklearn.ensemble import StackingClassifier, VotingClassifier
+from sklearn.ensemble import (
+    AdaBoostRegressor,
+    BaggingClassifier,
+    BaggingRegressor,
+    StackingClassifier,
+    VotingClassifier,
+    VotingRegressor,
+)
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RANSACRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -262,6 +270,84 @@ def test_threads_lose_no_score():
         for thread in threads:
             thread.join()
     assert counted(book) == {("score", "DPSGDClassifier"): 8}
+
+
+# Seeds of ensembles ---------------------------------------------------------------------------
+
+
+def told_of_seeds(run):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run()
+    return {str(w.message) for w in caught if "sets the `random_state`" in str(w.message)}
+
+
+ENSEMBLES = {
+    "BaggingClassifier": lambda **options: BaggingClassifier(small(), 2, **options).fit(X, Y),
+    "BaggingRegressor": lambda **options: BaggingRegressor(
+        DPLinearRegression(epsilon=0.3, target_bounds=(0, 1)), 2, **options
+    ).fit(X, X[:, 0]),
+    "AdaBoostRegressor": lambda: AdaBoostRegressor(
+        DPLinearRegression(epsilon=0.3, target_bounds=(0, 1)), n_estimators=1
+    ).fit(X, X[:, 0]),
+    "RANSACRegressor": lambda: RANSACRegressor(
+        DPLinearRegression(epsilon=0.3, target_bounds=(0, 1)), min_samples=50, max_trials=1
+    ).fit(X, X[:, 0]),
+}
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_seeds_that_an_ensemble_sets_are_told_of(name):
+    told = told_of_seeds(ENSEMBLES[name])
+    assert told and all(text.startswith(f"{name} sets the `random_state`") for text in told)
+    assert all("VotingClassifier" in text and "remove the noise" in text for text in told)
+    assert all(("bootstrap=True" in text) == name.startswith("Bagging") for text in told)
+    book = ledger()
+    with book, pytest.raises(PrivacyError, match=f"{name} sets the `random_state`.*Voting"):
+        ENSEMBLES[name]()
+    assert len(book) == 0 and book.seen == ()  # nothing ran
+
+
+def test_the_noise_of_an_ensemble_can_be_made_again():
+    """What the warning says: the seeds are in the model, and the same noise comes from them."""
+    model = BaggingClassifier(small(), 2, bootstrap=False).fit(X, Y)
+    for member in model.estimators_:
+        assert not member.privacy_.secure and member.random_state is not None
+        assert np.array_equal(clone(member).fit(X, Y).coef_, member.coef_)
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_the_way_out_of_seeds_fits_in_a_ledger(n_jobs):
+    members, regressors = [(str(i), small()) for i in range(3)], DPLinearRegression(epsilon=0.3)
+
+    def run():
+        with joblib.parallel_backend("threading"):
+            model = VotingClassifier(members, voting="soft", n_jobs=n_jobs).fit(X, Y)
+        assert all(each.privacy_.secure for each in model.estimators_)
+        first, second, _ = (each.coef_ for each in model.estimators_)
+        assert not np.array_equal(first, second)
+        assert model.predict_proba(X).shape == (60, 2)
+        model = VotingRegressor([("a", regressors), ("b", regressors)]).fit(X, X[:, 0])
+        assert model.predict(X).shape == (60,)
+
+    book = ledger()
+    with book:
+        assert not told_of_seeds(run)
+    assert len(book) == 5 and book.seen == ()
+    assert not told_of_seeds(run)  # outside of a ledger, too
+
+
+def test_a_seed_that_was_set_by_hand_is_no_ensembles():
+    assert not told_of_seeds(lambda: small(random_state=0).fit(X, Y))
+    with ledger(), pytest.raises(PrivacyError, match=r"^a fit with a `random_state` cannot be"):
+        VotingClassifier([("a", small(random_state=0))]).fit(X, Y)
+
+
+def test_rows_that_an_ensemble_repeats_are_seen():
+    found = seen(ENSEMBLES["BaggingClassifier"], allow_seeded=True)
+    assert found == {("seed", "DPSGDClassifier"): 2, ("unknown", "BaggingClassifier"): 2}
+    found = seen(lambda: ENSEMBLES["BaggingClassifier"](bootstrap=False), allow_seeded=True)
+    assert found == {("seed", "DPSGDClassifier"): 2}
 
 
 # Seeds and failures ---------------------------------------------------------------------------
