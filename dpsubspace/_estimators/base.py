@@ -23,7 +23,7 @@ from dpsubspace._accounting.permission import (
 from dpsubspace._accounting.repeats import remember_run
 from dpsubspace._checks import check_real, shown
 from dpsubspace._compat import nameless
-from dpsubspace._estimators.surroundings import warn_of_surroundings
+from dpsubspace._estimators.surroundings import learners_around, warn_of_surroundings
 from dpsubspace._release.mechanisms import check_lattice
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ class PrivateEstimator(BaseEstimator):
         about_to_release(guarantee, self._address)
         for kind, name in seen:
             observe(kind, name, self._address)
+        if self._around:
+            self._around = ()
         if (left := address_once_used(self._address)) is not self._address:
             self._address = left
         self._forget()
@@ -130,12 +132,15 @@ class PrivateEstimator(BaseEstimator):
 
     # Of the ledger that was open where this was cloned or pickled; public, and no parameter.
     _address: Address | None = None
+    # What was around the clone that no ledger counts: workers do not see who started them.
+    _around: tuple[tuple[str, str], ...] = ()
 
     def __sklearn_clone__(self) -> Any:
         remember_run()
         copied: Any = super().__sklearn_clone__()  # type: ignore[misc]
         if (address := address_for(self._address)) is not None:
             copied._address = address
+            copied._around = tuple(dict.fromkeys([*self._around, *learners_around()]))
         return copied
 
     def __getstate__(self) -> dict[str, Any]:

@@ -18,7 +18,13 @@ from dpsubspace._accounting.permission import Payer
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
 
-__all__ = ["failed_fit", "seeding_ensemble", "warn_of_surroundings", "works_row_by_row"]
+__all__ = [
+    "failed_fit",
+    "learners_around",
+    "seeding_ensemble",
+    "warn_of_surroundings",
+    "works_row_by_row",
+]
 
 _ROW_BY_ROW = (Binarizer, Normalizer, TorchFeatures, FrozenEstimator)
 
@@ -155,6 +161,13 @@ def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
             yield from (("step", type(x).__name__) for step in inside for x in _learners(step))
 
 
+def learners_around() -> Iterator[tuple[str, str]]:
+    """What learns without privacy around the call, as far as it is known: kinds and classes."""
+    for kind, of in _seen("", [*_hosts(sys._getframe(1))]):
+        if kind in ("step", "unknown"):
+            yield kind, of
+
+
 def _inside(owner: Any) -> list[Any] | None:
     """Steps and estimators that `owner` fits, where it learns nothing by itself; else None."""
     names = _FIT_OTHERS.get(type(owner).__name__) if _is_theirs(type(owner)) else None
@@ -200,10 +213,12 @@ def warn_of_surroundings(
     be told once the fit may run is returned.
     """
     name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
-    seen = [*dict.fromkeys(_seen(name, hosts))] if payer is not None and payer.note else []
-    for kind, of in seen:  # first, since a warning may be an error
-        if kind == "step" and payer is not None and payer.note is not None:
-            payer.note(kind, of)
+    note, seen = None if payer is None else payer.note, []
+    if note is not None:
+        seen = [*dict.fromkeys([*estimator._around, *_seen(name, hosts)])]
+        for kind, of in seen:  # first, since a warning may be an error
+            if kind == "step":
+                note(kind, of)
     _warn_of_step(name, hosts)
     several = next((host for host in hosts if host.several), None)
     if several is not None and payer is not None:

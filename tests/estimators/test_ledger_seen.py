@@ -185,6 +185,19 @@ def test_what_is_around_a_fit_is_seen(name):
     assert seen(run) == expected
 
 
+def test_workers_know_what_is_around_them():
+    """Their calls start with the worker, so that clones bring along what was around them."""
+    stack = StackingClassifier([("a", small())], LogisticRegression(), cv=2, n_jobs=2)
+    vote = make_pipeline(StandardScaler(), VotingClassifier([("a", small())], n_jobs=2))
+    with joblib.parallel_backend("threading"):
+        assert seen(lambda: stack.fit(X, Y)) == {("unknown", "StackingClassifier"): 3}
+        assert seen(lambda: vote.fit(X, Y)) == {("step", "StandardScaler"): 1}
+        with ledger() as book:
+            member = vote.fit(X, Y)[-1].estimators_[0]
+            member.fit(X, Y)  # by itself
+        assert counted(book) == {("step", "StandardScaler"): 1} and len(book) == 2
+
+
 def test_nothing_is_seen_outside_of_a_block():
     book = ledger()
     scaled(StandardScaler()).fit(X, Y).score(X, Y)
