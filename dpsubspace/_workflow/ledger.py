@@ -595,12 +595,14 @@ class PrivacyLedger:
     def __exit__(self, *error: Any) -> None:
         *self._blocks.stack, block = self._blocks.stack
         block.__exit__(None, None, None)
-        if not self._blocks.stack and (name := failed_fit(error)) is not None:
-            self._book.note("failure", name)
-        with self._turn:
-            self._depth -= 1
-            if not self._depth:
-                self._close()
+        try:
+            if not self._blocks.stack and (name := failed_fit(error)) is not None:
+                self._book.note("failure", name)
+        finally:
+            with self._turn:
+                self._depth -= 1
+                if not self._depth:
+                    self._close()
 
     def _open(self) -> Payer:
         """Open the ledger to whatever runs in this process, and to what it sends to others."""

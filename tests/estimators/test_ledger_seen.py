@@ -397,6 +397,21 @@ def test_a_fit_that_fails_and_ends_the_block_is_seen(run, name):
     assert counted(book) == ({("failure", name): 1} if name else {})
 
 
+def test_a_block_is_closed_where_a_failure_cannot_be_noted(monkeypatch):
+    book = ledger()
+
+    def full(kind, name):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(book._book, "note", full)
+        with pytest.raises(OSError, match="no space left"), book:
+            small().fit(X * np.nan, Y)
+    assert book._depth == 0 and book._payer is None
+    small().fit(X, Y)
+    assert len(book) == 0
+
+
 # The ledger, its file and its report ----------------------------------------------------------
 
 
