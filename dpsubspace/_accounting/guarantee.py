@@ -20,7 +20,11 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["PrivacyGuarantee", "Released", "default_delta", "warn_about_delta"]
+__all__ = ["PrivacyGuarantee", "Released", "default_delta", "warn_about_delta", "weakness"]
+
+# Above the one protection is weak to none by Ponomareva et al. (2023), whose tiers of epsilon end
+# at 1 and 10. Above the other the odds of one guess in 485 million, e^20, may become even.
+_WEAK, _NONE = 10.0, 20.0
 
 
 def default_delta(n_samples: int) -> float:
@@ -38,6 +42,28 @@ def warn_about_delta(delta: float, n_samples: int) -> None:
             PrivacyWarning,
             about=("delta", delta),
         )
+
+
+def weakness(epsilon: float) -> str:
+    """What `epsilon` is called where it protects little; "" up to 10.
+
+    Notes
+    -----
+    A belief of probability p becomes at most ``p e^epsilon / (1 - p + p e^epsilon)`` (but for
+    delta), so that at an epsilon of ``log(1 / p)`` a guess of that probability may become as
+    likely as not. At 10 that is one of 22,000, about all who live in a town, and at 20 one of 485
+    million.
+
+    References
+    ----------
+    Ponomareva, Hazimeh, Kurakin, Xu, Denison, McMahan, Vassilvitskii, Chien, Thakurta. "How to
+    DP-fy ML: a practical guide to machine learning with differential privacy". Journal of
+    Artificial Intelligence Research 77, 2023, section 5.2: strong up to 1, reasonable up to 10,
+    weak to no formal guarantee above.
+    """
+    if epsilon <= _WEAK * (1 + 1e-9):  # rounding in sums
+        return ""
+    return "weak protection at best" if epsilon <= _NONE else "no meaningful protection"
 
 
 # The statement on a fitted model ------------------------------------------------------------
@@ -86,7 +112,10 @@ class PrivacyGuarantee:
     Notes
     -----
     ``print(model.privacy_)`` is the statement in words; notebooks show it as a table, and
-    ``model.privacy_.to_json(path)`` writes it to be read without this package.
+    ``model.privacy_.to_json(path)`` writes it to be read without this package. An epsilon above 10
+    is called weak there, and one above 20 no meaningful protection: at 20, one guess of 485
+    million may become as likely as not (and Ponomareva et al., "How to DP-fy ML", JAIR 77, 2023,
+    call all above 10 "weak to no").
 
     Examples
     --------
@@ -204,7 +233,9 @@ class PrivacyGuarantee:
         epsilon, delta = (rounded(value, math.ceil) for value in (self.epsilon, self.delta))
         slack = f", delta = {delta}" if self.delta else ""  # 0: differential privacy as such
         jointly = "jointly " if self.joint else ""
-        return f"(epsilon = {epsilon}{slack})-{jointly}differentially private per {self.unit}"
+        said = f"(epsilon = {epsilon}{slack})-{jointly}differentially private per {self.unit}"
+        weak = weakness(self.epsilon)
+        return f"{said}: {weak}" if weak else said
 
     def __str__(self) -> str:
         return "\n".join([self._headline(), *(f"  {k:<11} {v}" for k, v in self._rows())])

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     Settle = Callable[[DpEvent], None]
+    Note = Callable[[str, str], None]
 
 __all__ = [
     "Address",
@@ -43,6 +44,7 @@ __all__ = [
     "inside_ledger",
     "inside_payer",
     "ledger_delta",
+    "observe",
     "open_here",
     "open_to_all",
     "payer_around",
@@ -67,12 +69,16 @@ class Payer:
     lasting : bool, default=True
         Whether what it has charged is known where Dask runs a task again: False for a ledger
         that a task opened by itself and no file keeps.
+    note : callable, optional
+        Takes a kind and the name of a class: what was seen beside releases, for reports. None
+        where what is around the release was noted already.
     """
 
     delta: float
     spend: Callable[[PrivacyGuarantee], Settle | None]
     address: Address | None = None
     lasting: bool = True
+    note: Note | None = None
 
 
 class Address(Protocol):
@@ -183,19 +189,20 @@ def inside_ledger(
     spend: Callable[[PrivacyGuarantee], Settle | None],
     *,
     lasting: bool = True,
+    note: Note | None = None,
 ) -> Iterator[None]:
     """Within it "auto" is `delta`, and `spend` is asked before anything is released."""
-    with inside_payer(Payer(delta, spend, lasting=lasting)):
+    with inside_payer(Payer(delta, spend, lasting=lasting, note=note)):
         yield
 
 
 @contextmanager
-def already_paid(delta: float) -> Iterator[None]:
+def already_paid(delta: float, note: Note | None = None) -> Iterator[None]:
     """Within it releases are part of what was charged before, as the trials of a search are.
 
-    To be entered by whatever thread or process runs them.
+    To be entered by whatever thread or process runs them. `note` is told what is around them.
     """
-    with inside_payer(Payer(delta, lambda guarantee: None)):
+    with inside_payer(Payer(delta, lambda guarantee: None, note=note)):
         yield
 
 
@@ -211,6 +218,32 @@ def payer_of(address: Address | None = None) -> Payer | None:
     if len(payers) > 1:
         raise PrivacyError(_SEVERAL)
     return payers[0]
+
+
+def observe(kind: str, name: str, address: Address | None = None) -> None:
+    """Tell whoever pays here, by what carries `address`, what was seen that no sum counts.
+
+    Parameters
+    ----------
+    kind : str
+        One of ``dpsubspace._workflow.seen.KINDS``.
+    name : str
+        Name of a class or function; never anything that depends on the rows.
+    address : Address or None
+        What the estimator carries.
+
+    Notes
+    -----
+    It refuses nothing. Where several ledgers are open and none is known to be meant, each is told.
+    """
+    try:
+        payer = payer_of(address)
+        told = [] if payer is None else [payer]
+    except PrivacyError:  # closed, or one of several
+        told = list(_OPEN.values())
+    for payer in told:
+        if payer.note is not None:
+            payer.note(kind, name)
 
 
 def address_for(address: Address | None = None, *, sent: bool = False) -> Address | None:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
@@ -18,18 +18,26 @@ from dpsubspace._accounting.permission import (
     address_for,
     address_once_used,
     ledger_delta,
+    observe,
     payer_of,
 )
 from dpsubspace._accounting.repeats import remember_run
 from dpsubspace._checks import check_real, shown
 from dpsubspace._compat import nameless
-from dpsubspace._estimators.surroundings import warn_of_surroundings
+from dpsubspace._estimators.surroundings import learners_around, warn_of_surroundings
 from dpsubspace._release.mechanisms import check_lattice
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["PrivateEstimator", "checked_target", "guarantee_of", "unknown_name"]
+__all__ = [
+    "ExactAccuracy",
+    "ExactR2",
+    "PrivateEstimator",
+    "checked_target",
+    "guarantee_of",
+    "unknown_name",
+]
 
 
 class PrivateEstimator(BaseEstimator):
@@ -97,11 +105,15 @@ class PrivateEstimator(BaseEstimator):
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
         guarantee = replace(guarantee, of=type(self).__name__)
+        seen: list[tuple[str, str]] = []
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
-            paid = payer_of(self._address) is not None
-            warn_of_surroundings(self, guarantee, paid=paid)
+            seen = warn_of_surroundings(self, guarantee, payer_of(self._address))
         about_to_release(guarantee, self._address)
+        for kind, name in seen:
+            observe(kind, name, self._address)
+        if self._around:
+            self._around = ()
         if (left := address_once_used(self._address)) is not self._address:
             self._address = left
         self._forget()
@@ -113,6 +125,10 @@ class PrivateEstimator(BaseEstimator):
         for name in [*vars(self)]:
             if name.endswith("_") and name not in kept:
                 del self.__dict__[name]
+
+    def _tell_of_score(self) -> None:
+        """Tell whoever pays here that an exact score of this is computed."""
+        observe("score", type(self).__name__, self._address)
 
     # Parameters -----------------------------------------------------------------------------
 
@@ -154,12 +170,15 @@ class PrivateEstimator(BaseEstimator):
 
     # Of the ledger that was open where this was cloned or pickled; public, and no parameter.
     _address: Address | None = None
+    # What was around the clone that no ledger counts: workers do not see who started them.
+    _around: tuple[tuple[str, str], ...] = ()
 
     def __sklearn_clone__(self) -> Any:
         remember_run()
         copied: Any = super().__sklearn_clone__()  # type: ignore[misc]
         if (address := address_for(self._address)) is not None:
             copied._address = address
+            copied._around = tuple(dict.fromkeys([*self._around, *learners_around()]))
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
@@ -188,6 +207,58 @@ class PrivateEstimator(BaseEstimator):
 
     def _guarantee_html(self) -> str:
         return self.privacy_._repr_html_() if hasattr(self, "privacy_") else ""
+
+
+class ExactAccuracy(ClassifierMixin):
+    """Accuracy of classifiers that predict by another model."""
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label is predicted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy. Of private rows it is private: :func:`private_score` gives one that may be
+            published.
+        """
+        self._tell_of_score()  # type: ignore[attr-defined]
+        return super().score(X, y, sample_weight)
+
+
+class ExactR2(RegressorMixin):
+    """R2 of regressors that predict by another model."""
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of the variance of the targets that is predicted, R2.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R2. Of private rows it is private: :func:`private_score` gives one that may be
+            published.
+        """
+        self._tell_of_score()  # type: ignore[attr-defined]
+        return super().score(X, y, sample_weight)
 
 
 def guarantee_of(

@@ -9,12 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit, softmax
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_choice
-from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
+from dpsubspace._estimators.base import ExactAccuracy, PrivateEstimator, guarantee_of
 from dpsubspace._estimators.frozen import (
     Frozen,
     HeldOut,
@@ -117,7 +116,7 @@ class _Plan:
         return self.target.neighboring_relation == "zero_out"
 
 
-class DPCalibratedClassifier(ClassifierMixin, PrivateEstimator):
+class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     """Probabilities of a fitted classifier, made right by private rows that were held out.
 
     Private training biases probabilities: mostly they are too near to each other. One number

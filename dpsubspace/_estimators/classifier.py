@@ -158,6 +158,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
             Accuracy. Of private rows it is private: :func:`private_score` gives one that may be
             published.
         """
+        self._tell_of_score()
         if is_collection(X):
             return accuracy_of_blocks(self, X, y, sample_weight)
         return super().score(X, y, sample_weight)

@@ -8,12 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.special import betaincinv, expit
-from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bounds, check_real
-from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
+from dpsubspace._estimators.base import ExactAccuracy, ExactR2, PrivateEstimator, guarantee_of
 from dpsubspace._estimators.frozen import (
     Frozen,
     HeldOut,
@@ -191,7 +190,7 @@ class _Conformal(PrivateEstimator):
         return float(candidates[releases.choice("threshold", rank_scores(counts, wanted))])
 
 
-class DPConformalClassifier(ClassifierMixin, _Conformal):
+class DPConformalClassifier(ExactAccuracy, _Conformal):
     """Sets of labels that hold the right one as often as is asked for, by private rows.
 
     A label is in the set of a row if its probability is above a threshold. The threshold is found
@@ -414,7 +413,7 @@ class DPConformalClassifier(ClassifierMixin, _Conformal):
         return np.asarray(self._frozen.model.predict(X))
 
 
-class DPConformalRegressor(RegressorMixin, _Conformal):
+class DPConformalRegressor(ExactR2, _Conformal):
     """Intervals that hold the right number as often as is asked for, by private rows.
 
     All intervals are as wide: what the estimator predicts, plus or minus a number that is found

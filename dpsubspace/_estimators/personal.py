@@ -334,6 +334,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         float
             Coefficient of determination. Of private rows it is not covered by the guarantee.
         """
+        self._tell_of_score()
         predicted = self.predict(X, groups=groups)
         return float(r2_score(y, predicted, sample_weight=sample_weight))
 

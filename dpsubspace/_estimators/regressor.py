@@ -86,6 +86,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
             The mean over targets. Of private rows it is private: :func:`private_score` gives one
             that may be published.
         """
+        self._tell_of_score()
         if is_collection(X):
             return r2_of_blocks(self, X, y, sample_weight)
         return super().score(X, y, sample_weight)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import FrameType
+from dataclasses import dataclass
+from types import FrameType, TracebackType
 from typing import Any
 
 from sklearn.frozen import FrozenEstimator
@@ -13,10 +14,17 @@ from sklearn.preprocessing import Binarizer, Normalizer, PolynomialFeatures
 from sklearn.utils import get_tags
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.permission import Payer
 from dpsubspace._estimators.torch_features import TorchFeatures
-from dpsubspace.exceptions import PrivacyWarning, warn
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
 
-__all__ = ["warn_of_surroundings", "works_row_by_row"]
+__all__ = [
+    "failed_fit",
+    "learners_around",
+    "seeding_ensemble",
+    "warn_of_surroundings",
+    "works_row_by_row",
+]
 
 _ROW_BY_ROW = (Binarizer, FrozenEstimator, Normalizer, PolynomialFeatures, TorchFeatures)
 # Those of modules that take long to import: where there is such a step, its module is there.
@@ -39,6 +47,36 @@ _SEVERAL_FITS = {
     "sklearn.inspection": "an inspection",
 }
 
+# Classes of scikit-learn, by name since to import them takes time, that fit others and take nothing
+# from the rows but what those release; with the parameters that hold what they fit.
+_FIT_OTHERS = {
+    "Pipeline": ("steps",),
+    "ColumnTransformer": ("transformers", "remainder"),
+    "FeatureUnion": ("transformer_list",),
+    "VotingClassifier": ("estimators",),
+    "VotingRegressor": ("estimators",),
+    "TransformedTargetRegressor": ("regressor", "transformer"),
+    "BaggingClassifier": ("estimator",),
+    "BaggingRegressor": ("estimator",),
+    "MultiOutputClassifier": ("estimator",),
+    "MultiOutputRegressor": ("estimator",),
+    "OneVsOneClassifier": ("estimator",),
+    "OneVsRestClassifier": ("estimator",),
+    "OutputCodeClassifier": ("estimator",),
+    "RFE": ("estimator",),
+}
+
+# What fits and scores in one call, in modules of sklearn.model_selection.
+_SCORING = (
+    "_fit_and_score",
+    "_fit_and_score_over_thresholds",
+    "_incremental_fit_estimator",
+    "_permutation_test_score",
+)
+
+_FITS = ("fit", "fit_transform", "fit_predict", "partial_fit")
+_PACKAGE = __name__.partition(".")[0]
+
 
 def works_row_by_row(step: Any) -> bool:
     """Whether `step` maps each row by itself and takes nothing else from the rows.
@@ -54,41 +92,224 @@ def works_row_by_row(step: Any) -> bool:
     return step is None or type(step) in (*_ROW_BY_ROW, *of_text)
 
 
-def warn_of_surroundings(estimator: Any, guarantee: PrivacyGuarantee, *, paid: bool) -> None:
-    """Warn where a fit follows a step that learns, or is one of several that no ledger counts.
+# What is around a fit -----------------------------------------------------------------------------
 
-    `paid` says that one does; what it does not count then are scores. Told from the code that is
-    running, so that it is found in workers as well.
+
+@dataclass(frozen=True)
+class _Host:
+    """One call that a fit runs in, of code that fits others' estimators.
+
+    Parameters
+    ----------
+    module : str
+        Where its code is.
+    function : str
+        Its name.
+    owner : object
+        Estimator whose fit it is; None where it is a function.
     """
-    name, learned = type(estimator).__name__, False
-    for frame in _frames():
-        module = frame.f_globals.get("__name__", "")
-        where = next((s for m, s in _SEVERAL_FITS.items() if module.startswith(m)), None)
-        if where is not None and paid:
-            _warn_of_scores(name, module)
-            return
-        if where is not None:
-            warn(
-                f"{where} is fitting copies of {name}, and each fit costs"
-                f" epsilon={guarantee.epsilon:.3g}: all of them together cost more than the"
-                " statement on any one of them says, and scores on private rows are not covered"
-                " at all. Run it inside of `with PrivacyLedger(...)`, which counts every fit, or"
-                " use PrivateSearch, or public rows.",
-                PrivacyWarning,
-                about=("several fits", name),
-            )
-            return
-        step = None if learned else _learning_step(frame)
-        if step is not None:
-            learned = True
-            warn(
-                f"step {step[0]!r} ({type(step[1]).__name__}) before {name} learns from the rows"
-                " without any privacy, and what it has learned is part of the Pipeline: the"
-                f" guarantee covers {name} alone. Use a BoundedScaler or a DPPCA, or fit the step"
-                " on public rows and wrap it in sklearn.frozen.FrozenEstimator.",
-                PrivacyWarning,
-                about=("learning step", name, step[0]),
-            )
+
+    module: str
+    function: str
+    owner: Any
+
+    @property
+    def scores(self) -> bool:
+        """Whether it computes exact scores of what was fitted."""
+        return self.function in _SCORING and self.module.startswith("sklearn.model_selection")
+
+    @property
+    def several(self) -> str | None:
+        """What fits clones here, in words; None for anything else."""
+        return next((s for m, s in _SEVERAL_FITS.items() if self.module.startswith(m)), None)
+
+
+def _hosts(frame: FrameType | None) -> Iterator[_Host]:
+    """Calls around `frame` of code that fits others' estimators, the innermost first."""
+    owners = set()
+    while frame is not None:
+        host = _host(frame)
+        if host is not None and (host.owner is None or id(host.owner) not in owners):
+            owners.add(id(host.owner))
+            yield host
+        frame = frame.f_back
+
+
+def _host(frame: FrameType) -> _Host | None:
+    module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+    several = any(module.startswith(known) for known in _SEVERAL_FITS)
+    if not several and name not in _FITS:
+        return None
+    values = frame.f_locals
+    owner = values.get("self", values.get("ensemble"))  # which workers have of an ensemble
+    if _is_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
+        owner = None
+    return _Host(module, name, owner) if several or owner is not None else None
+
+
+def _is_ours(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] == _PACKAGE
+
+
+def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
+    """What no ledger counts of a fit of `name`: kinds (``_workflow.seen``) and names of classes."""
+    scored = False
+    for host in hosts:
+        if host.scores and not scored:
+            scored = True
+            yield "validation", name
+        owner = host.owner
+        if owner is None:
+            continue
+        of = type(owner).__name__
+        if _descends(owner, "BaseSearchCV"):
+            if not scored:  # the fit that follows the choice
+                yield "choice", of
+        elif (inside := _inside(owner)) is None or getattr(owner, "bootstrap", False):
+            yield "unknown", of
+        else:
+            yield from (("step", type(x).__name__) for step in inside for x in _learners(step))
+
+
+def learners_around() -> Iterator[tuple[str, str]]:
+    """What learns without privacy around the call, as far as it is known: kinds and classes."""
+    for kind, of in _seen("", [*_hosts(sys._getframe(1))]):
+        if kind in ("step", "unknown"):
+            yield kind, of
+
+
+def _inside(owner: Any) -> list[Any] | None:
+    """Steps and estimators that `owner` fits, where it learns nothing by itself; else None."""
+    names = _FIT_OTHERS.get(type(owner).__name__) if _is_theirs(type(owner)) else None
+    if names is None:
+        return [owner.estimator] if _descends(owner, "BaseSearchCV") else None
+    values = [getattr(owner, name) for name in names]
+    parts = [value if isinstance(value, list) else [("", value)] for value in values]
+    return [part[1] for some in parts for part in some]
+
+
+def _is_theirs(kind: type) -> bool:
+    return kind.__module__.startswith("sklearn.")
+
+
+def _descends(thing: Any, name: str) -> bool:
+    """Whether `thing` is of a class of scikit-learn of this name, or of one made from it."""
+    return any(kind.__name__ == name and _is_theirs(kind) for kind in type(thing).__mro__)
+
+
+def _learners(step: Any) -> Iterator[Any]:
+    """What learns from its rows without privacy in a step, as far as can be told."""
+    if _is_ours(step) or works_row_by_row(step):
+        return
+    if (inside := _inside(step)) is not None:
+        for inner in inside:
+            yield from _learners(inner)
+    # Encoders that are told all categories learn nothing.
+    elif get_tags(step).requires_fit and isinstance(getattr(step, "categories", "auto"), str):
+        yield step
+
+
+# What is said of it -------------------------------------------------------------------------------
+
+
+def warn_of_surroundings(
+    estimator: Any, guarantee: PrivacyGuarantee, payer: Payer | None
+) -> list[tuple[str, str]]:
+    """Warn where what is around a fit is not what its statement says.
+
+    Those are steps that learn, and fits of which this is one of several. What a ledger does not
+    count then are scores. Told from the code that is running, so that it is found in workers as
+    well. `payer` is told of steps, which have learned whatever becomes of the fit; what it is to
+    be told once the fit may run is returned.
+    """
+    name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
+    note, seen = None if payer is None else payer.note, []
+    if note is not None:
+        seen = [*dict.fromkeys([*estimator._around, *_seen(name, hosts)])]
+        for kind, of in seen:  # first, since a warning may be an error
+            if kind == "step":
+                note(kind, of)
+    _warn_of_step(name, hosts)
+    several = next((host for host in hosts if host.several), None)
+    if several is not None and payer is not None:
+        _warn_of_scores(name, several.module)
+    elif several is not None:
+        _warn_of_several(name, guarantee, several)
+    if payer is None and not guarantee.secure:
+        _warn_of_seeds(name, hosts)
+    return [(kind, of) for kind, of in seen if kind != "step"]
+
+
+def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> None:
+    """Warn of fits that no ledger counts."""
+    warn(
+        f"{several.several} is fitting copies of {name}, and each fit costs"
+        f" epsilon={guarantee.epsilon:.3g}: all of them together cost more than the"
+        " statement on any one of them says, and scores on private rows are not covered"
+        " at all. Run it inside of `with PrivacyLedger(...)`, which counts every fit, or"
+        " use PrivateSearch, or public rows.",
+        PrivacyWarning,
+        about=("several fits", name),
+    )
+
+
+def _warn_of_step(name: str, hosts: list[_Host]) -> None:
+    """Warn of the first step of a Pipeline that learns from the rows."""
+    pipelines = [host.owner for host in hosts if type(host.owner) is Pipeline]
+    steps = [step for pipeline in pipelines for step in pipeline.steps]
+    found = next((step for step in steps if any(_learners(step[1]))), None)
+    if found is not None:
+        warn(
+            f"step {found[0]!r} ({type(found[1]).__name__}) before {name} learns from the rows"
+            " without any privacy, and what it has learned is part of the Pipeline: the"
+            f" guarantee covers {name} alone. Use a BoundedScaler or a DPPCA, or fit the step"
+            " on public rows and wrap it in sklearn.frozen.FrozenEstimator.",
+            PrivacyWarning,
+            about=("learning step", name, found[0]),
+        )
+
+
+def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:
+    """Warn of seeds that the caller has not set, and that are kept in the model."""
+    ensemble = next((host.owner for host in hosts if _sets_seeds(host.owner)), None)
+    if ensemble is None:
+        return
+    of = type(ensemble).__name__
+    again = (
+        " It also draws rows with replacement (bootstrap=True), and a row that is drawn twice"
+        " counts twice as much as the statement of a copy says."
+        if getattr(ensemble, "bootstrap", False)
+        else ""
+    )
+    warn(
+        f"{of} sets the `random_state` of its copies of {name}, also where you leave it None, and"
+        " keeps it in the model: whoever has the model can remove the noise, as with a seed that is"
+        f" set by hand. {_WITHOUT_SEEDS}{again}",
+        PrivacyWarning,
+        about=("seeds", of, name),
+    )
+
+
+def _sets_seeds(owner: Any) -> bool:
+    """Whether `owner` sets `random_state` of what it fits, as scikit-learn's ensembles do."""
+    return _descends(owner, "BaseEnsemble") or _descends(owner, "RANSACRegressor")
+
+
+def seeding_ensemble() -> str | None:
+    """Refusal of a seed that an ensemble around the call has set; None where there is none."""
+    owners = (host.owner for host in _hosts(sys._getframe(1)))
+    of = next((type(owner).__name__ for owner in owners if _sets_seeds(owner)), None)
+    return of and (
+        f"{of} sets the `random_state` of its copies, also where you leave it None, and keeps it"
+        f" in the model. With it the noise can be removed, and a ledger cannot count that."
+        f" {_WITHOUT_SEEDS}"
+    )
+
+
+_WITHOUT_SEEDS = (
+    "Use VotingClassifier([(str(i), model) for i in range(10)], voting='soft'), or VotingRegressor,"
+    " which set no seeds: their copies are fitted to all rows, with noise of their own."
+)
 
 
 def _warn_of_scores(name: str, module: str) -> None:
@@ -103,32 +324,21 @@ def _warn_of_scores(name: str, module: str) -> None:
         )
 
 
-def _frames() -> Iterator[FrameType]:
-    """Frames of what is running, the innermost first."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+def failed_fit(error: tuple[Any, ...]) -> str | None:
+    """Name of the class or function of this package that ended in `error`; None for no other.
 
-
-def _learning_step(frame: FrameType) -> tuple[str, Any] | None:
-    """First step that learns from the rows without privacy, of a Pipeline whose fit `frame` is."""
-    if frame.f_code.co_name not in ("fit", "fit_transform", "fit_predict"):
+    Refusals and warnings follow from public and released numbers, and are no failures.
+    """
+    kind, _, traceback = error
+    if kind is None or issubclass(kind, (PrivacyError, PrivacyWarning, PublicDataWarning)):
         return None
-    pipeline = frame.f_locals.get("self")
-    if type(pipeline) is not Pipeline:
-        return None
-    return next(((name, step) for name, step in pipeline.steps if _learns(step)), None)
-
-
-def _learns(step: Any) -> bool:
-    """Whether a step learns from its rows without privacy, as far as can be told."""
-    for name in ("steps", "transformers", "transformer_list"):  # of what holds other steps
-        inner = getattr(step, name, None)
-        if isinstance(inner, list):
-            return any(_learns(part[1]) for part in inner)
-    ours = type(step).__module__.partition(".")[0] == __name__.partition(".")[0]
-    if ours or works_row_by_row(step) or not get_tags(step).requires_fit:
-        return False
-    # Encoders that are told all categories learn nothing.
-    return isinstance(getattr(step, "categories", "auto"), str)
+    while isinstance(traceback, TracebackType):
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+        if frame.f_globals.get("__name__", "").partition(".")[0] != _PACKAGE:
+            continue
+        name, owner = frame.f_code.co_name, frame.f_locals.get("self")
+        if name in _FITS and hasattr(owner, "privacy_event"):
+            return type(owner).__name__
+        if name.startswith("private_") or name == "select_public":
+            return name
+    return None

@@ -444,6 +444,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             Accuracy or R2.
         """
         if is_regressor(self):
+            self._tell_of_score()
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
         return super().score(X, y, sample_weight=sample_weight)
 
@@ -645,7 +646,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         A ledger that has room for the ranges alone must not sell them. Where nothing is bought,
         the model pays for itself.
         """
-        if checked is None or payer_of(self._address) is None or not parts.target.private:
+        payer = payer_of(self._address)
+        if checked is None or payer is None or not parts.target.private:
             yield None
             return
         sets = public if isinstance(public, tuple) else () if public is None else (public,)
@@ -662,7 +664,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             of=type(self).__name__,
         )
         settle = about_to_release(guarantee, self._address)
-        with already_paid(guarantee.delta):
+        with already_paid(guarantee.delta, payer.note):
             yield settle
         if self.privacy_.event != guarantee.event:
             raise RuntimeError("a tabular pipeline ran something else than it had paid for.")

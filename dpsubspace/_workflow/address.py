@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from dpsubspace._accounting.events import is_free
@@ -70,6 +70,7 @@ def _opened_elsewhere(address: LedgerAddress) -> Payer:
 
 def payer_for(book: Book, session: str, address: LedgerAddress) -> Payer:
     """Payer that charges `book` for what runs inside of a block."""
+    note = partial(book.note, session=session)
 
     def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
         if is_free(guarantee.event):
@@ -77,13 +78,15 @@ def payer_for(book: Book, session: str, address: LedgerAddress) -> Payer:
         book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
         about = About(guarantee.of, guarantee.n_samples, guarantee.n_features)
         entry, _ = book.add(guarantee.of, guarantee.event, about, session=session)
+        if not guarantee.secure:
+            note("seed", guarantee.of)
 
         def settle(event: DpEvent) -> None:
             book.settle(entry, event)
 
         return settle
 
-    return Payer(book.terms.delta, spend, address, address.lasting)
+    return Payer(book.terms.delta, spend, address, address.lasting, note)
 
 
 _NO_FILE = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
 from dpsubspace._accounting.curves import LEAST_SLACK, Price, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
+from dpsubspace._estimators.surroundings import seeding_ensemble
 from dpsubspace._workflow.journal import Journal, broken, new_id
 from dpsubspace._workflow.ledger_file import (
     LedgerEntry,
@@ -29,6 +31,7 @@ from dpsubspace._workflow.ledger_file import (
     plan_fields,
 )
 from dpsubspace._workflow.plan import Charge, Plan, auto_slack
+from dpsubspace._workflow.seen import MOST
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -120,6 +123,7 @@ class Book:
         self.entries: list[LedgerEntry] = []
         self.plan: Plan | None = None
         self.failures = 0
+        self.seen: Counter[tuple[str, str]] = Counter()  # kinds and names of classes
         self.sessions: set[str] = set()  # blocks of `with` that are open
         self.journal: Journal | None = None
         self._lock, self._depth, self._process = threading.RLock(), 0, os.getpid()
@@ -149,6 +153,14 @@ class Book:
         journal.create(self.records())
         journal.news()
         self.journal = journal
+
+    def note(self, kind: str, name: str, *, session: str | None = None) -> None:
+        """Record what was seen that no sum counts, where `session` is open if one is given."""
+        with self.held():
+            if session is not None and session not in self.sessions:
+                return
+            if self.seen[kind, name] < MOST:
+                self.write(_sighting(kind, name, 1))
 
     def check_process(self) -> None:
         """PrivacyError in a fork of the process of a ledger that no file keeps."""
@@ -186,6 +198,8 @@ class Book:
             self.sessions.discard(fields["session"])
         elif kind == "failure":
             self.failures += 1
+        elif kind == "seen":
+            self.seen[fields["kind"], fields["of"]] += fields["count"]
         elif kind == "charge":
             if any(entry.id == fields["entry"] for entry in self.entries):
                 raise PrivacyError(f"the entry {fields['entry']!r} is charged twice")
@@ -211,6 +225,7 @@ class Book:
         fields = {**asdict(self.terms), "created": self.created, "failures": self.failures}
         first = {"id": new_id(), **header(fields)}
         rest = [entry_record("charge", entry, self.plan) for entry in self.entries]
+        rest += [_sighting(*key, count) for key, count in self.seen.items()]
         return [first, *({"id": new_id(), **record} for record in rest)]
 
     @classmethod
@@ -512,7 +527,7 @@ class Book:
                 f" {' per '.join(theirs)}: they do not add up. {_way_out(ours, theirs)}"
             )
         if not secure and not self.terms.allow_seeded:
-            raise PrivacyError(SEEDED)
+            raise PrivacyError(seeding_ensemble() or SEEDED)
 
     def _check_entries(self) -> None:
         """Raise PrivacyError where the numbers of a loaded ledger contradict each other."""
@@ -560,6 +575,10 @@ SEEDED = (
     " noise. Leave random_state=None, or open the ledger with allow_seeded=True for a"
     " demonstration."
 )
+
+
+def _sighting(kind: str, name: str, count: int) -> dict[str, Any]:
+    return {"type": "seen", "kind": kind, "of": name, "count": count}
 
 
 def _apart(value: float, limit: float) -> tuple[str, str]:

@@ -31,6 +31,7 @@ from dpsubspace._accounting.permission import (
     payer_around,
 )
 from dpsubspace._accounting.repeats import in_task
+from dpsubspace._estimators.surroundings import failed_fit
 from dpsubspace._rows.dask_parts import has_lengths, is_collection
 from dpsubspace._strict_json import finite
 from dpsubspace._workflow.address import LedgerAddress, payer_for
@@ -38,6 +39,7 @@ from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, new_id
 from dpsubspace._workflow.ledger_file import LedgerEntry, fresh
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
+from dpsubspace._workflow.seen import in_words
 from dpsubspace._workflow.watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
@@ -86,7 +88,7 @@ class PrivacyLedger:
     max_failures : int, default=10
         How many fits may fail before their first release and not be charged. What such a
         failure tells of the records (that a label occurs, say) is not counted. In a ``with``
-        block failures before a release are not seen at all, and this does not limit them.
+        block this does not limit failures. Those that end the block are noted in `seen`.
 
     Attributes
     ----------
@@ -94,6 +96,10 @@ class PrivacyLedger:
         What has been charged, in order; ``len(ledger)`` counts them.
     failures : int
         Fits that failed before they released anything and were given back.
+    seen : tuple of (str, str, int)
+        What was seen that no sum counts, such as steps that learned without noise and exact
+        scores: a kind, the name of a class, and how often, up to 1,000 times.
+        :func:`privacy_report` says it in words.
 
     Raises
     ------
@@ -132,8 +138,9 @@ class PrivacyLedger:
     made there nor private functions that are called there (``delayed(private_mean)(X)``) are
     charged, except in forks. Make estimators in the block, and let a worker open the ledger by its
     `path` for the rest. A task that Dask runs again is charged again, and a task of Dask makes no
-    new file at a `path`. What other libraries fit is not seen, and scores on private rows are not
-    counted: :func:`private_score` gives scores that are.
+    new file at a `path`. What other libraries fit is not seen. Exact scores of
+    estimators of this package are noted in `seen`, and not counted: :func:`private_score` gives
+    scores that are.
 
     The file has one JSON record a line, each with the hash of the one before. What was changed
     in it is found when it is read. That its last lines were cut off is not, nor that somebody wrote
@@ -247,6 +254,12 @@ class PrivacyLedger:
         """Fits that failed before they released anything and were given back."""
         with self._book.held():
             return self._book.failures
+
+    @property
+    def seen(self) -> tuple[tuple[str, str, int], ...]:
+        """What was seen that no sum counts: a kind, the name of a class, and how often."""
+        with self._book.held():
+            return tuple((kind, name, count) for (kind, name), count in self._book.seen.items())
 
     # What is spent and what is left ---------------------------------------------------------
 
@@ -474,10 +487,12 @@ class PrivacyLedger:
                     guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
                 )
                 self._book.add(label or name, guarantee.event, _about(guarantee))
+                if not guarantee.secure:
+                    self._book.note("seed", guarantee.of or name)
             charged.append(guarantee.event)
 
         try:
-            with inside_ledger(self.delta, spend, lasting=self._lasts):
+            with inside_ledger(self.delta, spend, lasting=self._lasts, note=self._book.note):
                 released = function(*args, **kwargs)
         except BaseException as error:
             if not charged and not isinstance(error, PrivacyError):
@@ -556,7 +571,8 @@ class PrivacyLedger:
             X.shape[1] if len(getattr(X, "shape", ())) == 2 else None,
         )
         watch = Watch(self._book, label, planned, about, unseen=fits_unseen(estimator))
-        with watch.failures(), inside_ledger(self.delta, watch.spend, lasting=self._lasts):
+        payer = Payer(self.delta, watch.spend, lasting=self._lasts, note=self._book.note)
+        with watch.failures(), inside_payer(payer):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
         # A ColumnTransformer leaves a part unfitted that gets no column.
@@ -580,10 +596,14 @@ class PrivacyLedger:
     def __exit__(self, *error: Any) -> None:
         *self._blocks.stack, block = self._blocks.stack
         block.__exit__(None, None, None)
-        with self._turn:
-            self._depth -= 1
-            if not self._depth:
-                self._close()
+        try:
+            if not self._blocks.stack and (name := failed_fit(error)) is not None:
+                self._book.note("failure", name)
+        finally:
+            with self._turn:
+                self._depth -= 1
+                if not self._depth:
+                    self._close()
 
     def _open(self) -> Payer:
         """Open the ledger to whatever runs in this process, and to what it sends to others."""
@@ -677,6 +697,7 @@ class PrivacyLedger:
             "spent_if_planned": finite(self.epsilon_if_planned()),
             "remaining": self.remaining(),
             "failures": self.failures,
+            "seen": [{"kind": k, "of": name, "count": count} for k, name, count in self.seen],
             "entries": [{**row, "own_epsilon": finite(row["own_epsilon"])} for row in self._rows()],
         }
         return json.dumps(whole, indent=1, allow_nan=False)
@@ -749,9 +770,11 @@ class PrivacyLedger:
             for row in rows
         ]
         body = "".join(f"<tr>{row}</tr>" for row in cells)
+        seen = html.escape(in_words(self.seen))
+        warning = f"<p style='color:#8a1c1c'><b>NOT COUNTED:</b> {seen}</p>" if seen else ""
         return (
             f"<table><caption><b>{html.escape(caption)}</b></caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{warning}"
         )
 
     # Inside -----------------------------------------------------------------------------------
@@ -791,6 +814,8 @@ class PrivacyLedger:
                 except PrivacyError as error:
                     event, problem = non_private(), str(error)
             _, fits = book.add(label, event, about, force=True)
+            if not secure:
+                book.note("seed", about.estimator or "a release")
         if problem is not None:
             raise PrivacyError(
                 f"{problem} It has been released all the same, so {label or 'it'} is recorded as"
@@ -835,6 +860,8 @@ class PrivacyLedger:
                 f"  failed fits that were not charged: {failures} of at most"
                 f" {self._terms.max_failures}"
             )
+        if seen := self.seen:
+            lines.append(f"  NOT COUNTED: {in_words(seen)}")
         return "\n".join(lines)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsubspace._strict_json import finite
 from dpsubspace._workflow.plan import Charge, Plan
+from dpsubspace._workflow.seen import KINDS
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ _RECORDS: dict[str, dict[str, type]] = {
     "failure": {},  # the same, of which nothing was charged
     "open": {"session": str},  # a `with` block
     "close": {"session": str},
+    "seen": {"kind": str, "of": str, "count": int},  # that no sum counts; see `seen`
 }
 _NULLABLE = {"n_samples", "n_features", "plan"}
 _ALWAYS = {"id": str, "type": str}
@@ -162,6 +164,8 @@ def checked_record(record: dict[str, Any]) -> dict[str, Any]:
     if kind == "ledger" and (own.get("format"), own.get("version")) != (_FORMAT, _VERSION):
         raise PrivacyError(f"no PrivacyLedger of version {_VERSION} wrote it")
     fields = _checked(own, {**_ALWAYS, **_RECORDS[kind]}, f"a record {kind!r}")
+    if kind == "seen" and not (fields["kind"] in KINDS and fields["count"]):
+        raise PrivacyError(f"nothing of kind {fields['kind']!r} can have been seen")
     if fields.get("plan"):
         fields["plan"] = _checked(fields["plan"], _PLAN, "the plan")
     if "charge" in fields:

@@ -164,6 +164,8 @@ class PrivacyReport:
             "joint": total.joint,
             "budget": None if account.budget is None else account.budget[0],
             "reasons": list(account.reasons),
+            "alarms": list(account.alarms),
+            "seen": [{"kind": k, "of": name, "count": count} for k, name, count in account.seen],
             "cautions": list(account.cautions),
             "not_charged": list(account.uncharged),
             "vouched_for": list(account.vouched),

@@ -106,7 +106,7 @@ _STYLE = """
 .dpsubspace-report h2 {font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #767676}
 .dpsubspace-report p, .dpsubspace-report ul {margin: .5rem 0; max-width: 46rem}
 .dpsubspace-report .loud {border: 2px solid #8a1c1c; border-left-width: .6rem; font-weight: 600;
- padding: .6rem .8rem; background: #fdf1f0}
+ padding: .6rem .8rem; background: #fdf1f0; color: #8a1c1c}
 .dpsubspace-report table {border-collapse: collapse; width: 100%; margin: .8rem 0}
 .dpsubspace-report caption {text-align: left; font-weight: 600; padding: .3rem 0; color: #1a1a1a}
 .dpsubspace-report th, .dpsubspace-report td {text-align: left; vertical-align: top;

@@ -27,6 +27,7 @@ from dpsubspace._checks import check_integer, shown
 from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ledger_file import LedgerEntry
+from dpsubspace._workflow.seen import named
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["Account", "Item", "Sizes", "account_of"]
@@ -83,6 +84,10 @@ class Account:
         Whether nothing has been fitted yet.
     budget : tuple of (float, float) or None
         Epsilon of a ledger's budget, and what is left of it for one more fit.
+    alarms : tuple of str
+        What a ledger saw that no sum counts, and that is no reason against a guarantee.
+    seen : tuple of (str, str, int)
+        All that it saw; see ``_workflow.seen``.
     """
 
     subject: str
@@ -95,6 +100,8 @@ class Account:
     vouched: tuple[str, ...] = ()
     planned: bool = False
     budget: tuple[float, float] | None = None
+    alarms: tuple[str, ...] = ()
+    seen: tuple[tuple[str, str, int], ...] = ()
 
 
 def account_of(subject: Any, sizes: Sizes) -> Account:
@@ -472,7 +479,8 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
         secure=not ledger.allow_seeded,
         of="PrivacyLedger",
     )
-    reasons, cautions = [], []
+    seen = ledger.seen
+    reasons, cautions, alarms = [*named(seen, breaks=True)], [], [*named(seen, breaks=False)]
     if spent == math.inf:
         reasons.append("something that is not private, or cannot be counted, has been recorded")
     elif spent > ledger.budget * (1 + 1e-9):
@@ -483,7 +491,7 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
     if ledger.allow_seeded:
         cautions.append(_SEEDED_LEDGER)
     if ledger.failures:
-        cautions.append(
+        alarms.append(
             f"{ledger.failures} fits failed before their first release and were not charged; that"
             " they failed may tell something of the rows"
         )
@@ -499,6 +507,8 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
         ),
         vouched=("that all fits and releases from these records are charged to this one ledger",),
         budget=(ledger.budget, ledger.remaining()),
+        alarms=tuple(alarms),
+        seen=seen,
     )
 
 

@@ -17,6 +17,7 @@ from dpsubspace._accounting.events import (
     describe,
     rounded,
 )
+from dpsubspace._accounting.guarantee import weakness
 from dpsubspace._workflow.report_page import FILL_IN, Bullets, Section, Table, Text
 from dpsubspace._workflow.report_subject import Account
 
@@ -35,9 +36,6 @@ __all__ = [
 
 PRIORS = (0.01, 0.1, 0.5)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
-
-# From this epsilon on the page warns; docs/privacy.md says as much.
-_WEAK = 10.0
 
 # At most so many rows of a table; the rest is one row.
 _MOST_ROWS = 40
@@ -125,13 +123,30 @@ def title_of(account: Account, said: dict[str, str]) -> str:
     return f"{what} report: {name}"
 
 
+def promised_by(account: Account) -> float:
+    """Epsilon that is to be published."""
+    return account.total.epsilon if account.budget is None else account.budget[0]
+
+
+def weakness_of(account: Account) -> str:
+    """What that is called where it protects little."""
+    return "" if account.reasons else weakness(promised_by(account))
+
+
 def verdict_of(account: Account) -> str:
-    """The first sentence, for somebody who reads no other."""
+    """The first sentences, for somebody who reads no other."""
+    weak, said = weakness_of(account), _verdict_of(account)
+    return f"{weak.upper()}: an epsilon of {up(promised_by(account))}. {said}" if weak else said
+
+
+def _verdict_of(account: Account) -> str:
     total = account.total
     said = promise(total.epsilon, total.delta, total.unit)
     if account.reasons:
         finite = total.epsilon < math.inf
         rest = f" Its noisy releases alone cost {said}; that does not cover the rest."
+        if account.budget is not None:
+            rest += f" Their budget is epsilon = {up(account.budget[0])}."
         return f"NO PRIVACY GUARANTEE for this {account.kind} as a whole.{rest if finite else ''}"
     if total.epsilon == math.inf:
         return "NO PRIVACY GUARANTEE: no noise was added (epsilon is infinite)."
@@ -174,9 +189,11 @@ def sections_of(
 def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]:
     total = account.total
     bad = bool(account.reasons) or total.epsilon == math.inf
-    yield Text(verdict_of(account), loud=bad or not total.secure)
+    yield Text(verdict_of(account), loud=bad or not total.secure or bool(weakness_of(account)))
     for reason in account.reasons:
         yield Text(f"Reason: {reason}.", loud=True)
+    for alarm in account.alarms:
+        yield Text(f"Not counted: {alarm}.", loud=True)
     if account.cautions:
         yield Bullets([_sentence(caution) for caution in account.cautions])
     if total.n_samples and total.delta * total.n_samples > 1:
@@ -188,7 +205,9 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     attacker = attacker_of(account)
     if attacker is not None and total.epsilon > 0:
         yield Text(_in_words(account, attacker))
-    if account.budget is not None:
+    if account.budget is not None and account.reasons:
+        yield Text("The budget is a promise about the noisy releases, and about nothing else.")
+    elif account.budget is not None:
         yield Text(
             "Publish the budget: it holds whatever is fitted next. What has been spent so far would"
             " be the promise only if it had been planned from the start to stop here."
@@ -216,20 +235,32 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         rows.append(["Left open", "; ".join(left_open)])
     yield Table("In short", rows)
     if not bad and total.epsilon > 0:
-        if total.epsilon >= _WEAK:
+        if weak := weakness_of(account):
             yield Text(
-                f"An epsilon of {up(total.epsilon)} says next to nothing by itself. Look at what an"
+                f"An epsilon of {up(promised_by(account))} is {weak}: with it a guess of"
+                f" {_guess(promised_by(account))} may become as likely as not. Look at what an"
                 " attacker can learn, below, before you rely on it.",
                 loud=True,
             )
         yield Text(
             f"Epsilon limits how much one record (here: {_UNITS.get(total.unit, total.unit)}) can"
             " change the probability of any result: by the factor"
-            f" {up(math.exp(min(total.epsilon, 700.0)))}. Delta is a small allowance beside it"
+            f" {_factor(total.epsilon)}. Delta is a small allowance beside it"
             f"{_of_delta(total)}. Smaller is more private. No number is right for everybody: an"
-            " epsilon of at most 1 is commonly held to be strong, and one far above 10 says next to"
-            " nothing by itself."
+            " epsilon of at most 1 is commonly held to be strong, and one far above 10 is"
+            " weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
         )
+
+
+def _guess(epsilon: float) -> str:
+    """Probability that `epsilon` can bring to one half, in words."""
+    if epsilon > 20:
+        return "one in 485 million, or one that is less likely,"
+    return f"one in {math.exp(epsilon):,.0f}"
+
+
+def _factor(epsilon: float) -> str:
+    return up(math.exp(epsilon)) if epsilon <= 700 else f"e^{up(epsilon)}"
 
 
 def _of_delta(total: Any) -> str:
@@ -560,7 +591,7 @@ def registry_of(account: Account, said: dict[str, str]) -> dict[str, dict[str, s
     loss = "no bound" if attacker is None else promise(total.epsilon, total.delta, total.unit)
     if account.budget is not None:
         loss = f"budget: {promise(account.budget[0], total.delta, total.unit)}; spent: {loss}"
-    unprotected = list(total.public) + list(account.uncharged) + list(account.reasons)
+    unprotected = [*total.public, *account.uncharged, *account.reasons, *account.alarms]
     return {
         "Tier 1": {
             "Curator": said["curator"],

@@ -57,6 +57,8 @@ class Watch:
             self._entry = book.restate(self._entry, composed([event, *left]))
             self._left = [event, *left]
         self._count(event)
+        if not guarantee.secure:
+            book.note("seed", guarantee.of)
         self._released.append(copied(event))
 
         def settle(less: DpEvent) -> None:

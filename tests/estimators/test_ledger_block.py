@@ -197,6 +197,10 @@ def test_workers_charge_the_ledger(backend, kept, tmp_path):
             assert len(book) == total
     assert len(book) == total and len({entry.id for entry in book.entries}) == total
     assert {entry.n_features for entry in book.entries} <= {2, X.shape[1]}
+    counts = {(kind, name): count for kind, name, count in book.seen}
+    assert counts["validation", "DPSGDClassifier"] == 9 and counts["validation", "DPPCA"] == 2
+    assert counts["seed", "DPSGDClassifier"] == counts["unknown", "BaggingClassifier"] == 4
+    assert counts["choice", "GridSearchCV"] == 1
     if kept:
         assert PrivacyLedger.load(tmp_path / "ledger").entries == book.entries
 

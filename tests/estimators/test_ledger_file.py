@@ -108,7 +108,7 @@ def test_a_fit_of_a_ledger_with_a_file_changes_and_drops_its_entry(tmp_path):
     again = PrivacyLedger.load(tmp_path / "ledger")
     assert (charged(again), again.failures) == (charged(book), 1)
     assert [record["type"] for record in read(tmp_path / "ledger")] == [
-        "ledger", "charge", "charge", "failure", "drop",
+        "ledger", "charge", "seen", "charge", "failure", "drop",
     ]  # fmt: skip
 
 

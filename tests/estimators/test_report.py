@@ -467,9 +467,27 @@ def test_a_large_delta_is_said_to_be():
 
 
 def test_an_epsilon_that_protects_nobody_is_said_to():
-    page = privacy_report(fitted(epsilon=30.0)).to_html()
-    assert "An epsilon of 30 says next to nothing by itself" in page
-    assert "says next to nothing by itself. Look" not in privacy_report(fitted()).to_html()
+    for epsilon, words, guess in (
+        (10.5, "weak protection at best", "one in 36,316 may become"),
+        (30.0, "no meaningful protection", "one in 485 million, or one that is less likely, may"),
+        (1000.0, "no meaningful protection", "one in 485 million, or one that is less likely, may"),
+    ):
+        model = fitted(epsilon=epsilon)
+        assert str(model.privacy_).partition("\n")[0].endswith(f" per row: {words}")
+        assert json.loads(model.privacy_.to_json())["statement"].endswith(words)
+        report = privacy_report(model)
+        assert report.verdict.startswith(f"{words.upper()}: an epsilon of {epsilon:g}. ")
+        page = report.to_html()
+        assert f'<p class="loud" role="note">{words.upper()}' in page
+        assert f"An epsilon of {epsilon:g} is {words}: with it a guess of {guess}" in page
+        assert words.upper() in str(report) and words.upper() in report.to_json()
+    assert "by the factor e^1000." in " ".join(str(report).split())
+    assert privacy_report(PrivacyLedger(1000.0, 1e-5)).verdict.startswith("NO MEANINGFUL")
+    for epsilon in (1.0, 10.0):
+        report = privacy_report(fitted(epsilon=epsilon))
+        assert report.verdict.startswith("Differentially private: ")
+        assert "protection" not in str(fitted(epsilon=epsilon).privacy_)
+        assert "is weak protection" not in " ".join(str(report).split())
 
 
 def test_given_classes_are_not_warned_of():
