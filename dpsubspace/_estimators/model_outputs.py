@@ -25,25 +25,31 @@ def predicted_codes(model: Any, X: Any, codes: np.ndarray, classes: np.ndarray) 
     return np.where(classes[found] == predicted, found, (codes + 1) % len(classes))
 
 
-def scores_of(model: Any, X: Any, n: int) -> tuple[np.ndarray, bool]:
-    """Score of each row for the second of two classes, and whether it is of a probability.
+def scores_of(model: Any, X: Any, n: int, n_classes: int) -> tuple[np.ndarray, bool]:
+    """Scores of each row, and whether they are of probabilities, of shape (n, k).
 
-    Log-odds of probabilities, else decision values. What is not a number is 0.
+    One for the second of two classes, or one for each of more against all others: log-odds of
+    probabilities, else decision values. What is not a number is 0.
     """
     if hasattr(model, "predict_proba"):
-        chances = np.clip(_probabilities(model, X, n, 2), 0.0, 1.0)
+        chances = np.clip(_probabilities(model, X, n, n_classes), 0.0, 1.0)
+        others = chances[:, :1] if n_classes == 2 else 1.0 - chances
+        chances = chances[:, 1:] if n_classes == 2 else chances
         with np.errstate(divide="ignore", invalid="ignore"):
-            scores = np.log(chances[:, 1]) - np.log(chances[:, 0])
+            scores = np.log(chances) - np.log(others)
         return np.nan_to_num(scores, nan=0.0), True
     if not hasattr(model, "decision_function"):
         raise ValueError(
             f"{type(model).__name__} has neither `predict_proba` nor `decision_function`, from"
             " which scores are read: ask for metrics of labels, such as metric='accuracy'."
         )
-    scores = np.asarray(model.decision_function(X), dtype=np.float64)
-    if scores.size != n:
-        raise ValueError(f"`decision_function` must give one number a row, got {scores.shape}.")
-    return np.nan_to_num(scores.reshape(-1), nan=0.0), False
+    scores, each = np.asarray(model.decision_function(X), dtype=np.float64), 1
+    if n_classes > 2:
+        each = n_classes
+    if scores.size != n * each:
+        numbers = "one number" if each == 1 else f"{each} numbers"
+        raise ValueError(f"`decision_function` must give {numbers} a row, got {scores.shape}.")
+    return np.nan_to_num(scores.reshape(n, each), nan=0.0), False
 
 
 def threshold_of(model: Any, *, probabilities: bool) -> float:

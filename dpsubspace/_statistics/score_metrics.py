@@ -20,7 +20,17 @@ from dpsubspace._statistics.score_cells import (
     resampled_counts,
 )
 
-__all__ = ["FROM_CELLS", "FROM_LABELS", "SUMS", "Counted", "Summed", "Value", "needed_sums"]
+__all__ = [
+    "FROM_CELLS",
+    "FROM_LABELS",
+    "SUMS",
+    "Counted",
+    "Summed",
+    "Value",
+    "clear_of_noise",
+    "mean_area",
+    "needed_sums",
+]
 
 # Draws of an interval, and fewer where there are so many counts.
 _DRAWS, _FEWER, _MANY = 1000, 200, 1000
@@ -169,12 +179,14 @@ def _f1s(m: np.ndarray) -> np.ndarray:
     return _ratio(2 * np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1) + m.sum(axis=-2))
 
 
-# Metrics of confusion matrices (..., c, c), with the number of records.
-FROM_LABELS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+# Metrics of confusion matrices (..., c, c), with the number of records. Where a metric is about one
+# of two classes, that is the last one.
+FROM_LABELS: dict[str, Callable[[np.ndarray, Any], np.ndarray]] = {
     "accuracy": lambda m, n: np.trace(m, axis1=-2, axis2=-1) / n,
     "balanced_accuracy": lambda m, n: _recalls(m).mean(axis=-1),
     "precision": lambda m, n: _precisions(m)[..., 1],
     "recall": lambda m, n: _recalls(m)[..., 1],
+    "specificity": lambda m, n: _recalls(m)[..., 0],
     "f1": lambda m, n: _f1s(m)[..., 1],
     "precision_macro": lambda m, n: _precisions(m).mean(axis=-1),
     "recall_macro": lambda m, n: _recalls(m).mean(axis=-1),
@@ -186,6 +198,23 @@ FROM_CELLS = ("roc_auc", "roc_curve", "calibration_curve")
 
 # What does not depend on how many rows a class has.
 _OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
+
+
+def clear_of_noise(scale: float, merged: int) -> float:
+    """Sum of so many counts, with noise of a scale each, that is told from nothing."""
+    return max(_CLEAR * scale * math.sqrt(2 * merged), 1.0)
+
+
+def mean_area(of_classes: list[Value]) -> Value:
+    """Mean of the areas of each class against all others.
+
+    Its interval is as wide as theirs are in the mean, which holds however they go together.
+    """
+    value, low, high = (
+        float(np.mean([getattr(each, name) for each in of_classes]))
+        for name in ("value", "low", "high")
+    )
+    return Value(value, low, high)
 
 
 @dataclass(frozen=True)
@@ -201,9 +230,13 @@ class Counted:
     scale : float
         Scale of the Laplace noise of each count.
     n : int
-        Number of records.
+        Number of records, or about that of a group.
     rng : numpy.random.Generator
         For samples.
+    flipped : bool
+        Whether the first class comes last, which metrics are about.
+    of_group : bool
+        Whether these are the counts of a group, of which the size is not public.
     """
 
     cells: ScoreCells | None
@@ -211,6 +244,8 @@ class Counted:
     scale: float
     n: int
     rng: np.random.Generator
+    flipped: bool = False
+    of_group: bool = False
 
     def __post_init__(self) -> None:
         draws = _FEWER if self._counts.size > _MANY else _DRAWS
@@ -227,18 +262,19 @@ class Counted:
 
     def too_few(self, metric: str) -> float | None:
         """Noisy number of rows of the smallest class that matters, where noise hides it."""
-        if metric in _OF_ALL_ROWS:
-            return None
         counts = self._counts
-        if self.cells is not None:
+        if metric in _OF_ALL_ROWS:
+            sizes, merged = counts.sum(keepdims=True), counts.size
+            if not self.of_group:
+                return None
+        elif self.cells is not None:
             sizes, merged = counts.sum(axis=0), len(counts)
         else:
             sizes, merged = counts.sum(axis=1), counts.shape[1]
         if metric in ("precision", "precision_macro"):
             sizes = np.append(sizes, self._as_matrix(counts).sum(axis=0))
         smallest = float(sizes.min())
-        clear = _CLEAR * self.scale * math.sqrt(2 * merged)
-        return smallest if smallest < max(clear, 1.0) else None
+        return smallest if smallest < clear_of_noise(self.scale, merged) else None
 
     def value(self, metric: str, level: float) -> Value:
         """A metric with its interval."""
@@ -249,9 +285,18 @@ class Counted:
             return self._of(fractions, level, at=self.cells.scores)
         if metric == "roc_auc":
             return self._area(level)
-        largest = math.inf if metric == "confusion_matrix" else 1.0
+        if metric == "confusion_matrix":  # in the order of the classes
+            turn = -1 if self.flipped else 1
+            return self._of(
+                lambda c: self._as_matrix(c)[..., ::turn, ::turn], level, largest=math.inf
+            )
         formula = FROM_LABELS[metric]
-        return self._of(lambda c: formula(self._as_matrix(c), self.n), level, largest=largest)
+        return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level)
+
+    def _size(self, counts: np.ndarray) -> Any:
+        """Number of records: public, but for a group."""
+        axes = tuple(range(-self._counts.ndim, 0))
+        return np.maximum(counts.sum(axis=axes), 1.0) if self.of_group else self.n
 
     def _as_matrix(self, counts: np.ndarray) -> np.ndarray:
         """Confusion matrices of counts."""

@@ -1,0 +1,320 @@
+"""What is released of a model's outputs on private rows, and the metrics that are read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsubspace._accounting.budget import Part
+from dpsubspace._estimators.score_request import Asked
+from dpsubspace._release.mechanisms import BoundedL1Sum
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
+from dpsubspace._statistics.score_cells import (
+    ERRORS,
+    FINE,
+    ScoreCells,
+    bounded_sums,
+    counted,
+    error_cells,
+    fine_edges,
+    largest_error,
+    n_cells,
+    on_simplex,
+    quantile_edges,
+    spread_of_scores,
+    typical_scores,
+)
+from dpsubspace._statistics.score_metrics import (
+    FROM_CELLS,
+    FROM_LABELS,
+    Counted,
+    Summed,
+    Value,
+    mean_area,
+)
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
+
+__all__ = ["Found", "Said", "parts_of"]
+
+# Shares of epsilon: of the grid that edges are found on, of the bound on errors of regressors, of
+# sums beside counts, and of predicted labels beside scores of many classes.
+_EDGES, _RANGE, _SUMS_BESIDE, _LABELS_BESIDE = 0.15, 0.1, 0.3, 0.3
+
+# Share of decision values in one cell of the public grid above which their order is hidden.
+_IN_ONE = 0.9
+
+
+def parts_of(asked: Asked) -> dict[str, Part]:
+    """Releases, with their shares of epsilon."""
+    parts, left = {}, 1.0
+    if asked.sums:
+        share = _SUMS_BESIDE if asked.ranked or asked.confusion else 1.0
+        if asked.regression:
+            parts["range"] = Part(_RANGE, kind="laplace")
+        parts["sums"] = Part(share - _RANGE * asked.regression, kind="laplace")
+        left -= share
+    if asked.confusion:
+        share = _LABELS_BESIDE * left if asked.ranked else left
+        parts["confusion"] = Part(share, kind="laplace")
+        left -= share
+    if asked.ranked:
+        parts["edges"] = Part(left * _EDGES, kind="laplace")
+        parts["cells"] = Part(left * (1 - _EDGES), kind="laplace")
+    return parts
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is counted of the rows: nothing of it is public yet.
+
+    Parameters
+    ----------
+    asked : Asked
+        What it is for.
+    y : ndarray of shape (n_rows,)
+        Index of each label, or targets.
+    classes : ndarray of shape (c,)
+        Labels; none of a regressor.
+    records : Records
+        Whose the rows are.
+    scores : ndarray of shape (n_rows, k)
+        Scores of the second class, or of each one; k is 0 where none are counted.
+    probabilities : bool
+        Whether scores are of these.
+    threshold : float or None
+        Score from which the second class is predicted, where labels are read from scores.
+    predicted : ndarray of shape (n_rows,) or None
+        Index of each predicted label.
+    numbers : dict of str to ndarray
+        Numbers of which sums are taken.
+    units : dict of str to float
+        What 1 stands for in means of them, by metric, of errors as large as the bounds are wide.
+    """
+
+    asked: Asked
+    y: np.ndarray
+    classes: np.ndarray
+    records: Records
+    scores: np.ndarray
+    probabilities: bool
+    threshold: float | None
+    predicted: np.ndarray | None
+    numbers: Mapping[str, np.ndarray]
+    units: Mapping[str, float]
+
+    def released(self, releases: Releases, rng: np.random.Generator) -> Found:
+        """Release all that was asked for."""
+        asked = self.asked
+        cells = self._cells(releases, rng) if asked.ranked else []
+        labels = self._confusion(releases, rng) if asked.confusion else None
+        if self.threshold is not None:
+            labels = cells[0]
+        return Found(cells, labels, self._means(releases) if asked.sums else None, rng)
+
+    def _counts(
+        self, releases: Releases, name: str, cells: np.ndarray, size: int
+    ) -> tuple[np.ndarray, float]:
+        """Released counts of shape (k, size), and the scale of their noise."""
+        total = counted(cells, size, self.records)
+        found = releases.laplace(name, total).reshape(-1, size)
+        return found, _scale(releases, name, total)
+
+    def _cells(self, releases: Releases, rng: np.random.Generator) -> list[Counted]:
+        """Counts of scores and labels between edges that are released first."""
+        fine, grids = self._grids(releases)
+        k = self.scores.shape[1]
+        n, epsilon = self.records.n, releases.budget.scales["cells"] / k
+        few = n_cells(n, epsilon) if releases.budget.private else 0
+        edges = [self._edges(*each, few) for each in zip(fine, grids, strict=True)]
+        size = 2 * (max(map(len, edges)) - 1)
+        cells, first = [], -1
+        for j in range(k):
+            places = np.searchsorted(edges[j][1:-1], self.scores[:, j])
+            if self.threshold is not None:
+                places, first = self._by_labels(places, edges[j])
+            second = self.y == (1 if k == 1 else j)
+            cells.append(2 * places + second)
+        counts, scale = self._counts(releases, "cells", np.stack(cells, axis=1), size)
+        found = []
+        for j in range(k):
+            held = counts[j, : 2 * len(edges[j]) - 2].reshape(-1, 2)
+            spread = np.zeros(len(held))
+            if releases.budget.private:
+                spread = spread_of_scores(fine[j], grids[j], edges[j], held)
+            typical = typical_scores(fine[j], grids[j], edges[j], probabilities=self.probabilities)
+            classes = self.classes if k == 1 else np.array(["others", str(self.classes[j])])
+            each = ScoreCells(
+                edges[j], held, typical, scale, n, classes, self.probabilities, first, spread
+            )
+            each = each.flipped() if self.asked.flipped else each
+            found.append(Counted(each, None, scale, n, rng, self.asked.flipped))
+        return found
+
+    def _grids(self, releases: Releases) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Counts of scores on a grid, of which edges are found, and the grid."""
+        columns = self.scores.T
+        if not releases.budget.private:
+            grids = [_between(each) for each in columns]
+            pairs = [*zip(grids, columns, strict=True)]
+            fine = [np.bincount(np.searchsorted(g, c), minlength=len(g) + 1) for g, c in pairs]
+            return [each.astype(np.float64) for each in fine], grids
+        grid = fine_edges(probabilities=self.probabilities)
+        fine, _ = self._counts(releases, "edges", np.searchsorted(grid, self.scores), FINE)
+        n = self.records.n
+        fine = [on_simplex(each, n) for each in fine]
+        if not self.probabilities and max(each.max() for each in fine) > _IN_ONE * n:
+            _tell_of_scale()
+        return fine, [grid] * len(fine)
+
+    def _edges(self, fine: np.ndarray, grid: np.ndarray, k: int) -> np.ndarray:
+        """Edges of cells, `k` of them, or one for each score where that is 0."""
+        if k:
+            return quantile_edges(fine, grid, k, self.threshold)
+        inner = grid if self.threshold is None else np.unique([*grid, self.threshold])
+        return np.concatenate([[-np.inf], inner, [np.inf]])
+
+    def _by_labels(self, cells: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
+        """Cells where predicted labels say, and the first one of the second class.
+
+        Should labels differ from scores by rounding or a rule of the model's own.
+        """
+        assert self.threshold is not None
+        first = int(np.searchsorted(edges[1:-1], self.threshold)) + 1
+        cells = np.where(self.predicted == 1, np.maximum(cells, first), cells)
+        return np.where(self.predicted == 0, np.minimum(cells, first - 1), cells), first
+
+    def _confusion(self, releases: Releases, rng: np.random.Generator) -> Counted:
+        """Counts of true and predicted labels."""
+        c = len(self.classes)
+        assert self.predicted is not None
+        counts, scale = self._counts(releases, "confusion", self.y * c + self.predicted, c * c)
+        matrix, flipped = counts.reshape(c, c), self.asked.flipped
+        matrix = matrix[::-1, ::-1] if flipped else matrix
+        return Counted(None, matrix, scale, self.records.n, rng, flipped)
+
+    def _means(self, releases: Releases) -> Summed:
+        """Means of bounded numbers, of errors between bounds that are released first."""
+        records, asked = self.records, self.asked.sums
+        shares, largest = np.array([*asked.values()]), 1.0
+        if "range" in releases and releases.budget.private:
+            counts, scale = self._counts(
+                releases, "range", error_cells(self.numbers["error"]), ERRORS
+            )
+            largest = largest_error(counts[0], scale, records.n)
+        values = np.stack([self._column(name, largest) for name in asked], axis=1)
+        total = bounded_sums(values, shares, records)
+        sums, scale = releases.laplace("sums", total), _scale(releases, "sums", total)
+        means = dict(zip(asked, (sums / shares / records.n).tolist(), strict=True))
+        scales = {name: scale / share / records.n for name, share in asked.items()}
+        return Summed(means, scales, records.n, self._units(largest))
+
+    def _units(self, largest: float) -> dict[str, float]:
+        """What 1 stands for in means, with the largest error a part of the width of the bounds."""
+        if not self.asked.regression:
+            return dict(self.units)
+        powers = {"mean_squared_error": 2, "r2": 2}
+        return {name: unit * largest ** powers.get(name, 1) for name, unit in self.units.items()}
+
+    def _column(self, name: str, largest: float) -> np.ndarray:
+        """Numbers in [0, 1] that are added up under a name, such as "error^2"."""
+        base, _, power = name.partition("^")
+        numbers, exponent = self.numbers[base], int(power or 1)
+        if base == "t":
+            return numbers**exponent if exponent % 2 == 0 else (numbers**exponent + 1) / 2
+        return np.clip(numbers / largest if base == "error" else numbers, 0.0, 1.0) ** exponent
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was released, from which metrics are read.
+
+    Parameters
+    ----------
+    cells : list of Counted
+        Counts by score: of the second of two classes, or of each of more.
+    labels : Counted or None
+        Counts from which metrics of labels are read.
+    sums : Summed or None
+        Means.
+    rng : numpy.random.Generator
+        For samples.
+    """
+
+    cells: list[Counted]
+    labels: Counted | None
+    sums: Summed | None
+    rng: np.random.Generator
+
+    def value(self, metric: str, level: float) -> Value | PrivacyError:
+        """A metric, or why there is none."""
+        counts = self.cells if metric in (*FROM_CELLS, "roc_auc_ovr") else []
+        if metric in FROM_LABELS and self.labels is not None:
+            counts = [self.labels]
+        if counts:
+            few = [each.too_few("roc_auc" if len(counts) > 1 else metric) for each in counts]
+            hidden = [each for each in few if each is not None]
+            if hidden:
+                return _hidden(metric, min(hidden))
+            if len(counts) > 1:
+                return mean_area([each.value("roc_auc", level) for each in counts])
+            return counts[0].value(metric, level)
+        assert self.sums is not None
+        value = self.sums.value(metric, level, self.rng)
+        return _hidden_variance() if value is None else value
+
+    def cells_of(self, metric: str) -> ScoreCells | None:
+        """Counts by score that a metric was read from."""
+        if len(self.cells) != 1 or metric not in (*FROM_CELLS, *FROM_LABELS):
+            return None
+        return None if metric in FROM_LABELS and self.labels is None else self.cells[0].cells
+
+
+def _hidden(metric: str, few: float) -> PrivacyError:
+    return PrivacyError(
+        f"the noisy number of rows of the smallest class that {metric!r} depends on is"
+        f" {max(few, 0.0):.0f}, which the noise hides: it would say nothing. More rows or"
+        " a larger epsilon help; 'accuracy' needs no rows of each class. What was released"
+        " stays charged."
+    )
+
+
+def _hidden_variance() -> PrivacyError:
+    return PrivacyError(
+        "the noise hides how much targets vary, which 'r2' depends on: tighter `target_bounds`,"
+        " more rows or a larger epsilon help; 'root_mean_squared_error' does not depend"
+        " on it. What was released stays charged."
+    )
+
+
+def _tell_of_scale() -> None:
+    """Warn of decision values of another size than the grid is made for, as it was released."""
+    warn(
+        "nearly all decision values of the model lie in one cell of the public grid, which is 0.25"
+        " wide near 0 and wider beyond: their order is hidden, and what depends on it is worth"
+        " nothing, intervals included. Use a model with `predict_proba`, or scale the features so"
+        " that decision values are about 1 in size.",
+        PrivacyWarning,
+        about=("scale of scores",),
+    )
+
+
+def _scale(releases: Releases, name: str, total: BoundedL1Sum) -> float:
+    """Scale of the Laplace noise of a release."""
+    budget = releases.budget
+    if not budget.private:
+        return 0.0
+    zero_out = budget.target.neighboring_relation == "zero_out"
+    return (total.norm_bound if zero_out else total.replace_bound) / budget.scales[name]
+
+
+def _between(scores: np.ndarray, most: int = 2048) -> np.ndarray:
+    """Inner edges of cells with one score each, where there are no more scores than `most`."""
+    scores = np.unique(scores)
+    if len(scores) > most:
+        scores = np.unique(np.quantile(scores, np.linspace(0, 1, most)))
+    finite = np.clip(scores, -1e300, 1e300)
+    middles = finite[:-1] / 2 + finite[1:] / 2
+    return np.unique(middles) if len(middles) > 1 else np.array([-1.0, 1.0])
