@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import guarantee_of
 from dpsubspace._estimators.model_outputs import (
+    by_record,
     losses,
     predicted_codes,
     residuals,
@@ -68,7 +70,7 @@ def private_score(
     ----------
     model : estimator
         Fitted classifier, regressor or Pipeline. What it says of a row must depend on that row
-        alone.
+        alone; with `groups` that need not be so.
     X : array-like of shape (n_samples, n_features)
         Private rows, in whatever form the model takes.
     y : array-like of shape (n_samples,)
@@ -151,8 +153,11 @@ def private_score(
     Assumed public: the model with its classes, the numbers of rows and features, all parameters,
     and that the data pass the checks, one of which is that the model knows all labels. That the
     model says of a row what depends on that row alone is an assumption as well: scores that
-    are ranks among the rows given, say, are not covered. A score that is not a number counts
-    as 0, a loss that is not as the largest, and a predicted label that is not a class as wrong.
+    are ranks among the rows given, say, are not covered. With `groups` the rows of each person are
+    shown to the model in a call of their own, so that what they bring depends on that person
+    alone whatever the model does; that takes a call for each person. A score that is not a number
+    counts as 0, a loss that is not as the largest, and a predicted label that is not a class as
+    wrong.
     Whether a class is missing in `y` shows in nothing but released counts.
 
     The area under the ROC curve has a part from pairs of rows of one cell, which are taken to
@@ -228,12 +233,14 @@ def _score(
     records, noise = rows.records, as_noise(random_state)
     budget = Budget.split(target, parts_of(asked), records.n)
     public = ["the model"] if target_bounds is None else ["the model", "bounds of the targets"]
+    if not records.grouped:  # a person's rows are shown to it alone
+        public.append("that the model says of a row what depends on that row alone")
     guarantee = guarantee_of(
         budget,
         secure=noise.secure,
         n_samples=records.n,
         n_features=rows.n_features,
-        public=(*public, "that the model says of a row what depends on that row alone"),
+        public=tuple(public),
         unit=records.unit,
         of="private_score",
     )
@@ -342,31 +349,43 @@ class _Rows:
 
     def said(self, asked: Asked) -> Said:
         """What the model says of the rows, as far as it is asked for."""
-        n, c = len(self.y), len(self.classes)
-        scores, probabilities, predicted, threshold = np.empty((n, 0)), False, None, None
-        if asked.ranked:
-            scores, probabilities = scores_of(self.model, self.X, n, c)
-            if "calibration_curve" in asked.plain and not probabilities:
-                raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
-        if asked.labels:
-            predicted = predicted_codes(self.model, self.X, self.y, self.classes)
-        if asked.ranked and asked.labels and c == 2:
+        probabilities, threshold = hasattr(self.model, "predict_proba"), None
+        if "calibration_curve" in asked.plain and not probabilities:
+            raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
+        if asked.ranked and asked.labels and len(self.classes) == 2:
             threshold = threshold_of(self.model, probabilities=probabilities)
-        numbers: dict[str, np.ndarray] = {}
-        for name in dict.fromkeys(each.partition("^")[0] for each in asked.sums):
-            numbers |= {} if name in numbers else self._numbers(name, predicted)
+        numbers = by_record(self.X, self.records, partial(self._outputs, asked))
         return Said(
             asked,
             self.y,
             self.classes,
             self.records,
-            scores,
+            numbers.pop("scores", np.empty((len(self.y), 0))),
             probabilities,
             threshold,
-            predicted,
+            numbers.pop("predicted", None),
             numbers,
             self._units(),
         )
+
+    def _outputs(self, asked: Asked, X: Any, rows: Any) -> dict[str, np.ndarray]:
+        """What the model says of some of the rows."""
+        y, c, found = self.y[rows], len(self.classes), {}
+        if asked.ranked:
+            found["scores"] = scores_of(self.model, X, len(y), c)
+        if asked.labels:
+            found["predicted"] = predicted_codes(self.model, X, y, self.classes)
+        bases = {name.partition("^")[0] for name in asked.sums}
+        if "hit" in bases:
+            found["hit"] = (found["predicted"] == y).astype(np.float64)
+        if "loss" in bases:
+            found["loss"] = np.minimum(losses(self.model, X, y, c) / self.loss_bound, 1.0)
+        if "brier" in bases:
+            every = squared_errors(self.model, X, y, c)
+            found["brier"] = every / self._units()["brier_score_loss"]
+        if "error" in bases:
+            found["error"], found["t"] = residuals(self.model, X, y, *self.bounds)
+        return found
 
     def _units(self) -> dict[str, float]:
         """What 1 stands for in means, by metric."""
@@ -379,19 +398,6 @@ class _Rows:
             "root_mean_squared_error": width,
             "r2": 4.0,  # errors are parts of the width of the bounds, targets of half
         }
-
-    def _numbers(self, name: str, predicted: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Numbers of the rows, from 0 to 1 but for targets, of which sums are taken."""
-        if name == "hit":
-            return {name: (predicted == self.y).astype(np.float64)}
-        if name == "loss":
-            every = losses(self.model, self.X, self.y, len(self.classes))
-            return {name: np.minimum(every / self.loss_bound, 1.0)}
-        if name == "brier":
-            every = squared_errors(self.model, self.X, self.y, len(self.classes))
-            return {name: every / self._units()["brier_score_loss"]}
-        errors, targets = residuals(self.model, self.X, self.y, *self.bounds)
-        return {"error": errors, "t": targets}
 
 
 def _bounds_for(asked: Asked, bounds: Any) -> tuple[float, float]:

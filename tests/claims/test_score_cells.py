@@ -6,13 +6,15 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from cases import RECORDS, SCORED, scored
+from cases import RECORDS, SCORED, PublicModel, scored
 from dp_accounting import LaplaceDpEvent
 from helpers import RELATIONS, blobs, pairs_first
 from scipy import stats
 
 from dpsubspace import audit_epsilon
 from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators import private_scores
+from dpsubspace._estimators.frozen import HeldOut
 from dpsubspace._release import mechanisms
 from dpsubspace._release.mechanisms import release_laplace
 from dpsubspace._rows.records import Records
@@ -156,3 +158,62 @@ def test_an_audit_stays_below_the_claim_and_catches_a_third_of_the_noise(monkeyp
     assert audit_epsilon(guessed, guessed, right, delta=0.0) < 1.0
     guessed, right = guesses(monkeypatch, 1 / 3)
     assert audit_epsilon(guessed, guessed, right, delta=0.0) > 1.2
+
+
+# Whatever a model says of a row because of the others ------------------------------------------
+
+
+class Placed(PublicModel):
+    """A model that rounds by the place of a row, as products do, but by more.
+
+    It says the same of the same rows whenever it is asked.
+    """
+
+    def predict(self, X):
+        return (super().predict(X) + np.arange(len(X))) % len(self.classes_)
+
+    def predict_proba(self, X):
+        return super().predict_proba(X) * (0.01 + np.arange(len(X)) % 2)[:, None]
+
+
+@pytest.mark.parametrize("metric", [["roc_auc", "f1"], "accuracy", "confusion_matrix", "log_loss"])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_person_moves_nothing_but_what_that_person_brings(monkeypatch, metric, relation):
+    """A person of one row is replaced by one of two, or leaves with that row: all others shift."""
+    X, _ = blobs(n=41)
+    one = np.arange(41) - (np.arange(41) > 0)  # the first person has two rows
+    y = (X[:, 0] > 0).astype(int)
+    kept = np.arange(41) != 1
+    options = {"metric": metric, "pos_label": 1 if "f1" in metric else None}
+    with laplace_releases(monkeypatch) as here:
+        private_scores._score(
+            X, Target(5.0, 0.0, relation), 0, model=Placed(2), y=y, groups=one, **options
+        )
+    with laplace_releases(monkeypatch, here) as there:
+        private_scores._score(
+            X[kept],
+            Target(5.0, 0.0, relation),
+            0,
+            model=Placed(2),
+            y=y[kept],
+            groups=one[kept],
+            present=None if relation == "replace_one" else np.arange(40) > 0,
+            **options,
+        )
+    for (first, _, _), (second, _, _) in zip(here, there, strict=True):
+        moved = np.abs(first.value - second.value).sum()
+        assert moved <= getattr(first, ENDS[relation]) * (1 + 1e-12)
+
+
+def test_people_are_shown_alone_to_whatever_is_held_out_from_a_model():
+    """Calibration and conformal sets, which take rows from there."""
+    X, _ = blobs(n=41)
+    one = np.arange(41) - (np.arange(41) > 0)
+    for records, rows in (
+        (Records.of_groups(one, 40), X),
+        (Records.of_groups(one[1:], 40), X[1:]),
+    ):
+        held = HeldOut(rows, np.zeros(len(rows)), records, X.shape[1])
+        shown = held.shown_to(Placed(2).predict_proba)
+        alone = [Placed(2).predict_proba(row[None])[0] for row in X[2:]]
+        np.testing.assert_array_equal(shown[-39:], alone)
