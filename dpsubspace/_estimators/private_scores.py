@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from dpsubspace._estimators.model_outputs import (
     squared_errors,
     threshold_of,
 )
+from dpsubspace._estimators.score_groups import PublicGroups
 from dpsubspace._estimators.score_release import Found, Said, parts_of
 from dpsubspace._estimators.score_request import Asked, classes_of
 from dpsubspace._estimators.score_results import PrivateScore, PrivateScores
@@ -51,6 +53,7 @@ def private_score(
     *,
     metric: Any = "accuracy",
     pos_label: Any = None,
+    by: Any = None,
     epsilon: float = 1.0,
     delta: float | str = "auto",
     neighboring_relation: str = "zero_out",
@@ -88,6 +91,11 @@ def private_score(
         "calibration_curve" are about; "roc_auc" takes it for its curve. None is the class 1 where
         the classes are 0 and 1, or -1 and 1, and an error where they are others. It must be None
         where no metric is about a class.
+    by : str, dict of str to list, or tuple (entries, levels), default=None
+        Public groups of which each has a score as well. The name of a column of categories in the
+        schema of the model; or a column and its levels, such as ``{"sex": ["f", "m"]}``; or one
+        entry a row, and the levels. Levels are never read from the rows: a row of another level is
+        in no group.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
@@ -147,8 +155,13 @@ def private_score(
     in [0, 1] (30 % of epsilon beside counts; of regressors after counts of errors by size, with
     10 %, from which a bound on them is found). A row is in one cell: counts have the L1 (and L2)
     bound 1 (``"zero_out"``), and 2 in L1 and sqrt(2) in L2 (``"replace_one"``). Sums, with
-    shares of noise that add up to 1, have the bound 1 in both. Event: Laplace mechanisms, one
-    for each, which need no delta: the guarantee is pure. The unit is one row.
+    shares of noise that add up to 1, have the bound 1 in both. With `by` the groups are counted
+    apart in the same releases: a row is in one cell of one group, so that counts keep their bounds,
+    and sums have 1 and, since a row that is replaced may leave one group for another, 2. A
+    person's rows may be in several groups, each with its part of the person, for the same bounds.
+    The size of a group is private: what is divided by it is divided by noisy counts, and the
+    groups, with the rows that are in none, add up to the score of all. Event: Laplace mechanisms,
+    one for each, which need no delta: the guarantee is pure. The unit is one row.
 
     Assumed public: the model with its classes, the numbers of rows and features, all parameters,
     and that the data pass the checks, one of which is that the model knows all labels. That the
@@ -195,6 +208,7 @@ def private_score(
     options = {
         "metric": metric,
         "pos_label": pos_label,
+        "by": by,
         "target_bounds": target_bounds,
         "loss_bound": loss_bound,
         "level": level,
@@ -213,6 +227,7 @@ def _score(
     y: Any,
     metric: Any = "accuracy",
     pos_label: Any = None,
+    by: Any = None,
     target_bounds: Any = None,
     loss_bound: float = _LOSS_BOUND,
     level: float = 0.95,
@@ -231,10 +246,13 @@ def _score(
     bounds = _bounds_for(asked, target_bounds)
     rows = _Rows.checked(model, X, y, classes, bounds, float(loss_bound), groups, present)
     records, noise = rows.records, as_noise(random_state)
+    apart = None if by is None else PublicGroups.of(by, model, X, len(rows.y))
     budget = Budget.split(target, parts_of(asked), records.n)
     public = ["the model"] if target_bounds is None else ["the model", "bounds of the targets"]
     if not records.grouped:  # a person's rows are shown to it alone
         public.append("that the model says of a row what depends on that row alone")
+    if apart is not None:
+        public.append(f"levels of groups ({len(apart.levels)})")
     guarantee = guarantee_of(
         budget,
         secure=noise.secure,
@@ -244,10 +262,11 @@ def _score(
         unit=records.unit,
         of="private_score",
     )
-    said = rows.said(asked)
+    said = rows.said(asked, apart)
     about_to_release(guarantee)
-    found = said.released(Releases(budget, noise, records), noise.public())
-    return _Scores(asked, classes, float(level), records, guarantee).of(found)
+    whole, *parts = said.released(Releases(budget, noise, records), noise.public())
+    by_level = {} if apart is None else dict(zip(apart.levels, parts, strict=True))
+    return _Scores(asked, classes, float(level), records, guarantee, by_level).of(whole)
 
 
 @dataclass(frozen=True)
@@ -259,6 +278,7 @@ class _Scores:
     level: float
     records: Records
     guarantee: PrivacyGuarantee
+    groups: Mapping[Any, Found]
 
     def of(self, found: Found) -> PrivateScore | PrivateScores:
         """One score, or all by name; PrivacyError where noise hides the only one."""
@@ -267,18 +287,36 @@ class _Scores:
             raise values[0]
         names = self.asked.names
         scores = {
-            name: self._score(name, plain, value, found)
+            name: self._with_groups(name, plain, self._score(name, plain, value, found))
             for name, plain, value in zip(names, self.asked.plain, values, strict=True)
         }
         return scores[names[0]] if self.asked.one else PrivateScores(scores, self.guarantee)
 
+    def _with_groups(self, name: str, plain: str, score: PrivateScore) -> PrivateScore:
+        """A score with those of the groups."""
+        if not self.groups:
+            return score
+        by = {
+            level: replace(
+                self._score(name, plain, found.value(plain, self.level), found, level), n=None
+            )
+            for level, found in self.groups.items()
+        }
+        return replace(score, by=by)
+
     def _score(
-        self, name: str, plain: str, value: Value | PrivacyError, found: Found
+        self,
+        name: str,
+        plain: str,
+        value: Value | PrivacyError,
+        found: Found,
+        group: Any = None,
     ) -> PrivateScore:
         """A metric by the name and with the sign that it was asked for."""
         curve = None
         if isinstance(value, PrivacyError):
-            warn(f"{name} is NaN: {value}", PrivacyWarning, about=("score", name))
+            whose = "" if group is None else f" of group {group!r}"
+            warn(f"{name}{whose} is NaN: {value}", PrivacyWarning, about=("score", name, group))
             value = Value(math.nan, math.nan, math.nan)
         elif plain == "roc_auc":
             of_curve = found.value("roc_curve", self.level)
@@ -347,7 +385,7 @@ class _Rows:
         records = check_groups(groups, blank, present)
         return cls(model, X, y.reshape(-1), classes, records, width, bounds, loss_bound)
 
-    def said(self, asked: Asked) -> Said:
+    def said(self, asked: Asked, by: PublicGroups | None) -> Said:
         """What the model says of the rows, as far as it is asked for."""
         probabilities, threshold = hasattr(self.model, "predict_proba"), None
         if "calibration_curve" in asked.plain and not probabilities:
@@ -366,6 +404,7 @@ class _Rows:
             numbers.pop("predicted", None),
             numbers,
             self._units(),
+            by,
         )
 
     def _outputs(self, asked: Asked, X: Any, rows: Any) -> dict[str, np.ndarray]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpsubspace._accounting.budget import Part
+from dpsubspace._estimators.score_groups import PublicGroups
 from dpsubspace._estimators.score_request import Asked
 from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._release.releases import Releases
@@ -20,6 +22,7 @@ from dpsubspace._statistics.score_cells import (
     counted,
     error_cells,
     fine_edges,
+    grouped_sums,
     largest_error,
     n_cells,
     on_simplex,
@@ -30,6 +33,7 @@ from dpsubspace._statistics.score_cells import (
 from dpsubspace._statistics.score_metrics import (
     FROM_CELLS,
     FROM_LABELS,
+    OF_ALL_ROWS,
     Counted,
     Summed,
     Value,
@@ -92,6 +96,8 @@ class Said:
         Numbers of which sums are taken.
     units : dict of str to float
         What 1 stands for in means of them, by metric, of errors as large as the bounds are wide.
+    by : PublicGroups or None
+        Groups of which each has a score.
     """
 
     asked: Asked
@@ -104,30 +110,59 @@ class Said:
     predicted: np.ndarray | None
     numbers: Mapping[str, np.ndarray]
     units: Mapping[str, float]
+    by: PublicGroups | None = None
 
-    def released(self, releases: Releases, rng: np.random.Generator) -> Found:
-        """Release all that was asked for."""
-        asked = self.asked
-        cells = self._cells(releases, rng) if asked.ranked else []
-        labels = self._confusion(releases, rng) if asked.confusion else None
-        if self.threshold is not None:
-            labels = cells[0]
-        return Found(cells, labels, self._means(releases) if asked.sums else None, rng)
+    def released(self, releases: Releases, rng: np.random.Generator) -> list[Found]:
+        """Release all that was asked for: found of all records, and then of each group."""
+        asked, some = self.asked, 1 if self.by is None else self.by.n_groups
+        cells: list[list[Counted]] = [[] for _ in range(some)]
+        labels: list[Counted | None] = [None] * some
+        sums: list[Summed | None] = [None] * some
+        if asked.ranked:
+            cells = self._cells(releases, rng)
+        if asked.confusion:
+            labels = [*self._confusion(releases, rng)]
+        elif self.threshold is not None:
+            labels = [each[0] for each in cells]
+        if asked.sums:
+            sums = [*self._means(releases)]
+        return [Found(*each, rng) for each in zip(cells, labels, sums, strict=True)]
 
     def _counts(
-        self, releases: Releases, name: str, cells: np.ndarray, size: int
+        self, releases: Releases, name: str, cells: np.ndarray, size: int, *, apart: bool = False
     ) -> tuple[np.ndarray, float]:
-        """Released counts of shape (k, size), and the scale of their noise."""
-        total = counted(cells, size, self.records)
-        found = releases.laplace(name, total).reshape(-1, size)
-        return found, _scale(releases, name, total)
+        """Released counts of shape (n_groups, k, size), and the scale of their noise.
 
-    def _cells(self, releases: Releases, rng: np.random.Generator) -> list[Counted]:
+        Groups are counted `apart` or all rows in one.
+        """
+        cells, groups = cells.reshape(len(cells), -1), 1
+        if apart and self.by is not None:
+            groups = self.by.n_groups
+            cells = cells + size * self.by.group[:, None]
+        total = counted(cells, groups * size, self.records)
+        found = releases.laplace(name, total).reshape(-1, groups, size)
+        return found.swapaxes(0, 1), _scale(releases, name, total)
+
+    def _parts(
+        self, counts: np.ndarray, scale: float
+    ) -> Iterator[tuple[np.ndarray, float, int, bool]]:
+        """Counts of all records, of which the number is public, and then of each group.
+
+        With the scale of their noise, that number, and whether they are those of a group. Noise of
+        a sum over groups is not that of one Laplace variable, but has no longer tails than one of
+        its variance.
+        """
+        n = self.records.n
+        yield counts.sum(axis=0), scale * math.sqrt(len(counts)), n, False
+        for each in counts[:-1]:
+            yield each, scale, max(round(float(each.sum())), 1), True
+
+    def _cells(self, releases: Releases, rng: np.random.Generator) -> list[list[Counted]]:
         """Counts of scores and labels between edges that are released first."""
         fine, grids = self._grids(releases)
-        k = self.scores.shape[1]
-        n, epsilon = self.records.n, releases.budget.scales["cells"] / k
-        few = n_cells(n, epsilon) if releases.budget.private else 0
+        k, private = self.scores.shape[1], releases.budget.private
+        n = max(self.records.n // (1 if self.by is None else len(self.by.levels)), 1)
+        few = n_cells(n, releases.budget.scales["cells"] / k) if private else 0
         edges = [self._edges(*each, few) for each in zip(fine, grids, strict=True)]
         size = 2 * (max(map(len, edges)) - 1)
         cells, first = [], -1
@@ -135,23 +170,24 @@ class Said:
             places = np.searchsorted(edges[j][1:-1], self.scores[:, j])
             if self.threshold is not None:
                 places, first = self._by_labels(places, edges[j])
-            second = self.y == (1 if k == 1 else j)
-            cells.append(2 * places + second)
-        counts, scale = self._counts(releases, "cells", np.stack(cells, axis=1), size)
+            cells.append(2 * places + (self.y == (1 if k == 1 else j)))
+        counts, scale = self._counts(releases, "cells", np.stack(cells, axis=1), size, apart=True)
         found = []
         for j in range(k):
-            held = counts[j, : 2 * len(edges[j]) - 2].reshape(-1, 2)
-            spread = np.zeros(len(held))
-            if releases.budget.private:
-                spread = spread_of_scores(fine[j], grids[j], edges[j], held)
-            typical = typical_scores(fine[j], grids[j], edges[j], probabilities=self.probabilities)
             classes = self.classes if k == 1 else np.array(["others", str(self.classes[j])])
-            each = ScoreCells(
-                edges[j], held, typical, scale, n, classes, self.probabilities, first, spread
-            )
-            each = each.flipped() if self.asked.flipped else each
-            found.append(Counted(each, None, scale, n, rng, self.asked.flipped))
-        return found
+            held = counts[:, j, : 2 * len(edges[j]) - 2].reshape(len(counts), -1, 2)
+            typical = typical_scores(fine[j], grids[j], edges[j], probabilities=self.probabilities)
+            found.append([])
+            for part, scaled, n, of_group in self._parts(held, scale):
+                spread = np.zeros(len(part))
+                if private:
+                    spread = spread_of_scores(fine[j], grids[j], edges[j], part)
+                each = ScoreCells(
+                    edges[j], part, typical, scaled, n, classes, self.probabilities, first, spread
+                )
+                each = each.flipped() if self.asked.flipped else each
+                found[j].append(Counted(each, None, scaled, n, rng, self.asked.flipped, of_group))
+        return [[*each] for each in zip(*found, strict=True)]
 
     def _grids(self, releases: Releases) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Counts of scores on a grid, of which edges are found, and the grid."""
@@ -162,9 +198,9 @@ class Said:
             fine = [np.bincount(np.searchsorted(g, c), minlength=len(g) + 1) for g, c in pairs]
             return [each.astype(np.float64) for each in fine], grids
         grid = fine_edges(probabilities=self.probabilities)
-        fine, _ = self._counts(releases, "edges", np.searchsorted(grid, self.scores), FINE)
+        counts, _ = self._counts(releases, "edges", np.searchsorted(grid, self.scores), FINE)
         n = self.records.n
-        fine = [on_simplex(each, n) for each in fine]
+        fine = [on_simplex(each, n) for each in counts[0]]
         if not self.probabilities and max(each.max() for each in fine) > _IN_ONE * n:
             _tell_of_scale()
         return fine, [grid] * len(fine)
@@ -186,30 +222,39 @@ class Said:
         cells = np.where(self.predicted == 1, np.maximum(cells, first), cells)
         return np.where(self.predicted == 0, np.minimum(cells, first - 1), cells), first
 
-    def _confusion(self, releases: Releases, rng: np.random.Generator) -> Counted:
+    def _confusion(self, releases: Releases, rng: np.random.Generator) -> Iterator[Counted]:
         """Counts of true and predicted labels."""
-        c = len(self.classes)
+        c, flipped = len(self.classes), self.asked.flipped
         assert self.predicted is not None
-        counts, scale = self._counts(releases, "confusion", self.y * c + self.predicted, c * c)
-        matrix, flipped = counts.reshape(c, c), self.asked.flipped
-        matrix = matrix[::-1, ::-1] if flipped else matrix
-        return Counted(None, matrix, scale, self.records.n, rng, flipped)
+        cells = self.y * c + self.predicted
+        counts, scale = self._counts(releases, "confusion", cells, c * c, apart=True)
+        for part, scaled, n, of_group in self._parts(counts.reshape(-1, c, c), scale):
+            matrix = part[::-1, ::-1] if flipped else part
+            yield Counted(None, matrix, scaled, n, rng, flipped, of_group)
 
-    def _means(self, releases: Releases) -> Summed:
+    def _means(self, releases: Releases) -> Iterator[Summed]:
         """Means of bounded numbers, of errors between bounds that are released first."""
         records, asked = self.records, self.asked.sums
         shares, largest = np.array([*asked.values()]), 1.0
         if "range" in releases and releases.budget.private:
-            counts, scale = self._counts(
-                releases, "range", error_cells(self.numbers["error"]), ERRORS
-            )
-            largest = largest_error(counts[0], scale, records.n)
+            cells = error_cells(self.numbers["error"])
+            counts, scale = self._counts(releases, "range", cells, ERRORS)
+            largest = largest_error(counts[0, 0], scale, records.n)
         values = np.stack([self._column(name, largest) for name in asked], axis=1)
-        total = bounded_sums(values, shares, records)
+        units = self._units(largest)
+        if self.by is None:
+            total, groups = bounded_sums(values, shares, records), 1
+        else:
+            groups = self.by.n_groups
+            total = grouped_sums(values, shares, records, self.by.group, groups)
         sums, scale = releases.laplace("sums", total), _scale(releases, "sums", total)
-        means = dict(zip(asked, (sums / shares / records.n).tolist(), strict=True))
-        scales = {name: scale / share / records.n for name, share in asked.items()}
-        return Summed(means, scales, records.n, self._units(largest))
+        whole, rows = sums.reshape(groups, -1, len(shares)), records.n
+        yield Summed.of(
+            asked, whole[:, 0].sum(axis=0) / rows, scale * math.sqrt(groups) / rows, rows, units
+        )
+        if self.by is not None:
+            for pair in whole[:-1]:
+                yield Summed.of_group(asked, pair, scale, units)
 
     def _units(self, largest: float) -> dict[str, float]:
         """What 1 stands for in means, with the largest error a part of the width of the bounds."""
@@ -257,11 +302,13 @@ class Found:
             few = [each.too_few("roc_auc" if len(counts) > 1 else metric) for each in counts]
             hidden = [each for each in few if each is not None]
             if hidden:
-                return _hidden(metric, min(hidden))
+                return _hidden(metric, min(hidden), whole=metric in OF_ALL_ROWS)
             if len(counts) > 1:
                 return mean_area([each.value("roc_auc", level) for each in counts])
             return counts[0].value(metric, level)
         assert self.sums is not None
+        if self.sums.few is not None:
+            return _hidden(metric, self.sums.few, whole=True)
         value = self.sums.value(metric, level, self.rng)
         return _hidden_variance() if value is None else value
 
@@ -272,7 +319,12 @@ class Found:
         return None if metric in FROM_LABELS and self.labels is None else self.cells[0].cells
 
 
-def _hidden(metric: str, few: float) -> PrivacyError:
+def _hidden(metric: str, few: float, *, whole: bool = False) -> PrivacyError:
+    if whole:  # of a group, all rows of which matter
+        return PrivacyError(
+            f"the noisy number of rows of the group is {max(few, 0.0):.0f}, which the noise hides:"
+            f" {metric!r} would say nothing. What was released stays charged."
+        )
     return PrivacyError(
         f"the noisy number of rows of the smallest class that {metric!r} depends on is"
         f" {max(few, 0.0):.0f}, which the noise hides: it would say nothing. More rows or"

@@ -44,8 +44,8 @@ class PrivateScore:
         Ends of the interval, of each value by itself.
     level : float
         How often such intervals cover the metric on all rows of the kind, at least about.
-    n : int
-        Number of records.
+    n : int or None
+        Number of records; None for a group, of which it is private.
     unit : str
         What a record is: ``"row"`` or ``"person"``.
     at : ndarray or None
@@ -57,6 +57,8 @@ class PrivateScore:
         Class that the metric is about, of those metrics that are about one.
     curve : PrivateScore or None
         The ROC curve of which "roc_auc" is the area: it is read from the same counts.
+    by : dict of object to PrivateScore, or None
+        The same metric of each public group, by its level.
     privacy_ : PrivacyGuarantee or None
         What the call cost and what that rests on. Scores of one call have it in common.
 
@@ -79,12 +81,13 @@ class PrivateScore:
     low: Any
     high: Any
     level: float
-    n: int
+    n: int | None
     unit: str = "row"
     at: np.ndarray | None = None
     cells: ScoreCells | None = None
     pos_label: Any = None
     curve: PrivateScore | None = None
+    by: Mapping[Any, PrivateScore] | None = None
     privacy_: PrivacyGuarantee | None = None
 
     def __float__(self) -> float:
@@ -92,10 +95,17 @@ class PrivateScore:
 
     def __str__(self) -> str:
         about = "" if self.pos_label is None else f" of class {self.pos_label!r}"
+        groups = (f"  {level!r}: {score._words}" for level, score in (self.by or {}).items())
+        between = " of " if np.ndim(self.value) else " = "
+        return "\n".join([f"{self.metric}{about}{between}{self._words}", *groups])
+
+    @property
+    def _words(self) -> str:
+        """The value, with its interval."""
         if np.ndim(self.value):
-            return f"{self.metric}{about} of {np.size(self.value)} values, with intervals"
+            return f"{np.size(self.value)} values, with intervals"
         value, low, high = (f"{float(x):.4g}" for x in (self.value, self.low, self.high))
-        return f"{self.metric}{about} = {value} ({100 * self.level:g}% interval {low} to {high})"
+        return f"{value} ({100 * self.level:g}% interval {low} to {high})"
 
     # The pair that it was before ------------------------------------------------------------
 

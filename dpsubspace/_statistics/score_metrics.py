@@ -23,6 +23,7 @@ from dpsubspace._statistics.score_cells import (
 __all__ = [
     "FROM_CELLS",
     "FROM_LABELS",
+    "OF_ALL_ROWS",
     "SUMS",
     "Counted",
     "Summed",
@@ -100,12 +101,57 @@ class Summed:
         Number of records.
     units : dict of str to float
         What 1 stands for, by metric.
+    few : float or None
+        Noisy number of records, where that is of a group and the noise hides it.
     """
 
     means: Mapping[str, float]
     scales: Mapping[str, float]
     n: int
     units: Mapping[str, float]
+    few: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        shares: Mapping[str, float],
+        sums: np.ndarray,
+        scale: Any,
+        n: int,
+        units: Mapping[str, float],
+        few: float | None = None,
+    ) -> Summed:
+        """Means of sums over `n` that have been multiplied by shares, with noise of a scale."""
+        given = np.array([*shares.values()])
+        means, scales = (
+            dict(zip(shares, each.tolist(), strict=True)) for each in (sums / given, scale / given)
+        )
+        return cls(means, scales, n, units, few)
+
+    @classmethod
+    def of_group(
+        cls,
+        shares: Mapping[str, float],
+        pair: np.ndarray,
+        scale: float,
+        units: Mapping[str, float],
+    ) -> Summed:
+        """The same of a group, from sums and what is left to 1, of shape (2, k).
+
+        Notes
+        -----
+        All entries together are about the size N of the group. A mean ``S / (s N)`` is off by about
+        ``(1 / s - m) e / N`` by the noise e of its own sum, and by ``- m e / N`` by that of each of
+        the ``2 k - 1`` other entries: as much in standard deviations as one Laplace variable of
+        the scale that is stated.
+        """
+        size = float(pair.sum())
+        if size < clear_of_noise(scale, pair.size):
+            return cls.of(shares, pair[0], scale, 1, units, few=size)
+        given = np.array([*shares.values()])
+        means = np.clip(pair[0] / given / size, 0.0, 1.0)
+        factors = np.sqrt((1 - means * given) ** 2 + (pair.size - 1) * (means * given) ** 2)
+        return cls.of(shares, pair[0] / size, scale * factors / size, round(size), units)
 
     def value(self, metric: str, level: float, rng: np.random.Generator) -> Value | None:
         """A metric with its interval; None where the noise hides it."""
@@ -197,7 +243,7 @@ FROM_LABELS: dict[str, Callable[[np.ndarray, Any], np.ndarray]] = {
 FROM_CELLS = ("roc_auc", "roc_curve", "calibration_curve")
 
 # What does not depend on how many rows a class has.
-_OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
+OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
 
 
 def clear_of_noise(scale: float, merged: int) -> float:
@@ -263,7 +309,7 @@ class Counted:
     def too_few(self, metric: str) -> float | None:
         """Noisy number of rows of the smallest class that matters, where noise hides it."""
         counts = self._counts
-        if metric in _OF_ALL_ROWS:
+        if metric in OF_ALL_ROWS:
             sizes, merged = counts.sum(keepdims=True), counts.size
             if not self.of_group:
                 return None

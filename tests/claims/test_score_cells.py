@@ -18,7 +18,7 @@ from dpsubspace._estimators.frozen import HeldOut
 from dpsubspace._release import mechanisms
 from dpsubspace._release.mechanisms import release_laplace
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.score_cells import bounded_sums, counted
+from dpsubspace._statistics.score_cells import bounded_sums, counted, grouped_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is NaN:dpsubspace.PrivacyWarning")
 ENDS = {"zero_out": "norm_bound", "replace_one": "replace_bound"}
@@ -89,6 +89,38 @@ def test_the_bounds_are_tight():
     assert moved == 1.0 <= sums[0].replace_bound == sums[0].norm_bound < 1 + 1e-9
 
 
+def test_the_bounds_of_groups_are_tight():
+    """One row that leaves a group for another, of which both sums change, and one that is null."""
+    shares, row = np.array([0.75, 0.25]), np.array([[1.0, 0.0]])
+    here, null = Records.of_rows(1), Records.of_rows(1, np.zeros(1, bool))
+    sums = [grouped_sums(row, shares, here, np.array([j]), 2) for j in (0, 1)]
+    nothing = grouped_sums(row, shares, null, np.array([0]), 2)
+    assert np.abs(sums[0].value - sums[1].value).sum() == 2.0 <= sums[0].replace_bound < 2 + 1e-9
+    assert np.abs(sums[0].value - nothing.value).sum() == 1.0 <= sums[0].norm_bound < 1 + 1e-9
+    np.testing.assert_array_equal(sums[0].value, [[[0.75, 0.0], [0.0, 0.25]], np.zeros((2, 2))])
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_person_in_several_groups_is_within_the_bounds(rng, relation):
+    """All people of one to four rows of values 0, 1/3 and 1 in three groups, against each other."""
+    shares = np.array([0.6, 0.4])
+    found = []
+    for _ in range(200):
+        k = rng.integers(1, 5)
+        values, group = rng.choice([0.0, 1 / 3, 1.0], size=(k, 2)), rng.integers(3, size=k)
+        person = Records.of_groups(np.zeros(k, dtype=int), 1)
+        cells = counted(4 * group + rng.integers(4, size=k), 12, person)
+        found.append((grouped_sums(values, shares, person, group, 3), cells))
+    nothing = [np.zeros((3, 2, 2)), np.zeros(12)]
+    for one in found:
+        others = found if relation == "replace_one" else [None]
+        for other in others:
+            for j in range(2):
+                there = nothing[j] if other is None else other[j].value
+                moved = np.abs(one[j].value - there).sum()
+                assert moved <= getattr(one[j], ENDS[relation])
+
+
 @pytest.mark.parametrize("wild", [-3.0, 7.0, math.nan, math.inf, -math.inf])
 def test_what_a_row_brings_to_a_sum_is_from_0_to_1(wild):
     brought = bounded_sums(np.array([[wild]]), np.ones(1), Records.of_rows(1)).value
@@ -110,7 +142,8 @@ def test_sums_are_taken_without_rounding(rng):
 def test_what_is_released_is_what_the_event_says(monkeypatch, setting, relation):
     """Each release once, with Laplace noise of the bound over its epsilon."""
     with laplace_releases(monkeypatch) as seen:
-        _, guarantee = scored(blobs(n=300)[0], Target(5.0, 0.0, relation), 0, **SCORED[setting])
+        found = scored(blobs(n=300)[0], Target(5.0, 0.0, relation), 0, **SCORED[setting])
+    guarantee = found.privacy_
     event = guarantee.event
     events = event.events if hasattr(event, "events") else [event]
     doubled = 2.0 if relation == "replace_one" else 1.0  # by the accountant

@@ -637,3 +637,98 @@ def test_a_ledger_takes_a_score_as_it_is():
     assert ledger.epsilon() == pytest.approx(1.2) and isinstance(score, PrivateScore)
     with pytest.raises(PrivacyError, match="released already"):
         ledger.run(score)
+
+
+# By group ---------------------------------------------------------------------------------------
+
+SIDES = ["left", "right"]
+
+
+def sides(n):
+    """Groups of rows, of which a third is in none that is named."""
+    return np.array([*SIDES, "elsewhere"])[np.arange(n) % 3]
+
+
+@pytest.mark.parametrize(
+    "names", [["accuracy"], ["f1", "recall"], ["roc_auc", "accuracy", "log_loss"]], ids=str
+)
+def test_without_noise_scores_of_groups_are_those_of_their_rows(names):
+    X, y = normals(900)
+    where = sides(900)
+    options = {"metric": names, "epsilon": INF, "loss_bound": 100.0}
+    found = private_score(Linear(), X, y, by=(where, SIDES), **options)
+    for name in names:
+        assert float(found[name]) == pytest.approx(EXACT[name](Linear(), X, y))
+        assert [*found[name].by] == SIDES
+        for side, score in found[name].by.items():
+            rows = where == side
+            assert float(score) == pytest.approx(EXACT[name](Linear(), X[rows], y[rows]))
+            assert score.n is None and score.low <= score.value <= score.high
+    line, left, _ = str(found[names[0]]).splitlines()
+    assert line.startswith(f"{names[0]} ") and left.startswith("  'left': 0.")
+
+
+def test_without_noise_errors_of_groups_are_those_of_their_rows():
+    X, y = make_regression(600, 5, noise=20.0, random_state=0)
+    model, where = Ridge().fit(X, y), sides(600)
+    names = ["r2", "mean_absolute_error", "neg_root_mean_squared_error"]
+    options = {"target_bounds": (-1000, 1000), "epsilon": INF, "by": (where, SIDES)}
+    found = private_score(model, X, y, metric=names, **options)
+    for side in SIDES:
+        rows = where == side
+        exact = metrics.r2_score(y[rows], model.predict(X[rows]))
+        assert float(found["r2"].by[side]) == pytest.approx(exact, rel=1e-4)
+        exact = metrics.mean_absolute_error(y[rows], model.predict(X[rows]))
+        assert float(found["mean_absolute_error"].by[side]) == pytest.approx(exact, rel=1e-4)
+        assert float(found[names[2]].by[side]) < 0
+
+
+def test_levels_are_those_of_the_schema_or_given_and_never_of_the_rows():
+    X, y = normals(300)
+    frame = pd.DataFrame({"x": X[:, 0], "side": sides(300)})
+
+    class Framed(Linear):
+        @property
+        def schema(self):
+            return {"x": (-9, 9), "side": [*SIDES, "above"]}
+
+        def predict(self, X):
+            return (np.asarray(X["x"]) > 0).astype(int)
+
+    with pytest.warns(PrivacyWarning, match="of group 'above' is NaN: the noisy number of rows"):
+        score = private_score(Framed(), frame, y, by="side", random_state=0)
+    assert [*score.by] == ["left", "right", "above"]
+    assert "levels of groups (3)" in score.privacy_.public
+    for by in ({"side": SIDES}, (sides(300), SIDES), (list(sides(300)), SIDES)):
+        score = private_score(Framed(), frame, y, by=by, random_state=0)
+        assert [*score.by] == SIDES
+
+
+def test_a_group_that_nobody_is_in_is_one_that_noise_hides():
+    """Whether anybody is in it shows in released numbers alone."""
+    X, y = normals(500)
+    for nobody in (True, False):
+        where = np.where(np.arange(500) == 0, "elsewhere" if nobody else "right", "left")
+        with pytest.warns(PrivacyWarning, match="of group 'right' is NaN: .* stays charged"):
+            options = {"epsilon": 0.05, "random_state": 0, "metric": "confusion_matrix"}
+            score = private_score(Linear(), X, y, by=(where, SIDES), **options)
+        assert math.isnan(score.by["right"].value) and score.by["left"].value.shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("by", "match"),
+    [
+        ("side", "no schema of the model says"),
+        (sides(50), r"must be the name of a column .* never read"),
+        ({"side": ["left"]}, "the levels of `by` cannot be used"),
+        ((sides(49), SIDES), "got 49 entries for 50 rows"),
+        ({"side": SIDES}, "the columns of `X` have no names"),
+        (("side", SIDES), "must be the name of a column"),
+    ],
+    ids=str,
+)
+def test_groups_that_cannot_be_told_are_refused_before_any_charge(by, match):
+    ledger = PrivacyLedger(epsilon=10.0, delta=1e-5)
+    with pytest.raises(ValueError, match=match):
+        ledger.run(private_score, Linear(), *normals(50), by=by)
+    assert len(ledger.entries) == 0
