@@ -25,7 +25,7 @@ from dpsubspace._estimators.model_outputs import (
     threshold_of,
 )
 from dpsubspace._estimators.score_groups import PublicGroups
-from dpsubspace._estimators.score_release import Found, Said, parts_of
+from dpsubspace._estimators.score_release import Found, Said, parts_of, tell_before
 from dpsubspace._estimators.score_request import Asked, classes_of
 from dpsubspace._estimators.score_results import PrivateScore, PrivateScores
 from dpsubspace._release.noise import as_noise
@@ -37,6 +37,7 @@ from dpsubspace._rows.inputs import (
     named,
 )
 from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.seen import has_seen
 from dpsubspace._statistics.score_metrics import Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
@@ -185,7 +186,9 @@ def private_score(
     Intervals count the noise and that the rows are a sample, by drawing samples from what was
     released. They are about rows that the model has not seen. If it was fitted on these rows by a
     private estimator, the guarantee holds as it does otherwise, charged beside that of the fit;
-    but score and interval are then about these rows, on which the model is too good. A model
+    but score and interval are then about these rows, on which the model is too good. A warning says
+    so where `X` is the object that an estimator of this package was fitted to in this process, or
+    shares memory with it; of copies nothing is known. A model
     that was fitted on them without privacy is not public: its score has no guarantee.
 
     With `groups` a metric is that of a row drawn from a person drawn at random; intervals take
@@ -262,6 +265,15 @@ def _score(
         unit=records.unit,
         of="private_score",
     )
+    tell_before(asked, budget, records, len(classes), 1 if apart is None else apart.n_groups)
+    if has_seen(model, X):
+        warn(
+            f"`X` has rows that this {type(model).__name__} was fitted to: the score will be about"
+            " these rows, on which the model is too good, and not about new ones. Hold out some"
+            " rows before the fit, and score those.",
+            PrivacyWarning,
+            about=("seen", type(model).__name__),
+        )
     said = rows.said(asked, apart)
     about_to_release(guarantee)
     whole, *parts = said.released(Releases(budget, noise, records), noise.public())

@@ -184,14 +184,19 @@ class Summed:
     def _moved(self, spread: float, scale: float, rng: np.random.Generator) -> np.ndarray:
         return spread * rng.normal(size=_DRAWS) + scale * rng.laplace(size=_DRAWS)
 
+    def clear_variance(self, mean: float) -> float:
+        """Variance of targets of such a mean, from -1 to 1, that is told from its noise."""
+        noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(mean) * self.scales["t"])
+        return _CLEAR_VARIANCE * noise
+
     def _r2(self, level: float, rng: np.random.Generator) -> Value | None:
         """Share of the variance of targets that is explained, from five moments."""
         m1, m3 = (2 * self.means[name] - 1 for name in ("t", "t^3"))
         m2, m4 = self.means["t^2"], self.means["t^4"]
         variance = m2 - m1**2
-        noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(m1) * self.scales["t"])
-        if variance < _CLEAR_VARIANCE * noise or variance <= 1 / self.n**2:
+        if variance < self.clear_variance(m1) or variance <= 1 / self.n**2:
             return None
+        noise = self.clear_variance(m1) / _CLEAR_VARIANCE
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         spare = math.sqrt(2) * (self.scales["t^4"] + 8 * abs(m1) * self.scales["t^3"])
         spread = math.sqrt(max(fourth - variance**2, 0.0) + spare)

@@ -1,8 +1,10 @@
 """Scores on private rows: exact without noise, near with it, and silent about what is private."""
 
+import gc
 import math
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -20,11 +22,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from dpsubspace import (
+    DPSGDClassifier,
     PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
     PrivateScore,
     private_score,
+    tabular_pipeline,
 )
 
 INF = float("inf")
@@ -262,21 +266,19 @@ def test_predictions_that_are_no_numbers_raise_and_warn_of_nothing(bad):
 def test_few_rows_and_any_budget_give_numbers_or_a_refusal(n, epsilon):
     X, y = normals(n)
     names = ["roc_curve", "calibration_curve", "confusion_matrix", "roc_auc", "log_loss", "f1"]
+    found, options = {}, {"epsilon": epsilon, "random_state": 0}
+    numbers = {"metric": ["r2", "mean_absolute_error"], "target_bounds": (0, 1)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", ".* is NaN", PrivacyWarning)
-        warnings.filterwarnings("ignore", "delta=", PrivacyWarning)
-        options = {"epsilon": epsilon, "random_state": 0}
-        found = private_score(Linear(), X, y, metric=names, **options)
-        errors = private_score(
-            Ridge().fit(X, y),
-            X,
-            y,
-            metric=["r2", "mean_absolute_error"],
-            target_bounds=(0, 1),
-            **options,
-        )
-    for score in (*found.values(), *errors.values()):
+        for told in (".* is NaN", "delta=", ".* will say nothing", ".* only if the standard"):
+            warnings.filterwarnings("ignore", told, PrivacyWarning)
+        for model, asked in ((Linear(), {"metric": names}), (Ridge().fit(X, y), numbers)):
+            try:
+                found |= private_score(model, X, y, **asked, **options)
+            except ValueError as error:
+                assert "Nothing was released" in str(error) and n * epsilon < 60
+    assert len(found) == 8 or epsilon <= 1.0
+    for score in found.values():
         assert np.all(np.isnan(score.value)) or np.all(score.low <= score.value)
         assert np.all(np.isnan(score.value)) or np.all(score.value <= score.high)
 
@@ -303,8 +305,8 @@ def test_a_missing_class_shows_in_released_counts_alone_and_stays_charged(name, 
     y = np.full(400, 1 - missing)
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5, allow_seeded=True)
     with pytest.raises(PrivacyError, match=r"which the noise hides.*stays charged"):
-        ledger.run(private_score, Linear(), X, y, metric=name, epsilon=0.4, random_state=0)
-    assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(0.4)
+        ledger.run(private_score, Linear(), X, y, metric=name, epsilon=0.9, random_state=0)
+    assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(0.9)
 
 
 def test_a_class_of_few_rows_is_refused_like_one_of_none():
@@ -315,7 +317,7 @@ def test_a_class_of_few_rows_is_refused_like_one_of_none():
         y[:] = 0
         y[:few] = 1
         with pytest.raises(PrivacyError) as caught:
-            private_score(Linear(), X, y, metric="roc_auc", epsilon=0.01, random_state=0)
+            private_score(Linear(), X, y, metric="roc_auc", epsilon=0.9, random_state=0)
         messages.append(str(caught.value))
     assert [m.partition("is ")[0] for m in messages] == [messages[0].partition("is ")[0]] * 2
 
@@ -732,3 +734,83 @@ def test_groups_that_cannot_be_told_are_refused_before_any_charge(by, match):
     with pytest.raises(ValueError, match=match):
         ledger.run(private_score, Linear(), *normals(50), by=by)
     assert len(ledger.entries) == 0
+
+
+# Before anything is charged ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "epsilon", "told"),
+    [
+        ("precision", 0.01, "noise would hide 'precision' of 400 rows .* Nothing was released"),
+        ("roc_auc", 0.02, "noise would hide 'roc_auc' of 400 rows"),
+        (["accuracy", "recall"], 0.01, "hide 'recall' of 400 rows .* an epsilon of 0.03 or more"),
+    ],
+)
+def test_what_noise_hides_whatever_the_rows_say_is_refused_before_any_charge(metric, epsilon, told):
+    ledger = PrivacyLedger(epsilon=10.0, delta=1e-5)
+    with pytest.raises(ValueError, match=told):
+        ledger.run(private_score, Linear(), *normals(400), metric=metric, epsilon=epsilon)
+    assert len(ledger.entries) == 0
+
+
+def test_r2_that_no_targets_could_have_is_refused_before_any_charge():
+    ledger, X = PrivacyLedger(epsilon=10.0, delta=1e-5), np.arange(50.0)[:, None]
+    options = {"metric": "r2", "target_bounds": (0, 50), "epsilon": 0.1}
+    with pytest.raises(ValueError, match=r"noise would hide 'r2' of 50 rows .* Nothing was"):
+        ledger.run(private_score, Ridge().fit(X, X[:, 0]), X, X[:, 0], **options)
+    assert len(ledger.entries) == 0
+
+
+def test_what_noise_may_well_hide_is_told_before_any_charge():
+    """Precision of a rare class, and R2 of few rows: warnings that are errors charge nothing."""
+    ledger, (X, y) = PrivacyLedger(epsilon=10.0, delta=1e-5), normals(334)
+    with pytest.raises(PrivacyWarning, match=r"fewer than about 30 rows \(9 %\)"):
+        ledger.run(private_score, Linear(), X, y, metric="precision", epsilon=0.2)
+    with pytest.raises(PrivacyWarning, match="standard deviation of the targets is at least"):
+        options = {"metric": "r2", "target_bounds": (-9, 9), "epsilon": 0.5}
+        ledger.run(private_score, Ridge().fit(X, X[:, 0]), X, X[:, 0], **options)
+    assert len(ledger.entries) == 0
+
+
+def test_enough_rows_are_told_of_nothing():
+    X, y = normals(2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        private_score(Linear(), X, y, metric=["roc_auc", "precision"], epsilon=0.5)
+        model = Ridge().fit(X, X[:, 0])
+        options = {"metric": "r2", "target_bounds": (-4, 4)}
+        private_score(model, X, np.clip(X[:, 0], -4, 4), **options)
+
+
+# Rows that a model was fitted to ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_of_the_fit_are_told_of(piped, order):
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    X, y = np.asarray(X, order=order), np.arange(400) % 2
+    model = DPSGDClassifier(epsilon=50.0, n_iter=2)
+    model = make_pipeline(model) if piped else model
+    model.fit(X[:200], y[:200])
+    for rows, told in ((X[:200], 1), (X[100:300], 1), (X, 1), (X[200:], 0), (X.copy(), 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            private_score(model, rows, y[: len(rows)], epsilon=5.0)
+        found = [each for each in caught if "was fitted to" in str(each.message)]
+        assert len(found) == told
+
+
+def test_a_frame_of_the_fit_is_told_of_and_nothing_keeps_its_rows():
+    frame = pd.DataFrame({"x": np.arange(200.0)})
+    y = np.arange(200) % 2
+    model = tabular_pipeline(DPSGDClassifier(n_iter=2), {"x": (0, 200)}, epsilon=5.0).fit(frame, y)
+    with pytest.warns(PrivacyWarning, match="rows that this TabularPipeline was fitted to"):
+        private_score(model, frame, y)
+    other, alive = frame.copy(), weakref.ref(frame)
+    private_score(model, other, y)
+    del frame
+    gc.collect()
+    assert alive() is None
+    private_score(pickle.loads(pickle.dumps(model)), other, y)
