@@ -160,7 +160,7 @@ def drawn(labels, n, seed, share=None):
 def released(model, rows, y, **options):
     """What is released of these rows; None where that is refused."""
     try:
-        return private_score(model, rows[:, None], y, **options).value
+        return private_score(model, rows[:, None], y, **options)
     except PrivacyError:
         return None
 

@@ -13,12 +13,13 @@ from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_sub
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._estimators.personal_fit import SharedLinearModel
-from dpsubspace._estimators.private_scores import PrivateScore, private_score
+from dpsubspace._estimators.private_scores import private_score
 from dpsubspace._estimators.regression import (
     DPLinearRegression,
     PublicSubspaceLinearRegression,
 )
 from dpsubspace._estimators.scaler import BoundedScaler
+from dpsubspace._estimators.score_results import PrivateScore
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline, tabular_pipeline
 from dpsubspace._estimators.torch_features import TorchFeatures

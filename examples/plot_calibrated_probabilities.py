@@ -44,12 +44,12 @@ half = len(X_held_out) // 2
 repair, judge = slice(None, half), slice(half, None)
 ledger = PrivacyLedger(epsilon=1.5, delta=1e-5)
 with ledger:
-    before, _ = private_score(
+    before = private_score(
         model, X_held_out[judge], y_held_out[judge], metric="calibration_curve", epsilon=0.5
     )
     repaired = DPCalibratedClassifier(model, method="sigmoid", epsilon=0.5)
     repaired.fit(X_held_out[repair], y_held_out[repair])
-    after, _ = private_score(
+    after = private_score(
         repaired, X_held_out[judge], y_held_out[judge], metric="calibration_curve", epsilon=0.5
     )
 print(f"log-odds times {repaired.slope_:.2f}, plus {repaired.intercept_:.2f}\n\n{ledger}")

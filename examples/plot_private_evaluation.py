@@ -48,7 +48,7 @@ with PrivacyLedger(epsilon=1.0, delta=1e-5):
 held_out = PrivacyLedger(epsilon=1.0, delta=1e-5)
 metrics = ["accuracy", "roc_auc", "roc_curve", "calibration_curve"]
 with held_out:
-    scores, _ = private_score(model, X_held_out, y_held_out, metric=metrics, epsilon=0.4)
+    scores = private_score(model, X_held_out, y_held_out, metric=metrics, epsilon=0.4)
 print(scores["accuracy"], scores["roc_auc"], sep="\n")
 print(f"on the new rows: accuracy {model.score(X_new, y_new):.3f}\n")
 

@@ -170,9 +170,14 @@ class PublicRegressor:
         return np.clip(X[:, 0], -50, 50)
 
 
-def scored(X, target, random_state, *, n_classes=2, **options):
-    """Score of a public model on rows that have their label, or target, in two columns."""
+def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
+    """Score of a public model on rows that have their label, or target, in two columns.
+
+    Rows have their group in another where scores are taken apart.
+    """
     X = np.asarray(X, dtype=np.float64)
+    if apart:
+        options["by"] = np.where(X[:, 3] > 0, "a", np.where(X[:, 4] > 0, "b", "c")), ["a", "b"]
     if "target_bounds" in options:
         model, y = PublicRegressor(), np.clip(X[:, 0] + X[:, 1], -1e9, 1e9)
     else:
@@ -233,6 +238,9 @@ SCORED = {
     "losses": {"metric": ["log_loss", "brier_score_loss"], "loss_bound": 2.0},
     "all": {"metric": ["accuracy", "calibration_curve", "roc_curve", "f1", "neg_log_loss"]},
     "numbers": {"metric": ["r2", "mean_absolute_error"], "target_bounds": (-3, 9)},
+    "areas": {"metric": ["roc_auc_ovr", "recall_macro"], "n_classes": 3},
+    "groups": {"metric": ["roc_auc", "f1", "log_loss"], "apart": True},
+    "numbers of groups": {"metric": "mean_squared_error", "target_bounds": (-3, 9), "apart": True},
 }
 
 

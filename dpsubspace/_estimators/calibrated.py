@@ -91,7 +91,7 @@ class _Plan:
         scale, doubled = releases.budget.scales["map"], 1 + (not self._zero_out)
         strength = scale / (2 * doubled)  # of what one candidate is better by than another
         cut = self._cut(rows.records.n * strength)
-        logs = frozen.log_probabilities(rows.X)
+        logs = rows.shown_to(frozen.log_probabilities)
         slopes, intercepts, totals, slack = find(logs, rows.y, rows.records, cut)
         public = np.zeros(len(slopes))
         if self.target.private:

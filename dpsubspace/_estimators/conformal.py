@@ -355,8 +355,8 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         rows = held_out_labels(frozen, X, y, groups, present)
-        logs = frozen.log_probabilities(rows.X)
-        scores = -np.expm1(logs[np.arange(len(rows.y)), rows.y])
+        missed = rows.shown_to(lambda X: -np.expm1(frozen.log_probabilities(X)))
+        scores = missed[np.arange(len(rows.y)), rows.y]
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
         candidates = _probabilities(plan.fineness(rows.records.n))
         found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
@@ -556,7 +556,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
         frozen = check_frozen(self.estimator, "predict", "regressor")
         rows = held_out_targets(frozen, X, y, groups, present)
         candidates, targets = _errors(plan.bounds, plan.fineness(rows.records.n)), rows.y
-        predicted = _cut(frozen.predictions(rows.X), plan.bounds)
+        predicted = _cut(rows.shown_to(frozen.predictions), plan.bounds)
         if len(predicted) != len(targets):
             raise ValueError("`estimator` must predict one number a row.")
         with np.errstate(over="ignore"):  # further apart than numbers go is infinitely far

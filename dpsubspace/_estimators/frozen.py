@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators.model_outputs import by_record
 from dpsubspace._rows.inputs import NO_NUMBERS
 from dpsubspace._rows.records import Records, check_groups
 
@@ -49,7 +51,7 @@ class Frozen:
         return np.asarray(self.model.classes_)
 
     def log_probabilities(self, X: Any) -> np.ndarray:
-        """Logarithm of the probabilities of rows, each by itself and finite."""
+        """Logarithm of the probabilities of rows, finite."""
         with np.errstate(all="ignore"):
             found = np.asarray(self.model.predict_proba(X), dtype=np.float64)
             return np.log(np.clip(np.nan_to_num(found), _LEAST, 1.0))
@@ -80,6 +82,10 @@ class HeldOut:
     y: np.ndarray
     records: Records
     n_features: int
+
+    def shown_to(self, says: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """What is said of the rows, of those of each person by themselves."""
+        return by_record(self.X, self.records, lambda X, _: {"": says(X)})[""]
 
 
 def pure_target(estimator: Any) -> Target:

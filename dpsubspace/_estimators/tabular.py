@@ -38,6 +38,7 @@ from dpsubspace._estimators.table_encoder import (
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.seen import remember
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
 from dpsubspace._tables.schema import Buy, Range
@@ -604,6 +605,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
         table = read_table(X, parts.table.schema)
+        remember(self, X)
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers, present)

@@ -19,6 +19,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from dpsubspace._checks import check_real, shown
 from dpsubspace._rows.dask_parts import ROWS, TARGETS, is_collection, load, refuse_collection
 from dpsubspace._rows.remote import gathered, is_remote, made
+from dpsubspace._rows.seen import remember
 
 __all__ = [
     "NO_NUMBERS",
@@ -201,7 +202,10 @@ def _validated(
     try:
         # Its sum of all entries may overflow both ways: NumPy would warn, and so tell of a row.
         with np.errstate(all="ignore"):
-            return validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
+            found = validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
+        if reset:
+            remember(estimator, X)
+        return found
     except ValueError as error:
         message = str(error)
     except TypeError as error:

@@ -32,6 +32,7 @@ __all__ = [
     "error_cells",
     "fine_edges",
     "fractions",
+    "grouped_sums",
     "interval",
     "largest_error",
     "n_cells",
@@ -68,14 +69,28 @@ _INSIDE = 32
 def counted(cells: np.ndarray, n_cells: int, records: Records) -> BoundedL1Sum:
     """How many records have each of the numbers 0, ..., n_cells - 1 in `cells`.
 
+    Parameters
+    ----------
+    cells : ndarray of shape (n_rows,) or (n_rows, k)
+        Cell of each row, in one list of cells or in each of `k`; counts are one after the other.
+    n_cells : int
+        Number of cells of a list.
+    records : Records
+        Whose the rows are.
+
     Notes
     -----
-    Proof of the bounds: a row is in one cell, so that a null record takes 1 from one count, and a
-    replaced one moves two counts by 1. A record of several rows brings parts of it that add up to
-    at most 1 (see :mod:`~dpsubspace._rows.records`); sums of such parts are exact.
+    Proof of the bounds: a row is in one cell of each list, so that a null record takes 1 from one
+    count of each, and a replaced one moves two counts of each by 1. Which cell that is may depend
+    on anything that the row says, such as the public group that it belongs to: so all groups are
+    released together for the same bounds, 1 where a record becomes null, and 2 where it is
+    replaced and may leave one group for another. A record of several rows brings parts of it that
+    add up to at most 1, in however many groups (see :mod:`~dpsubspace._rows.records`); sums of
+    such parts are exact.
     """
-    total = np.bincount(cells, records.weights_numpy, minlength=n_cells).astype(np.float64)
-    return BoundedL1Sum(total, 1.0, 2.0)
+    weights, lists = records.weights_numpy, cells.reshape(len(cells), -1).T
+    totals = [np.bincount(each, weights, minlength=n_cells).astype(np.float64) for each in lists]
+    return BoundedL1Sum(np.concatenate(totals), 1.0 * len(lists), 2.0 * len(lists))
 
 
 def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> BoundedL1Sum:
@@ -98,13 +113,57 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
     records allow, so that no row moves how another is rounded, and rows of one record add up to at
     most 1. Their product with a share is rounded, by a unit in up to n, which the bound has.
     """
-    steps = min(2.0 ** np.floor(np.log2(_EXACT / records.n)), _FINEST)
-    inside = np.where(np.isnan(values), 1.0, np.clip(values, 0.0, 1.0))
+    steps = _steps(records.n)
+    whole = _whole(_inside(values), records, steps)
+    largest = _largest(shares, records.n)
+    return BoundedL1Sum(whole.sum(axis=0) / steps * shares, largest, largest)
+
+
+def grouped_sums(
+    values: np.ndarray, shares: np.ndarray, records: Records, group: np.ndarray, n_groups: int
+) -> BoundedL1Sum:
+    """The same of each public group, with the sums of what is left to 1, which tell its size.
+
+    Of shape (n_groups, 2, k): `group` is the number of each row's.
+
+    Notes
+    -----
+    Proof of the bounds: number v of a row brings ``s v`` and ``s (1 - v)`` to its own group, with s
+    its share, and nothing to others: together ``s``, and all numbers at most 1 in L1 norm. So a
+    null record takes 1 away. A row that is replaced may leave one group for another, of which
+    both sums change: two points of norm 1 are at most 2 apart, which is also what it needs within
+    a group in general. The same holds for a record of several rows, which brings a point of the
+    convex hull of these, in however many groups (see :mod:`~dpsubspace._rows.records`). Rounding
+    is that of :func:`bounded_sums`: each part is rounded down by itself.
+    """
+    steps, inside = _steps(records.n), _inside(values)
+    both = np.concatenate([inside, 1.0 - inside], axis=1)
+    whole = _whole(both, records, steps)
+    total = np.stack([np.bincount(group, each, minlength=n_groups) for each in whole.T], axis=1)
+    total = total.reshape(n_groups, 2, len(shares)) / steps * shares
+    largest = _largest(shares, records.n)
+    return BoundedL1Sum(total, largest, 2 * largest)
+
+
+def _steps(n: int) -> float:
+    """Steps to 1 of what is added up over so many records."""
+    return min(2.0 ** np.floor(np.log2(_EXACT / n)), _FINEST)
+
+
+def _inside(values: np.ndarray) -> np.ndarray:
+    """Numbers in [0, 1]."""
+    return np.where(np.isnan(values), 1.0, np.clip(values, 0.0, 1.0))
+
+
+def _whole(inside: np.ndarray, records: Records, steps: float) -> np.ndarray:
+    """What rows bring, in whole steps."""
     weights = records.weights_numpy
-    weighted = inside if weights is None else inside * weights[:, None]
-    total = np.floor(weighted * steps).sum(axis=0) / steps
-    largest = float(shares.sum()) * (1 + 4 * EPS * (records.n + 8))
-    return BoundedL1Sum(total * shares, largest, largest)
+    return np.floor((inside if weights is None else inside * weights[:, None]) * steps)
+
+
+def _largest(shares: np.ndarray, n: int) -> float:
+    """Sum of shares, with what the rounding of their products with sums over n records may add."""
+    return float(shares.sum()) * (1 + 4 * EPS * (n + 8))
 
 
 # Edges ----------------------------------------------------------------------------------------
@@ -383,7 +442,7 @@ class ScoreCells:
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> X = scale(X)
     >>> model = LogisticRegression(solver="newton-cg").fit(X[::2], y[::2])
-    >>> score, _ = private_score(model, X[1::2], y[1::2], metric="roc_auc", random_state=0)
+    >>> score = private_score(model, X[1::2], y[1::2], metric="roc_auc", random_state=0)
     >>> bool(abs(score.cells.counts.sum() - 284) < 50)
     True
     """
@@ -460,6 +519,26 @@ class ScoreCells:
             Counts.
         """
         return resampled_counts(self.counts, self.noise, self.n, n_draws, rng)
+
+    def flipped(self) -> ScoreCells:
+        """Return the same counts with the classes in the other order, and scores for the other one.
+
+        Returns
+        -------
+        ScoreCells
+            Cells in the opposite order: what was the first class is the second one.
+        """
+        return ScoreCells(
+            -self.edges[::-1],
+            self.counts[::-1, ::-1],
+            (1 - self.scores if self.probabilities else -self.scores)[::-1],
+            self.noise,
+            self.n,
+            self.classes[::-1],
+            self.probabilities,
+            -1 if self.threshold < 0 else len(self.counts) - self.threshold,
+            self.spread[::-1],
+        )
 
     def _area(self, counts: np.ndarray) -> np.ndarray:
         """Area under the ROC curve, of any counts in these cells."""

@@ -20,7 +20,18 @@ from dpsubspace._statistics.score_cells import (
     resampled_counts,
 )
 
-__all__ = ["FROM_CELLS", "FROM_LABELS", "SUMS", "Counted", "Summed", "Value", "needed_sums"]
+__all__ = [
+    "FROM_CELLS",
+    "FROM_LABELS",
+    "OF_ALL_ROWS",
+    "SUMS",
+    "Counted",
+    "Summed",
+    "Value",
+    "clear_of_noise",
+    "mean_area",
+    "needed_sums",
+]
 
 # Draws of an interval, and fewer where there are so many counts.
 _DRAWS, _FEWER, _MANY = 1000, 200, 1000
@@ -90,12 +101,57 @@ class Summed:
         Number of records.
     units : dict of str to float
         What 1 stands for, by metric.
+    few : float or None
+        Noisy number of records, where that is of a group and the noise hides it.
     """
 
     means: Mapping[str, float]
     scales: Mapping[str, float]
     n: int
     units: Mapping[str, float]
+    few: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        shares: Mapping[str, float],
+        sums: np.ndarray,
+        scale: Any,
+        n: int,
+        units: Mapping[str, float],
+        few: float | None = None,
+    ) -> Summed:
+        """Means of sums over `n` that have been multiplied by shares, with noise of a scale."""
+        given = np.array([*shares.values()])
+        means, scales = (
+            dict(zip(shares, each.tolist(), strict=True)) for each in (sums / given, scale / given)
+        )
+        return cls(means, scales, n, units, few)
+
+    @classmethod
+    def of_group(
+        cls,
+        shares: Mapping[str, float],
+        pair: np.ndarray,
+        scale: float,
+        units: Mapping[str, float],
+    ) -> Summed:
+        """The same of a group, from sums and what is left to 1, of shape (2, k).
+
+        Notes
+        -----
+        All entries together are about the size N of the group. A mean ``S / (s N)`` is off by about
+        ``(1 / s - m) e / N`` by the noise e of its own sum, and by ``- m e / N`` by that of each of
+        the ``2 k - 1`` other entries: as much in standard deviations as one Laplace variable of
+        the scale that is stated.
+        """
+        size = float(pair.sum())
+        if size < clear_of_noise(scale, pair.size):
+            return cls.of(shares, pair[0], scale, 1, units, few=size)
+        given = np.array([*shares.values()])
+        means = np.clip(pair[0] / given / size, 0.0, 1.0)
+        factors = np.sqrt((1 - means * given) ** 2 + (pair.size - 1) * (means * given) ** 2)
+        return cls.of(shares, pair[0] / size, scale * factors / size, round(size), units)
 
     def value(self, metric: str, level: float, rng: np.random.Generator) -> Value | None:
         """A metric with its interval; None where the noise hides it."""
@@ -128,14 +184,19 @@ class Summed:
     def _moved(self, spread: float, scale: float, rng: np.random.Generator) -> np.ndarray:
         return spread * rng.normal(size=_DRAWS) + scale * rng.laplace(size=_DRAWS)
 
+    def clear_variance(self, mean: float) -> float:
+        """Variance of targets of such a mean, from -1 to 1, that is told from its noise."""
+        noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(mean) * self.scales["t"])
+        return _CLEAR_VARIANCE * noise
+
     def _r2(self, level: float, rng: np.random.Generator) -> Value | None:
         """Share of the variance of targets that is explained, from five moments."""
         m1, m3 = (2 * self.means[name] - 1 for name in ("t", "t^3"))
         m2, m4 = self.means["t^2"], self.means["t^4"]
         variance = m2 - m1**2
-        noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(m1) * self.scales["t"])
-        if variance < _CLEAR_VARIANCE * noise or variance <= 1 / self.n**2:
+        if variance < self.clear_variance(m1) or variance <= 1 / self.n**2:
             return None
+        noise = self.clear_variance(m1) / _CLEAR_VARIANCE
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         spare = math.sqrt(2) * (self.scales["t^4"] + 8 * abs(m1) * self.scales["t^3"])
         spread = math.sqrt(max(fourth - variance**2, 0.0) + spare)
@@ -169,12 +230,14 @@ def _f1s(m: np.ndarray) -> np.ndarray:
     return _ratio(2 * np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1) + m.sum(axis=-2))
 
 
-# Metrics of confusion matrices (..., c, c), with the number of records.
-FROM_LABELS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+# Metrics of confusion matrices (..., c, c), with the number of records. Where a metric is about one
+# of two classes, that is the last one.
+FROM_LABELS: dict[str, Callable[[np.ndarray, Any], np.ndarray]] = {
     "accuracy": lambda m, n: np.trace(m, axis1=-2, axis2=-1) / n,
     "balanced_accuracy": lambda m, n: _recalls(m).mean(axis=-1),
     "precision": lambda m, n: _precisions(m)[..., 1],
     "recall": lambda m, n: _recalls(m)[..., 1],
+    "specificity": lambda m, n: _recalls(m)[..., 0],
     "f1": lambda m, n: _f1s(m)[..., 1],
     "precision_macro": lambda m, n: _precisions(m).mean(axis=-1),
     "recall_macro": lambda m, n: _recalls(m).mean(axis=-1),
@@ -185,7 +248,24 @@ FROM_LABELS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 FROM_CELLS = ("roc_auc", "roc_curve", "calibration_curve")
 
 # What does not depend on how many rows a class has.
-_OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
+OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
+
+
+def clear_of_noise(scale: float, merged: int) -> float:
+    """Sum of so many counts, with noise of a scale each, that is told from nothing."""
+    return max(_CLEAR * scale * math.sqrt(2 * merged), 1.0)
+
+
+def mean_area(of_classes: list[Value]) -> Value:
+    """Mean of the areas of each class against all others.
+
+    Its interval is as wide as theirs are in the mean, which holds however they go together.
+    """
+    value, low, high = (
+        float(np.mean([getattr(each, name) for each in of_classes]))
+        for name in ("value", "low", "high")
+    )
+    return Value(value, low, high)
 
 
 @dataclass(frozen=True)
@@ -201,9 +281,13 @@ class Counted:
     scale : float
         Scale of the Laplace noise of each count.
     n : int
-        Number of records.
+        Number of records, or about that of a group.
     rng : numpy.random.Generator
         For samples.
+    flipped : bool
+        Whether the first class comes last, which metrics are about.
+    of_group : bool
+        Whether these are the counts of a group, of which the size is not public.
     """
 
     cells: ScoreCells | None
@@ -211,6 +295,8 @@ class Counted:
     scale: float
     n: int
     rng: np.random.Generator
+    flipped: bool = False
+    of_group: bool = False
 
     def __post_init__(self) -> None:
         draws = _FEWER if self._counts.size > _MANY else _DRAWS
@@ -227,18 +313,19 @@ class Counted:
 
     def too_few(self, metric: str) -> float | None:
         """Noisy number of rows of the smallest class that matters, where noise hides it."""
-        if metric in _OF_ALL_ROWS:
-            return None
         counts = self._counts
-        if self.cells is not None:
+        if metric in OF_ALL_ROWS:
+            sizes, merged = counts.sum(keepdims=True), counts.size
+            if not self.of_group:
+                return None
+        elif self.cells is not None:
             sizes, merged = counts.sum(axis=0), len(counts)
         else:
             sizes, merged = counts.sum(axis=1), counts.shape[1]
         if metric in ("precision", "precision_macro"):
             sizes = np.append(sizes, self._as_matrix(counts).sum(axis=0))
         smallest = float(sizes.min())
-        clear = _CLEAR * self.scale * math.sqrt(2 * merged)
-        return smallest if smallest < max(clear, 1.0) else None
+        return smallest if smallest < clear_of_noise(self.scale, merged) else None
 
     def value(self, metric: str, level: float) -> Value:
         """A metric with its interval."""
@@ -249,9 +336,18 @@ class Counted:
             return self._of(fractions, level, at=self.cells.scores)
         if metric == "roc_auc":
             return self._area(level)
-        largest = math.inf if metric == "confusion_matrix" else 1.0
+        if metric == "confusion_matrix":  # in the order of the classes
+            turn = -1 if self.flipped else 1
+            return self._of(
+                lambda c: self._as_matrix(c)[..., ::turn, ::turn], level, largest=math.inf
+            )
         formula = FROM_LABELS[metric]
-        return self._of(lambda c: formula(self._as_matrix(c), self.n), level, largest=largest)
+        return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level)
+
+    def _size(self, counts: np.ndarray) -> Any:
+        """Number of records: public, but for a group."""
+        axes = tuple(range(-self._counts.ndim, 0))
+        return np.maximum(counts.sum(axis=axes), 1.0) if self.of_group else self.n
 
     def _as_matrix(self, counts: np.ndarray) -> np.ndarray:
         """Confusion matrices of counts."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
-from dpsubspace._estimators.private_scores import PrivateScore, private_score
+from dpsubspace._estimators.private_scores import private_score
+from dpsubspace._estimators.score_results import PrivateScore
 from dpsubspace._workflow.display import pyplot
 
 __all__ = ["PrivateCalibrationDisplay", "PrivateRocCurveDisplay"]
@@ -110,6 +112,7 @@ class PrivateRocCurveDisplay:
         X: Any,
         y: Any,
         *,
+        pos_label: Any = None,
         epsilon: float = 1.0,
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
@@ -130,6 +133,8 @@ class PrivateRocCurveDisplay:
             Private rows that it was not fitted on.
         y : array-like of shape (n_samples,)
             Their labels.
+        pos_label : int, float, bool or str, default=None
+            Class that the curve is about; None is the second one of the estimator.
         epsilon, delta, neighboring_relation, level, random_state, groups
             As :func:`private_score` takes them.
         name : str or None, default=None
@@ -159,7 +164,8 @@ class PrivateRocCurveDisplay:
             estimator,
             X,
             y,
-            metric=["roc_curve", "roc_auc"],
+            metric="roc_auc",
+            pos_label=_usual(estimator, pos_label),
             epsilon=epsilon,
             delta=delta,
             neighboring_relation=neighboring_relation,
@@ -178,8 +184,9 @@ class PrivateRocCurveDisplay:
 
         Parameters
         ----------
-        released : Released, PrivateScore or dict
-            What :func:`private_score` gave for "roc_curve", or for a list of metrics with it.
+        released : PrivateScore or dict of str to PrivateScore
+            What :func:`private_score` gave for "roc_auc" or "roc_curve", or for a list of metrics
+            with one of them.
         name : str or None, default=None
             Name of the curve.
         ax : matplotlib Axes or None, default=None
@@ -319,7 +326,7 @@ class PrivateCalibrationDisplay:
     >>> X, y = make_classification(4000, random_state=0)
     >>> model = DPSGDFClassifier(epsilon=1.0, random_state=0).fit(X[:2000], y[:2000])
     >>> metrics = ["accuracy", "calibration_curve"]  # for one price
-    >>> scores, _ = private_score(model, X[2000:], y[2000:], metric=metrics, random_state=0)
+    >>> scores = private_score(model, X[2000:], y[2000:], metric=metrics, random_state=0)
     >>> display = PrivateCalibrationDisplay.from_released(scores, name="private")
     >>> display.ax_.get_xlabel()
     'Predicted probability'
@@ -358,6 +365,7 @@ class PrivateCalibrationDisplay:
         X: Any,
         y: Any,
         *,
+        pos_label: Any = None,
         epsilon: float = 1.0,
         delta: float | str = "auto",
         neighboring_relation: str = "zero_out",
@@ -378,6 +386,8 @@ class PrivateCalibrationDisplay:
             Private rows that it was not fitted on.
         y : array-like of shape (n_samples,)
             Their labels.
+        pos_label : int, float, bool or str, default=None
+            Class that the curve is about; None is the second one of the estimator.
         epsilon, delta, neighboring_relation, level, random_state, groups
             As :func:`private_score` takes them.
         name : str or None, default=None
@@ -408,6 +418,7 @@ class PrivateCalibrationDisplay:
             X,
             y,
             metric="calibration_curve",
+            pos_label=_usual(estimator, pos_label),
             epsilon=epsilon,
             delta=delta,
             neighboring_relation=neighboring_relation,
@@ -426,7 +437,7 @@ class PrivateCalibrationDisplay:
 
         Parameters
         ----------
-        released : Released, PrivateScore or dict
+        released : PrivateScore or dict of str to PrivateScore
             What :func:`private_score` gave for "calibration_curve", or for a list of metrics with
             it.
         name : str or None, default=None
@@ -516,11 +527,13 @@ def _curve(
     released: Any, metric: str
 ) -> tuple[PrivateScore, Mapping[str, Any], PrivacyGuarantee | None]:
     """Curve called `metric`, all that was released with it, and what it cost where that is told."""
-    privacy = None
-    if isinstance(released, Released):
-        released, privacy = released
-    scores = released if isinstance(released, Mapping) else {metric: released}
-    curve = scores.get(metric)
+    if isinstance(released, PrivateScore):
+        released = {released.metric: released}
+    scores = released if isinstance(released, Mapping) else {}
+    area, curve = scores.get("roc_auc"), scores.get(metric)
+    if curve is None and metric == "roc_curve" and isinstance(area, PrivateScore):
+        nothing = PrivateScore(metric, math.nan, math.nan, math.nan, area.level, area.n)
+        curve = area.curve or nothing
     if not isinstance(curve, PrivateScore) or curve.metric != metric:
         raise ValueError(
             f"`released` must have the metric {metric!r}: private_score(model, X, y,"
@@ -528,7 +541,13 @@ def _curve(
         )
     if curve.at is None:
         raise ValueError(f"noise hid {metric!r}: it is NaN, and there is nothing to draw.")
-    return curve, scores, privacy
+    return curve, scores, curve.privacy_
+
+
+def _usual(estimator: Any, pos_label: Any) -> Any:
+    """The class that a curve is about, the second one where none is said, as in scikit-learn."""
+    classes = np.ravel(getattr(estimator, "classes_", []))
+    return classes.tolist()[1] if pos_label is None and len(classes) == 2 else pos_label
 
 
 def _axes(name: str, ax: Any) -> Any:

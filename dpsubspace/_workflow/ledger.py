@@ -31,6 +31,7 @@ from dpsubspace._accounting.permission import (
     payer_around,
 )
 from dpsubspace._accounting.repeats import in_task
+from dpsubspace._estimators.score_results import PrivateScore, PrivateScores
 from dpsubspace._estimators.surroundings import failed_fit
 from dpsubspace._rows.dask_parts import has_lengths, is_collection
 from dpsubspace._strict_json import finite
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = ["PrivacyLedger"]
+
+# What private functions return.
+_OF_FUNCTIONS = (Released, PrivateScore, PrivateScores)
 
 
 class PrivacyLedger:
@@ -359,7 +363,7 @@ class PrivacyLedger:
 
         Parameters
         ----------
-        event : PrivacyGuarantee, Released or DpEvent
+        event : PrivacyGuarantee, Released, PrivateScore or DpEvent
             ``model.privacy_`` and what private functions return describe a release that has
             happened: it is recorded in any case, as not private at all where it cannot be
             counted, and what is wrong with it is raised after that. An event, such as that of
@@ -388,7 +392,7 @@ class PrivacyLedger:
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
         self._book.check_process()
-        what = getattr(event, "privacy", event)  # what a private function returned
+        what = _guarantee_in(event)
         if isinstance(what, PrivacyGuarantee):
             relation, unit = what.neighboring_relation, what.unit
             about = _about(what)
@@ -417,7 +421,7 @@ class PrivacyLedger:
             raise PrivacyBudgetError(f"{error} {hint}") from None
 
     def run(
-        self, function: Callable[..., Released], /, *args: Any, label: str = "", **kwargs: Any
+        self, function: Callable[..., Any], /, *args: Any, label: str = "", **kwargs: Any
     ) -> Any:
         """Call a private function on the ledger's records and charge what it releases.
 
@@ -437,7 +441,7 @@ class PrivacyLedger:
 
         Returns
         -------
-        Released
+        object
             What `function` returned.
 
         Raises
@@ -457,11 +461,11 @@ class PrivacyLedger:
         >>> print(f"{ledger.epsilon():.2f}")
         0.30
         """
-        if isinstance(function, Released):
+        if isinstance(function, _OF_FUNCTIONS):
             raise PrivacyError(
                 "run takes a function and its arguments, as in run(private_mean, X), and calls it"
                 " itself. This value has been released already: record it with"
-                " charge(released.privacy)."
+                " charge(released)."
             )
         name = getattr(function, "__name__", type(function).__name__)
         module = getattr(function, "__module__", None) or ""
@@ -498,7 +502,8 @@ class PrivacyLedger:
             if not charged and not isinstance(error, PrivacyError):
                 self._book.given_back(error)
             raise
-        if not (isinstance(released, Released) and released.privacy.event in charged):
+        found = _guarantee_in(released) if isinstance(released, _OF_FUNCTIONS) else None
+        if not (isinstance(found, PrivacyGuarantee) and found.event in charged):
             raise PrivacyError(f"{name} released nothing that was charged: its result is withheld.")
         return released
 
@@ -923,6 +928,13 @@ _NEW_IN_TASK = (
     " of your Client, with a `path` on a drive that all workers share. Nothing was released or"
     " charged."
 )
+
+
+def _guarantee_in(released: Any) -> Any:
+    """Guarantee of what a private function returned; anything else as it is."""
+    if isinstance(released, (PrivateScore, PrivateScores)):
+        return released.privacy_
+    return getattr(released, "privacy", released)
 
 
 def _about(guarantee: PrivacyGuarantee) -> About:

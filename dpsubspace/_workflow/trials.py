@@ -22,6 +22,7 @@ from dpsubspace._accounting.repeats import only_once
 from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import unknown_name
+from dpsubspace._estimators.model_outputs import by_record
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
@@ -289,12 +290,17 @@ class Trial:
             return None
 
     def _values(self, model: Any, rows: Rows, scoring: Callable[..., Any]) -> np.ndarray:
-        try:
-            with inside_ledger(self.delta, _refused):
-                values = np.asarray(scoring(model, rows.X, rows.y), dtype=np.float64)
-            return values if values.shape == (len(rows.y),) else np.zeros(len(rows.y))
-        except Exception:
-            return np.zeros(len(rows.y))
+        def says(X: Any, some: Any) -> dict[str, np.ndarray]:
+            y = rows.y[some]
+            try:
+                with inside_ledger(self.delta, _refused):
+                    values = np.asarray(scoring(model, X, y), dtype=np.float64)
+                return {"": values if values.shape == (len(y),) else np.zeros(len(y))}
+            except Exception:
+                return {"": np.zeros(len(y))}
+
+        records = Records.of_rows(len(rows.y)) if rows.records is None else rows.records
+        return by_record(rows.X, records, says)[""]
 
 
 def _refused(guarantee: Any) -> None:

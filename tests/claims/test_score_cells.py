@@ -6,17 +6,19 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from cases import RECORDS, SCORED, scored
+from cases import RECORDS, SCORED, PublicModel, scored
 from dp_accounting import LaplaceDpEvent
 from helpers import RARE, RELATIONS, blobs, pairs_first
 from scipy import stats
 
 from dpsubspace import audit_epsilon
 from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators import private_scores
+from dpsubspace._estimators.frozen import HeldOut
 from dpsubspace._release import mechanisms
 from dpsubspace._release.mechanisms import release_laplace
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.score_cells import bounded_sums, counted
+from dpsubspace._statistics.score_cells import bounded_sums, counted, grouped_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is NaN:dpsubspace.PrivacyWarning")
 ENDS = {"zero_out": "norm_bound", "replace_one": "replace_bound"}
@@ -87,6 +89,38 @@ def test_the_bounds_are_tight():
     assert moved == 1.0 <= sums[0].replace_bound == sums[0].norm_bound < 1 + 1e-9
 
 
+def test_the_bounds_of_groups_are_tight():
+    """One row that leaves a group for another, of which both sums change, and one that is null."""
+    shares, row = np.array([0.75, 0.25]), np.array([[1.0, 0.0]])
+    here, null = Records.of_rows(1), Records.of_rows(1, np.zeros(1, bool))
+    sums = [grouped_sums(row, shares, here, np.array([j]), 2) for j in (0, 1)]
+    nothing = grouped_sums(row, shares, null, np.array([0]), 2)
+    assert np.abs(sums[0].value - sums[1].value).sum() == 2.0 <= sums[0].replace_bound < 2 + 1e-9
+    assert np.abs(sums[0].value - nothing.value).sum() == 1.0 <= sums[0].norm_bound < 1 + 1e-9
+    np.testing.assert_array_equal(sums[0].value, [[[0.75, 0.0], [0.0, 0.25]], np.zeros((2, 2))])
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_person_in_several_groups_is_within_the_bounds(rng, relation):
+    """All people of one to four rows of values 0, 1/3 and 1 in three groups, against each other."""
+    shares = np.array([0.6, 0.4])
+    found = []
+    for _ in range(200):
+        k = rng.integers(1, 5)
+        values, group = rng.choice([0.0, 1 / 3, 1.0], size=(k, 2)), rng.integers(3, size=k)
+        person = Records.of_groups(np.zeros(k, dtype=int), 1)
+        cells = counted(4 * group + rng.integers(4, size=k), 12, person)
+        found.append((grouped_sums(values, shares, person, group, 3), cells))
+    nothing = [np.zeros((3, 2, 2)), np.zeros(12)]
+    for one in found:
+        others = found if relation == "replace_one" else [None]
+        for other in others:
+            for j in range(2):
+                there = nothing[j] if other is None else other[j].value
+                moved = np.abs(one[j].value - there).sum()
+                assert moved <= getattr(one[j], ENDS[relation])
+
+
 @pytest.mark.parametrize("wild", [-3.0, 7.0, math.nan, math.inf, -math.inf])
 def test_what_a_row_brings_to_a_sum_is_from_0_to_1(wild):
     brought = bounded_sums(np.array([[wild]]), np.ones(1), Records.of_rows(1)).value
@@ -108,7 +142,8 @@ def test_sums_are_taken_without_rounding(rng):
 def test_what_is_released_is_what_the_event_says(monkeypatch, setting, relation):
     """Each release once, with Laplace noise of the bound over its epsilon."""
     with laplace_releases(monkeypatch) as seen:
-        _, guarantee = scored(blobs(n=300)[0], Target(5.0, 0.0, relation), 0, **SCORED[setting])
+        found = scored(blobs(n=300)[0], Target(5.0, 0.0, relation), 0, **SCORED[setting])
+    guarantee = found.privacy_
     event = guarantee.event
     events = event.events if hasattr(event, "events") else [event]
     doubled = 2.0 if relation == "replace_one" else 1.0  # by the accountant
@@ -159,3 +194,62 @@ def test_an_audit_stays_below_the_claim_and_catches_a_third_of_the_noise(monkeyp
     assert audit_epsilon(guessed, guessed, right, delta=0.0, **sure) < 1.0
     guessed, right = guesses(monkeypatch, 1 / 3)
     assert audit_epsilon(guessed, guessed, right, delta=0.0) > 1.2
+
+
+# Whatever a model says of a row because of the others ------------------------------------------
+
+
+class Placed(PublicModel):
+    """A model that rounds by the place of a row, as products do, but by more.
+
+    It says the same of the same rows whenever it is asked.
+    """
+
+    def predict(self, X):
+        return (super().predict(X) + np.arange(len(X))) % len(self.classes_)
+
+    def predict_proba(self, X):
+        return super().predict_proba(X) * (0.01 + np.arange(len(X)) % 2)[:, None]
+
+
+@pytest.mark.parametrize("metric", [["roc_auc", "f1"], "accuracy", "confusion_matrix", "log_loss"])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_person_moves_nothing_but_what_that_person_brings(monkeypatch, metric, relation):
+    """A person of one row is replaced by one of two, or leaves with that row: all others shift."""
+    X, _ = blobs(n=41)
+    one = np.arange(41) - (np.arange(41) > 0)  # the first person has two rows
+    y = (X[:, 0] > 0).astype(int)
+    kept = np.arange(41) != 1
+    options = {"metric": metric, "pos_label": 1 if "f1" in metric else None}
+    with laplace_releases(monkeypatch) as here:
+        private_scores._score(
+            X, Target(5.0, 0.0, relation), 0, model=Placed(2), y=y, groups=one, **options
+        )
+    with laplace_releases(monkeypatch, here) as there:
+        private_scores._score(
+            X[kept],
+            Target(5.0, 0.0, relation),
+            0,
+            model=Placed(2),
+            y=y[kept],
+            groups=one[kept],
+            present=None if relation == "replace_one" else np.arange(40) > 0,
+            **options,
+        )
+    for (first, _, _), (second, _, _) in zip(here, there, strict=True):
+        moved = np.abs(first.value - second.value).sum()
+        assert moved <= getattr(first, ENDS[relation]) * (1 + 1e-12)
+
+
+def test_people_are_shown_alone_to_whatever_is_held_out_from_a_model():
+    """Calibration and conformal sets, which take rows from there."""
+    X, _ = blobs(n=41)
+    one = np.arange(41) - (np.arange(41) > 0)
+    for records, rows in (
+        (Records.of_groups(one, 40), X),
+        (Records.of_groups(one[1:], 40), X[1:]),
+    ):
+        held = HeldOut(rows, np.zeros(len(rows)), records, X.shape[1])
+        shown = held.shown_to(Placed(2).predict_proba)
+        alone = [Placed(2).predict_proba(row[None])[0] for row in X[2:]]
+        np.testing.assert_array_equal(shown[-39:], alone)

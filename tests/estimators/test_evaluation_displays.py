@@ -45,19 +45,19 @@ def legend(display):
 @pytest.mark.parametrize("Display", DISPLAYS)
 def test_the_released_curve_is_drawn_with_its_band(released, Display):
     display = Display.from_released(released, name="model")
-    score = released.value[METRIC[Display]]
+    score = released[METRIC[Display]]
     np.testing.assert_array_equal(display.line_.get_xdata(), score.at)
     np.testing.assert_array_equal(display.line_.get_ydata(), score.value)
     band = display.band_.get_paths()[0].vertices
     assert set(np.round(score.low, 9)) | set(np.round(score.high, 9)) <= set(
         np.round(band[:, 1], 9)
     )
-    assert display.privacy == released.privacy and display.level == 0.95
+    assert display.privacy == released.privacy_ and display.level == 0.95
     assert display.figure_ is display.ax_.figure
 
 
 def test_the_legend_has_the_area_with_its_interval(released):
-    area = released.value["roc_auc"]
+    area = released["roc_auc"]
     words = f"model, AUC {area.value:.3f} ({area.low:.3f} to {area.high:.3f})"
     assert legend(PrivateRocCurveDisplay.from_released(released, name="model")) == [words, "chance"]
     alone = PrivateRocCurveDisplay(fpr=[0, 1], tpr=[0, 1], roc_auc=0.5).plot()
@@ -87,10 +87,11 @@ def test_drawing_a_fitted_model_is_charged(Display):
 @pytest.mark.parametrize("Display", DISPLAYS)
 def test_the_same_curve_as_by_private_score(Display):
     options = {"epsilon": 0.5, "random_state": 3, "groups": np.arange(1500) // 2}
-    metric = ["roc_curve", "roc_auc"] if Display is PrivateRocCurveDisplay else METRIC[Display]
-    score, guarantee = private_score(MODEL, X[500:], Y[500:], metric=metric, **options)
+    metric = "roc_auc" if Display is PrivateRocCurveDisplay else METRIC[Display]
+    score = private_score(MODEL, X[500:], Y[500:], metric=metric, **options)
+    guarantee = score.privacy_
     display = Display.from_estimator(MODEL, X[500:], Y[500:], **options)
-    score = score[METRIC[Display]] if isinstance(score, dict) else score
+    score = score.curve if metric == "roc_auc" else score
     np.testing.assert_array_equal(display.line_.get_ydata(), score.value)
     assert display.privacy == guarantee and guarantee.unit == "person"
 
@@ -98,7 +99,7 @@ def test_the_same_curve_as_by_private_score(Display):
 @pytest.mark.parametrize("Display", DISPLAYS)
 def test_what_has_no_curve_is_refused(Display, released):
     match = f"must have the metric '{METRIC[Display]}'"
-    for wrong in (0.5, released.value["accuracy"], {"accuracy": released.value["accuracy"]}):
+    for wrong in (0.5, released["accuracy"], {"accuracy": released["accuracy"]}):
         with pytest.raises(ValueError, match=match):
             Display.from_released(wrong)
     hidden = PrivateScore(METRIC[Display], np.nan, np.nan, np.nan, 0.95, 100)

@@ -1,0 +1,452 @@
+"""What is released of a model's outputs on private rows, and the metrics that are read from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsubspace._accounting.budget import Budget, Part
+from dpsubspace._estimators.score_groups import PublicGroups
+from dpsubspace._estimators.score_request import Asked
+from dpsubspace._release.mechanisms import BoundedL1Sum
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
+from dpsubspace._statistics.score_cells import (
+    ERRORS,
+    FINE,
+    ScoreCells,
+    bounded_sums,
+    counted,
+    error_cells,
+    fine_edges,
+    grouped_sums,
+    largest_error,
+    n_cells,
+    on_simplex,
+    quantile_edges,
+    spread_of_scores,
+    typical_scores,
+)
+from dpsubspace._statistics.score_metrics import (
+    FROM_CELLS,
+    FROM_LABELS,
+    OF_ALL_ROWS,
+    Counted,
+    Summed,
+    Value,
+    clear_of_noise,
+    mean_area,
+)
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
+
+__all__ = ["Found", "Said", "parts_of", "tell_before"]
+
+# Shares of epsilon: of the grid that edges are found on, of the bound on errors of regressors, of
+# sums beside counts, and of predicted labels beside scores of many classes.
+_EDGES, _RANGE, _SUMS_BESIDE, _LABELS_BESIDE = 0.15, 0.1, 0.3, 0.3
+
+# Share of the records that a class may well have, and what targets usually are like: their mean a
+# third of the way from the middle of the bounds to an end, and six standard deviations between the
+# bounds.
+_SMALL_CLASS, _USUAL_MEAN, _USUAL_SPREAD = 0.05, 1 / 3, 1 / 6
+
+# Share of decision values in one cell of the public grid above which their order is hidden.
+_IN_ONE = 0.9
+
+
+def parts_of(asked: Asked) -> dict[str, Part]:
+    """Releases, with their shares of epsilon."""
+    parts, left = {}, 1.0
+    if asked.sums:
+        share = _SUMS_BESIDE if asked.ranked or asked.confusion else 1.0
+        if asked.regression:
+            parts["range"] = Part(_RANGE, kind="laplace")
+        parts["sums"] = Part(share - _RANGE * asked.regression, kind="laplace")
+        left -= share
+    if asked.confusion:
+        share = _LABELS_BESIDE * left if asked.ranked else left
+        parts["confusion"] = Part(share, kind="laplace")
+        left -= share
+    if asked.ranked:
+        parts["edges"] = Part(left * _EDGES, kind="laplace")
+        parts["cells"] = Part(left * (1 - _EDGES), kind="laplace")
+    return parts
+
+
+def tell_before(asked: Asked, budget: Budget, records: Records, n_classes: int, by: int) -> None:
+    """ValueError or a warning where public sizes tell that noise hides a metric, at no cost.
+
+    `by` is the number of groups, with that of rows that are in none; 1 without groups.
+    """
+    if not budget.private:
+        return
+    moved = 1.0 if budget.target.neighboring_relation == "zero_out" else 2.0
+    if asked.ranked or asked.confusion:
+        lists = n_classes if asked.ranked and n_classes > 2 else 1
+        needed = 0.0
+        if asked.ranked:
+            epsilon = budget.scales["cells"] / lists
+            merged = n_cells(records.n, epsilon)
+            needed = clear_of_noise(math.sqrt(by) * moved / epsilon, merged)
+        if asked.confusion:
+            scale = math.sqrt(by) * moved / budget.scales["confusion"]
+            needed = max(needed, clear_of_noise(scale, n_classes))
+        _tell_of_classes(asked, budget, records, n_classes, needed)
+    if "r2" in asked.plain:
+        scale = (1.0 if by == 1 else moved) * math.sqrt(by) / budget.scales["sums"] / records.n
+        _tell_of_variance(Summed.of(asked.sums, np.zeros(len(asked.sums)), scale, 1, {}), records)
+
+
+def _tell_of_classes(
+    asked: Asked, budget: Budget, records: Records, n_classes: int, needed: float
+) -> None:
+    """Tell of metrics that need so many records of each class."""
+    of_each = (*FROM_CELLS, *FROM_LABELS, "roc_auc_ovr")
+    pairs = zip(asked.names, asked.plain, strict=True)
+    names = [name for name, plain in pairs if plain in of_each and plain not in OF_ALL_ROWS]
+    if not names or needed <= 1:
+        return
+    n, epsilon, unit = records.n, budget.target.epsilon or 0.0, records.unit
+    words = f"{', '.join(map(repr, names))} of {n} {unit}s at epsilon={epsilon:g}"
+    if needed > n / n_classes:
+        raise ValueError(
+            f"noise would hide {words}, whatever they say: each of {n_classes} classes needs about"
+            f" {needed:.0f} {unit}s. Nothing was released. Use more {unit}s, an epsilon of"
+            f" {epsilon * needed * n_classes / n:.2g} or more, or metrics that need no {unit}s of"
+            " each class, such as 'accuracy' and 'log_loss'."
+        )
+    if needed > _SMALL_CLASS * n:
+        warn(
+            f"{words} will say nothing, and cost as much, if a class has fewer than about"
+            f" {needed:.0f} {unit}s ({100 * needed / n:.0f} %), or as few are predicted to be of"
+            " it, which noise hides. 'accuracy' and 'log_loss' do not depend on that.",
+            PrivacyWarning,
+            about=("small classes", epsilon),
+        )
+
+
+def _tell_of_variance(sums: Summed, records: Records) -> None:
+    """Tell of R2 where targets must vary much to be told from noise."""
+    n, unit = records.n, records.unit
+    # Parts of the width of the bounds, of which the half is 1 here.
+    middle, beside = (math.sqrt(sums.clear_variance(mean)) / 2 for mean in (0.0, _USUAL_MEAN))
+    if middle > 0.5:
+        raise ValueError(
+            f"noise would hide 'r2' of {n} {unit}s at this epsilon, however much targets vary"
+            " within `target_bounds`. Nothing was released. Use more rows, a larger epsilon, or"
+            " 'root_mean_squared_error'."
+        )
+    if beside > _USUAL_SPREAD:
+        warn(
+            f"'r2' of {n} {unit}s at this epsilon is released only if the standard deviation of the"
+            f" targets is at least {100 * middle:.0f} % of the width of `target_bounds`, or"
+            f" {100 * beside:.0f} % if their mean is a sixth of it off the middle: else it is NaN"
+            " or refused, and costs as much. 'root_mean_squared_error' does not depend on that.",
+            PrivacyWarning,
+            about=("variance of targets", n),
+        )
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is counted of the rows: nothing of it is public yet.
+
+    Parameters
+    ----------
+    asked : Asked
+        What it is for.
+    y : ndarray of shape (n_rows,)
+        Index of each label, or targets.
+    classes : ndarray of shape (c,)
+        Labels; none of a regressor.
+    records : Records
+        Whose the rows are.
+    scores : ndarray of shape (n_rows, k)
+        Scores of the second class, or of each one; k is 0 where none are counted.
+    probabilities : bool
+        Whether scores are of these.
+    threshold : float or None
+        Score from which the second class is predicted, where labels are read from scores.
+    predicted : ndarray of shape (n_rows,) or None
+        Index of each predicted label.
+    numbers : dict of str to ndarray
+        Numbers of which sums are taken.
+    units : dict of str to float
+        What 1 stands for in means of them, by metric, of errors as large as the bounds are wide.
+    by : PublicGroups or None
+        Groups of which each has a score.
+    """
+
+    asked: Asked
+    y: np.ndarray
+    classes: np.ndarray
+    records: Records
+    scores: np.ndarray
+    probabilities: bool
+    threshold: float | None
+    predicted: np.ndarray | None
+    numbers: Mapping[str, np.ndarray]
+    units: Mapping[str, float]
+    by: PublicGroups | None = None
+
+    def released(self, releases: Releases, rng: np.random.Generator) -> list[Found]:
+        """Release all that was asked for: found of all records, and then of each group."""
+        asked, some = self.asked, 1 if self.by is None else self.by.n_groups
+        cells: list[list[Counted]] = [[] for _ in range(some)]
+        labels: list[Counted | None] = [None] * some
+        sums: list[Summed | None] = [None] * some
+        if asked.ranked:
+            cells = self._cells(releases, rng)
+        if asked.confusion:
+            labels = [*self._confusion(releases, rng)]
+        elif self.threshold is not None:
+            labels = [each[0] for each in cells]
+        if asked.sums:
+            sums = [*self._means(releases)]
+        return [Found(*each, rng) for each in zip(cells, labels, sums, strict=True)]
+
+    def _counts(
+        self, releases: Releases, name: str, cells: np.ndarray, size: int, *, apart: bool = False
+    ) -> tuple[np.ndarray, float]:
+        """Released counts of shape (n_groups, k, size), and the scale of their noise.
+
+        Groups are counted `apart` or all rows in one.
+        """
+        cells, groups = cells.reshape(len(cells), -1), 1
+        if apart and self.by is not None:
+            groups = self.by.n_groups
+            cells = cells + size * self.by.group[:, None]
+        total = counted(cells, groups * size, self.records)
+        found = releases.laplace(name, total).reshape(-1, groups, size)
+        return found.swapaxes(0, 1), _scale(releases, name, total)
+
+    def _parts(
+        self, counts: np.ndarray, scale: float
+    ) -> Iterator[tuple[np.ndarray, float, int, bool]]:
+        """Counts of all records, of which the number is public, and then of each group.
+
+        With the scale of their noise, that number, and whether they are those of a group. Noise of
+        a sum over groups is not that of one Laplace variable, but has no longer tails than one of
+        its variance.
+        """
+        n = self.records.n
+        yield counts.sum(axis=0), scale * math.sqrt(len(counts)), n, False
+        for each in counts[:-1]:
+            yield each, scale, max(round(float(each.sum())), 1), True
+
+    def _cells(self, releases: Releases, rng: np.random.Generator) -> list[list[Counted]]:
+        """Counts of scores and labels between edges that are released first."""
+        fine, grids = self._grids(releases)
+        k, private = self.scores.shape[1], releases.budget.private
+        n = max(self.records.n // (1 if self.by is None else len(self.by.levels)), 1)
+        few = n_cells(n, releases.budget.scales["cells"] / k) if private else 0
+        edges = [self._edges(*each, few) for each in zip(fine, grids, strict=True)]
+        size = 2 * (max(map(len, edges)) - 1)
+        cells, first = [], -1
+        for j in range(k):
+            places = np.searchsorted(edges[j][1:-1], self.scores[:, j])
+            if self.threshold is not None:
+                places, first = self._by_labels(places, edges[j])
+            cells.append(2 * places + (self.y == (1 if k == 1 else j)))
+        counts, scale = self._counts(releases, "cells", np.stack(cells, axis=1), size, apart=True)
+        found = []
+        for j in range(k):
+            classes = self.classes if k == 1 else np.array(["others", str(self.classes[j])])
+            held = counts[:, j, : 2 * len(edges[j]) - 2].reshape(len(counts), -1, 2)
+            typical = typical_scores(fine[j], grids[j], edges[j], probabilities=self.probabilities)
+            found.append([])
+            for part, scaled, n, of_group in self._parts(held, scale):
+                spread = np.zeros(len(part))
+                if private:
+                    spread = spread_of_scores(fine[j], grids[j], edges[j], part)
+                each = ScoreCells(
+                    edges[j], part, typical, scaled, n, classes, self.probabilities, first, spread
+                )
+                each = each.flipped() if self.asked.flipped else each
+                found[j].append(Counted(each, None, scaled, n, rng, self.asked.flipped, of_group))
+        return [[*each] for each in zip(*found, strict=True)]
+
+    def _grids(self, releases: Releases) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Counts of scores on a grid, of which edges are found, and the grid."""
+        columns = self.scores.T
+        if not releases.budget.private:
+            grids = [_between(each) for each in columns]
+            pairs = [*zip(grids, columns, strict=True)]
+            fine = [np.bincount(np.searchsorted(g, c), minlength=len(g) + 1) for g, c in pairs]
+            return [each.astype(np.float64) for each in fine], grids
+        grid = fine_edges(probabilities=self.probabilities)
+        counts, _ = self._counts(releases, "edges", np.searchsorted(grid, self.scores), FINE)
+        n = self.records.n
+        fine = [on_simplex(each, n) for each in counts[0]]
+        if not self.probabilities and max(each.max() for each in fine) > _IN_ONE * n:
+            _tell_of_scale()
+        return fine, [grid] * len(fine)
+
+    def _edges(self, fine: np.ndarray, grid: np.ndarray, k: int) -> np.ndarray:
+        """Edges of cells, `k` of them, or one for each score where that is 0."""
+        if k:
+            return quantile_edges(fine, grid, k, self.threshold)
+        inner = grid if self.threshold is None else np.unique([*grid, self.threshold])
+        return np.concatenate([[-np.inf], inner, [np.inf]])
+
+    def _by_labels(self, cells: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
+        """Cells where predicted labels say, and the first one of the second class.
+
+        Should labels differ from scores by rounding or a rule of the model's own.
+        """
+        assert self.threshold is not None
+        first = int(np.searchsorted(edges[1:-1], self.threshold)) + 1
+        cells = np.where(self.predicted == 1, np.maximum(cells, first), cells)
+        return np.where(self.predicted == 0, np.minimum(cells, first - 1), cells), first
+
+    def _confusion(self, releases: Releases, rng: np.random.Generator) -> Iterator[Counted]:
+        """Counts of true and predicted labels."""
+        c, flipped = len(self.classes), self.asked.flipped
+        assert self.predicted is not None
+        cells = self.y * c + self.predicted
+        counts, scale = self._counts(releases, "confusion", cells, c * c, apart=True)
+        for part, scaled, n, of_group in self._parts(counts.reshape(-1, c, c), scale):
+            matrix = part[::-1, ::-1] if flipped else part
+            yield Counted(None, matrix, scaled, n, rng, flipped, of_group)
+
+    def _means(self, releases: Releases) -> Iterator[Summed]:
+        """Means of bounded numbers, of errors between bounds that are released first."""
+        records, asked = self.records, self.asked.sums
+        shares, largest = np.array([*asked.values()]), 1.0
+        if "range" in releases and releases.budget.private:
+            cells = error_cells(self.numbers["error"])
+            counts, scale = self._counts(releases, "range", cells, ERRORS)
+            largest = largest_error(counts[0, 0], scale, records.n)
+        values = np.stack([self._column(name, largest) for name in asked], axis=1)
+        units = self._units(largest)
+        if self.by is None:
+            total, groups = bounded_sums(values, shares, records), 1
+        else:
+            groups = self.by.n_groups
+            total = grouped_sums(values, shares, records, self.by.group, groups)
+        sums, scale = releases.laplace("sums", total), _scale(releases, "sums", total)
+        whole, rows = sums.reshape(groups, -1, len(shares)), records.n
+        yield Summed.of(
+            asked, whole[:, 0].sum(axis=0) / rows, scale * math.sqrt(groups) / rows, rows, units
+        )
+        if self.by is not None:
+            for pair in whole[:-1]:
+                yield Summed.of_group(asked, pair, scale, units)
+
+    def _units(self, largest: float) -> dict[str, float]:
+        """What 1 stands for in means, with the largest error a part of the width of the bounds."""
+        if not self.asked.regression:
+            return dict(self.units)
+        powers = {"mean_squared_error": 2, "r2": 2}
+        return {name: unit * largest ** powers.get(name, 1) for name, unit in self.units.items()}
+
+    def _column(self, name: str, largest: float) -> np.ndarray:
+        """Numbers in [0, 1] that are added up under a name, such as "error^2"."""
+        base, _, power = name.partition("^")
+        numbers, exponent = self.numbers[base], int(power or 1)
+        if base == "t":
+            return numbers**exponent if exponent % 2 == 0 else (numbers**exponent + 1) / 2
+        return np.clip(numbers / largest if base == "error" else numbers, 0.0, 1.0) ** exponent
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was released, from which metrics are read.
+
+    Parameters
+    ----------
+    cells : list of Counted
+        Counts by score: of the second of two classes, or of each of more.
+    labels : Counted or None
+        Counts from which metrics of labels are read.
+    sums : Summed or None
+        Means.
+    rng : numpy.random.Generator
+        For samples.
+    """
+
+    cells: list[Counted]
+    labels: Counted | None
+    sums: Summed | None
+    rng: np.random.Generator
+
+    def value(self, metric: str, level: float) -> Value | PrivacyError:
+        """A metric, or why there is none."""
+        counts = self.cells if metric in (*FROM_CELLS, "roc_auc_ovr") else []
+        if metric in FROM_LABELS and self.labels is not None:
+            counts = [self.labels]
+        if counts:
+            few = [each.too_few("roc_auc" if len(counts) > 1 else metric) for each in counts]
+            hidden = [each for each in few if each is not None]
+            if hidden:
+                return _hidden(metric, min(hidden), whole=metric in OF_ALL_ROWS)
+            if len(counts) > 1:
+                return mean_area([each.value("roc_auc", level) for each in counts])
+            return counts[0].value(metric, level)
+        assert self.sums is not None
+        if self.sums.few is not None:
+            return _hidden(metric, self.sums.few, whole=True)
+        value = self.sums.value(metric, level, self.rng)
+        return _hidden_variance() if value is None else value
+
+    def cells_of(self, metric: str) -> ScoreCells | None:
+        """Counts by score that a metric was read from."""
+        if len(self.cells) != 1 or metric not in (*FROM_CELLS, *FROM_LABELS):
+            return None
+        return None if metric in FROM_LABELS and self.labels is None else self.cells[0].cells
+
+
+def _hidden(metric: str, few: float, *, whole: bool = False) -> PrivacyError:
+    if whole:  # of a group, all rows of which matter
+        return PrivacyError(
+            f"the noisy number of rows of the group is {max(few, 0.0):.0f}, which the noise hides:"
+            f" {metric!r} would say nothing. What was released stays charged."
+        )
+    return PrivacyError(
+        f"the noisy number of rows of the smallest class that {metric!r} depends on is"
+        f" {max(few, 0.0):.0f}, which the noise hides: it would say nothing. More rows or"
+        " a larger epsilon help; 'accuracy' needs no rows of each class. What was released"
+        " stays charged."
+    )
+
+
+def _hidden_variance() -> PrivacyError:
+    return PrivacyError(
+        "the noise hides how much targets vary, which 'r2' depends on: tighter `target_bounds`,"
+        " more rows or a larger epsilon help; 'root_mean_squared_error' does not depend"
+        " on it. What was released stays charged."
+    )
+
+
+def _tell_of_scale() -> None:
+    """Warn of decision values of another size than the grid is made for, as it was released."""
+    warn(
+        "nearly all decision values of the model lie in one cell of the public grid, which is 0.25"
+        " wide near 0 and wider beyond: their order is hidden, and what depends on it is worth"
+        " nothing, intervals included. Use a model with `predict_proba`, or scale the features so"
+        " that decision values are about 1 in size.",
+        PrivacyWarning,
+        about=("scale of scores",),
+    )
+
+
+def _scale(releases: Releases, name: str, total: BoundedL1Sum) -> float:
+    """Scale of the Laplace noise of a release."""
+    budget = releases.budget
+    if not budget.private:
+        return 0.0
+    zero_out = budget.target.neighboring_relation == "zero_out"
+    return (total.norm_bound if zero_out else total.replace_bound) / budget.scales[name]
+
+
+def _between(scores: np.ndarray, most: int = 2048) -> np.ndarray:
+    """Inner edges of cells with one score each, where there are no more scores than `most`."""
+    scores = np.unique(scores)
+    if len(scores) > most:
+        scores = np.unique(np.quantile(scores, np.linspace(0, 1, most)))
+    finite = np.clip(scores, -1e300, 1e300)
+    middles = finite[:-1] / 2 + finite[1:] / 2
+    return np.unique(middles) if len(middles) > 1 else np.array([-1.0, 1.0])
