@@ -37,6 +37,7 @@ from dpsubspace._workflow.address import LedgerAddress, payer_for
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, new_id
 from dpsubspace._workflow.ledger_file import LedgerEntry, fresh
+from dpsubspace._workflow.plan import Charge
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
 from dpsubspace._workflow.watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
@@ -172,7 +173,7 @@ class PrivacyLedger:
         unit: str = "row",
         allow_seeded: bool = False,
         slack: float | str = "auto",
-        pure_epsilon: float = 0.0,
+        pure_epsilon: float | str = "auto",
         path: str | os.PathLike[str] | None = None,
         max_failures: int = 10,
     ):
@@ -283,18 +284,15 @@ class PrivacyLedger:
         """
         delta = self._delta(delta)
         with self._book.held():
-            entries, spent = list(self._book.entries), self._book.spent()
+            entries = list(self._book.entries)
         if not entries:
             return 0.0
-        # One entry that needs a delta, beside others without, is counted by its own accountant.
-        others = [
-            spent.epsilon - entry.charge.epsilon + self._book.alone(entry.event, delta)
-            for entry in entries
-            if entry.charge.needs_delta
-        ]
-        if not others:
-            return spent.epsilon
-        return max(others) if len(others) == 1 else max(*others, spent.at(delta))
+        alone = [self._book.alone(entry.event, delta) for entry in entries]
+        charges = [entry.charge for entry in entries]
+        found = _total(charges, alone, delta)
+        if not self._terms.aside:
+            return found
+        return min(found, _total([charge.summed for charge in charges], alone, delta))
 
     def epsilon_if_planned(self, delta: float | None = None) -> float:
         """Return the epsilon that all charges would have together had they been planned.
@@ -844,6 +842,20 @@ class PrivacyLedger:
         )
 
 
+def _total(charges: list[Charge], alone: list[float], delta: float) -> float:
+    """Epsilon of charges, of which each has one that its own accountant finds."""
+    spent = Charge.total(charges)
+    # One that needs a delta, beside others without, is counted by its own accountant.
+    others = [
+        spent.epsilon - charge.epsilon + own
+        for charge, own in zip(charges, alone, strict=True)
+        if charge.needs_delta
+    ]
+    if not others:
+        return spent.epsilon
+    return max(others) if len(others) == 1 else max(*others, spent.at(delta))
+
+
 def _refuse(guarantee: PrivacyGuarantee) -> None:
     raise PrivacyError("an estimator released something while it was asked what it costs.")
 
@@ -879,8 +891,9 @@ def _kept(path: Path, terms: Terms) -> Book:
                 raise PrivacyError(_NEW_IN_TASK.format(path=str(path)))
             journal.create(Book(terms).records())
     book = Book.opened(journal)
-    for name, asked in asdict(terms).items():
-        if (found := getattr(book.terms, name)) != asked:
+    known = book.terms.given()
+    for name, asked in terms.given().items():
+        if (found := known[name]) != asked:
             raise ValueError(
                 f"`{name}` of the ledger in {str(path)!r} is {found!r}, got {asked!r}. Open it with"
                 " PrivacyLedger.load, or give another `path` for other records."

@@ -548,7 +548,7 @@ def test_no_choice_after_a_look_breaks_the_cap():
     for path in (on_a_batch, on_all):
         assert after_a_gaussian(1 / first, 1.0, path) <= 1e-5
     assert after_a_gaussian(1 / first, 1.0, on_a_batch, on_all) > 1.85e-5
-    book = ledger(1.0)
+    book = ledger(1.0, pure_epsilon=0.0)
     book.charge(gaussian(first), **ZERO_OUT)
     with pytest.raises(PrivacyBudgetError):
         book.charge(sampled_gaussian(small, rate, 1), **ZERO_OUT)
@@ -569,7 +569,7 @@ def test_no_choice_after_a_look_breaks_the_cap():
 
 
 def ledger_of(*events):
-    book = ledger()
+    book = ledger(pure_epsilon=0.0)
     for event in events:
         book.charge(event, **ZERO_OUT)
     return book
@@ -759,11 +759,11 @@ def test_what_a_first_fit_leaves_is_for_releases_without_a_delta():
 
 def test_full_batch_fits_may_have_all_of_delta():
     half = gaussian(calibrate(lambda m: gaussian(m, 2), epsilon=1.0, **AT))
-    book = ledger(slack=0.0)
+    book = ledger(slack=0.0, pure_epsilon=0.0)
     book.charge(half, **ZERO_OUT)
     book.charge(half, **ZERO_OUT)
     assert book.epsilon() > 1 - 1e-6
-    book = ledger()
+    book = ledger(pure_epsilon=0.0)
     book.charge(half, **ZERO_OUT)
     assert 0.999 < ledger(slack=0.0).remaining() <= 1.0
     with pytest.raises(PrivacyBudgetError, match="does not fit"):
