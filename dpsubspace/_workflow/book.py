@@ -532,7 +532,9 @@ class Book:
             plan = self._open_plan(spent, Charge())
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         if plan.covers(plan.cost(totals[-1])):  # what is short is the part for it
-            text += f" and no more than epsilon={rounded(plan.epsilon, math.floor)} was set apart."
+            rooms = [room for room in self._sums(plan) if room.takes(Charge(), spent)]
+            most = max([plan.epsilon, *(room.epsilon for room in rooms)])
+            text += f" and no more than epsilon={rounded(most, math.floor)} was set apart."
         else:
             found, most = _apart(plan.cost(totals[-1]), self.terms.epsilon)
             text += (
@@ -551,6 +553,7 @@ class Book:
         price = price_of(event, self._slack_for(event, spent), self.terms.neighboring_relation)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         summed, slack = totals[-1].summed, self.terms.slack
+        apart = summed.epsilon - (self.plan.before if self.plan else 0.0)
 
         def fits(total: Charge) -> bool:
             whole = replace(total, slack=max(total.slack, slack)).at(self.terms.delta)
@@ -564,7 +567,7 @@ class Book:
         if summed.epsilon > spent.sum_epsilon and fits(summed):
             return (
                 " With PrivacyLedger(..., pure_epsilon="
-                f"{rounded(summed.epsilon, math.ceil)}) from the start it would have fitted:"
+                f"{rounded(apart, math.ceil)}) from the start it would have fitted:"
                 " releases without a delta and private searches are cheap where a part of epsilon"
                 " is set apart for them, or where they come before everything else."
             )
