@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.curves import LEAST_SLACK, Price, price_of, slack_parts
+from dpsubspace._accounting.curves import LEAST_SLACK, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
 from dpsubspace._workflow.journal import Journal, broken, new_id
 from dpsubspace._workflow.ledger_file import (
@@ -77,7 +77,7 @@ class Terms:
             )
         if slack != "auto":
             check_number("slack", slack, delta, include_zero=True)
-        if (automatic := fields["pure_epsilon"] == "auto"):
+        if automatic := fields["pure_epsilon"] == "auto":
             fields["pure_epsilon"] = 0.0
         check_number("pure_epsilon", fields["pure_epsilon"], epsilon, include_zero=True)
         most: Any = fields["max_failures"]

@@ -37,8 +37,8 @@ from dpsubspace._workflow.address import LedgerAddress, payer_for
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, new_id
 from dpsubspace._workflow.ledger_file import LedgerEntry, fresh
-from dpsubspace._workflow.plan import Charge
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
+from dpsubspace._workflow.plan import Charge
 from dpsubspace._workflow.watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 

@@ -222,8 +222,8 @@ class Sums:
     *Proof*, from the last mechanism backwards. With nothing left to run ``H_t = (1 - t)_+``, which
     no divergence is below. Otherwise the divergence is at most ``E_Q[l R(t / l; B', E')] + S'``,
     where l is the likelihood ratio of the next mechanism's output and B', S', E' are left after it.
-    As a function of l the first term is a mixture of ``(l - r)_+`` over a probability measure, as in
-    the proof of the plan, and its mean is that of the ``H_r`` of the mechanism.
+    As a function of l the first term is a mixture of ``(l - r)_+`` over a probability measure, as
+    in the proof of the plan, and its mean is that of the ``H_r`` of the mechanism.
     *Charged as (mu, s)*: ``H_r <= G_mu(r) + s``, so that the mean is at most s and what it is for
     the Gaussian mechanism, which composes with that of ``sqrt(B')`` to one of
     ``sqrt(mu^2 + B')``: it is ``R(t; B, E') + s``.

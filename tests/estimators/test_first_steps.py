@@ -55,7 +55,9 @@ def test_a_fit_and_a_score_add_up_with_no_setting_beforehand(model):
     with PrivacyLedger(epsilon=1.5, delta=1e-5) as ledger:
         DPSGDClassifier(epsilon=1.0).fit(X, Y)
         private_score(model, X[300:], Y[300:], epsilon=0.45)
-        with pytest.raises(PrivacyBudgetError, match=r"budget\. What is left .* epsilon=0\.0\d+ at"):
+        with pytest.raises(
+            PrivacyBudgetError, match=r"budget\. What is left .* epsilon=0\.0\d+ at"
+        ):
             DPSGDClassifier(epsilon=0.5).fit(X, Y)
     assert ledger.epsilon() == pytest.approx(1.45, abs=1e-6)
 
