@@ -8,6 +8,15 @@ the best order for that many fits, fixed in advance). Percentages are over `plan
 *No delta*: the mu that dominates mechanisms of a pure epsilon.
 *Rounding*: how far the accountant of privacy loss distributions comes out below the known
 divergence of Gaussians, by steps, over sizes and grids: `error` is what is added for it.
+*Sequences* of fits (calibrated at delta 1e-5) and releases without a delta ("pure", of Laplace
+noise): the smallest epsilon of a ledger that takes all of it, none of which is set beforehand.
+`plan` is the account of fits alone with all of delta (``pure_epsilon=0``), `sum` basic composition
+alone (each fit at an equal part of delta), `beside` the best of the accounts that count what is
+pure by its epsilon, alone with all of delta, and `told` a ledger that was told the sum of what is
+pure as its `pure_epsilon`. `planned` is the epsilon by privacy loss distributions.
+*Choices*: what the best adversary reaches who spends fits in so many steps, and all epsilon that is
+left as soon as it pays, in parts of delta: if one delta serves every sum of epsilons (`one_delta`),
+and in a ledger.
 *Seconds* of one charge on batches (the first; the next one of the same event takes none).
 
 usage: python benchmarks/bench_ledger.py [--out benchmarks/results/ledger.json]
@@ -15,6 +24,7 @@ usage: python benchmarks/bench_ledger.py [--out benchmarks/results/ledger.json]
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 from _run import run
@@ -22,11 +32,19 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr
 
-from dpsubspace import PrivacyLedger
+from dpsubspace import PrivacyBudgetError, PrivacyLedger
 from dpsubspace._accounting.calibration import calibrate
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu, rounding_error
 from dpsubspace._accounting.curves import price_of
-from dpsubspace._accounting.events import bounded_range, counted, laplace, sampled_gaussian
+from dpsubspace._accounting.events import (
+    bounded_range,
+    composed,
+    counted,
+    gaussian,
+    laplace,
+    sampled_gaussian,
+)
+from dpsubspace._workflow.plan import SHARES, Charge, Sums
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 DELTA = 1e-5
@@ -107,6 +125,129 @@ def rounding(args):
         yield {"steps": count, "error": error, **{k: f"{v:.2g}" for k, v in gaps.items()}}
 
 
+SEQUENCES = {
+    "fit 1, score 0.45": [1.0, -0.45],
+    "fit 1, score 0.45, fit 0.5": [1.0, -0.45, 0.5],
+    "fit 1, score 0.45, fit 1": [1.0, -0.45, 1.0],
+    "fit 0.5, score 0.2, fit 0.5, score 0.2": [0.5, -0.2, 0.5, -0.2],
+    "mean 0.3, fit 0.9, score 0.45": [0.3, 0.9, -0.45],
+    "fit 0.5, score 0.9": [0.5, -0.9],
+    "fit 1, ten scores 0.1": [1.0] + [-0.1] * 10,
+    "score 0.45, fit 1, score 0.45": [-0.45, 1.0, -0.45],
+    "fit 1": [1.0],
+    "fit 1, fit 1": [1.0, 1.0],
+    "ten fits 0.3": [0.3] * 10,
+    "fit 1 on batches, score 0.45": [1.0j, -0.45],
+    "fit 1 on batches, score 0.45, fit 1 on batches": [1.0j, -0.45, 1.0j],
+}
+
+
+def sequences(args):
+    for name, kinds in SEQUENCES.items():
+        events = [event_at(kind) for kind in kinds]
+        pure = math.fsum(-kind for kind in kinds if kind.real < 0)
+        fits = sum(kind.real >= 0 for kind in kinds)
+        sums = [epsilon_of(e, DELTA / fits, "zero_out") for e in events]
+        yield {
+            "sequence": name,
+            "planned": round(epsilon_of(composed(events), **AT), 3),
+            "plan": smallest(lambda b, of=events: takes(of, b, pure_epsilon=0.0)),
+            "sum": round(math.fsum(sums), 3),
+            "beside": smallest(lambda b, of=events: beside_takes(of, b)),
+            "told": smallest(lambda b, of=events, e=pure: e < b and takes(of, b, pure_epsilon=e)),
+            "ledger": smallest(lambda b, of=events: takes(of, b)),
+        }
+
+
+def event_at(kind):
+    """A fit at epsilon, on batches where that is imaginary; what has no delta where it is < 0."""
+    if kind.real < 0:
+        return laplace(-kind, **ZERO_OUT)
+
+    def event(multiplier):
+        return sampled_gaussian(multiplier, 0.1, 200) if kind.imag else gaussian(multiplier)
+
+    return event(calibrate(event, epsilon=abs(kind), **AT))
+
+
+def takes(events, budget, **options):
+    ledger = PrivacyLedger(epsilon=budget, delta=DELTA, **options)
+    try:
+        for event in events:
+            ledger.charge(event, **ZERO_OUT)
+    except PrivacyBudgetError:
+        return False
+    return True
+
+
+def beside_takes(events, budget):
+    """Whether one of the accounts beside a plan takes all, each with the whole delta."""
+    book = PrivacyLedger(epsilon=budget, delta=DELTA)._book
+    charges = []
+    for event in events:
+        spent = Charge.total(charges)
+        _, charge, _ = book.best(event, spent)
+        if book.plan is None and charge.needs_delta:
+            book.plan = book._open_plan(spent, charge)
+        charges.append(charge)
+    if book.plan is None:
+        return Charge.total(charges).epsilon <= budget
+    # All that is beside a plan with (nearly) nothing of delta, shared by one account.
+    plan, whole = replace(book.plan, delta=0.0), Charge.total(charges)
+    each = [
+        Sums.beside(plan, DELTA * sum(SHARES) / share)[place] for place, share in enumerate(SHARES)
+    ]
+    return any(account.takes(Charge(), whole) for account in each)
+
+
+def smallest(fits):
+    """Smallest budget that fits, to 0.001."""
+    low, high = 0.001, 8.0
+    while high - low > 5e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return round(high, 3)
+
+
+def choices(args):
+    for budget in (0.5, 1.5, 4.0):
+        for steps in (2, 4, 8, 16, 32):
+            book = PrivacyLedger(epsilon=budget, delta=DELTA)._book
+            sq_mu = gaussian_sq_mu(budget, 0.64 * DELTA) / steps
+            plan = book._open_plan(Charge(), Charge(sq_mu, 0, 0, sq_mu))
+            accounts = [plan, *book._sums(plan)]
+            within = [
+                max(a.epsilon for a in accounts if a.sq_mu >= i * sq_mu) for i in range(steps + 1)
+            ]
+            free = [budget - gaussian_epsilon(i * sq_mu, DELTA) for i in range(steps + 1)]
+            row = {"epsilon": budget, "steps": steps}
+            for name, left in (("one_delta", free), ("ledger", within)):
+                row[name] = round(first_passage(left, sq_mu, budget) / DELTA, 3)
+            yield row
+
+
+def first_passage(left, sq_mu, budget):
+    """Divergence at ``e^budget`` of Gaussian steps, and randomised response at what is left."""
+    orders = np.linspace(-2 * budget - 1, 3 * budget + 1, 6001)
+    z = np.linspace(-8, 8, 161)
+    weights = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    losses = sq_mu / 2 + math.sqrt(sq_mu) * z
+
+    def response(e):
+        truth = np.maximum(0, -np.expm1(orders - e)) / (1 + math.exp(-e))
+        return truth + np.maximum(0, -np.expm1(orders + e)) / (1 + math.exp(e))
+
+    best = response(left[-1])
+    for e in [*left[-2:0:-1], 0.0]:
+        after = np.zeros_like(best)
+        for loss, weight in zip(losses, weights, strict=True):
+            a = orders - loss
+            inside = np.interp(a, orders, best, right=0.0)
+            after += weight * np.where(a < orders[0], -np.expm1(np.minimum(a, 0)), inside)
+        best = np.maximum(after, response(e))
+    return float(np.interp(budget, orders, best))
+
+
 def seconds(args):
     for rate, steps in BATCHES:
         event = sampled_gaussian(1.01 if steps < 500 else 7.1, rate, steps)
@@ -119,7 +260,10 @@ def seconds(args):
         yield {"rate": rate, "steps": steps, "first": round(first, 2), "again": round(again, 3)}
 
 
-SECTIONS = {part.__name__: part for part in (prices, slacks, without_delta, rounding, seconds)}
+SECTIONS = {
+    part.__name__: part
+    for part in (prices, slacks, without_delta, sequences, choices, rounding, seconds)
+}
 
 if __name__ == "__main__":
     run(__doc__, SECTIONS)

@@ -18,7 +18,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.curves import LEAST_SLACK, Price, price_of, slack_parts
+from dpsubspace._accounting.curves import LEAST_SLACK, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
 from dpsubspace._estimators.surroundings import seeding_ensemble
 from dpsubspace._workflow.journal import Journal, broken, new_id
@@ -30,7 +30,7 @@ from dpsubspace._workflow.ledger_file import (
     header,
     plan_fields,
 )
-from dpsubspace._workflow.plan import Charge, Plan, auto_slack
+from dpsubspace._workflow.plan import SHARES, Charge, Plan, Sums, auto_slack
 from dpsubspace._workflow.seen import MOST
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
@@ -58,6 +58,7 @@ class Terms:
     slack: float
     pure_epsilon: float
     max_failures: int
+    aside: float = 0.0  # part of delta of the sums beside the plan
 
     @classmethod
     def checked(cls, **fields: Any) -> Terms:
@@ -79,19 +80,32 @@ class Terms:
             )
         if slack != "auto":
             check_number("slack", slack, delta, include_zero=True)
+        if automatic := fields["pure_epsilon"] == "auto":
+            fields["pure_epsilon"] = 0.0
         check_number("pure_epsilon", fields["pure_epsilon"], epsilon, include_zero=True)
         most: Any = fields["max_failures"]
         whole = isinstance(most, Integral) and not isinstance(most, bool)
         if not (whole and int(most) >= 0):
             raise ValueError(f"`max_failures` must be an int of at least 0, got {most!r}.")
+        slack = auto_slack(delta) if slack == "auto" else float(slack)
+        aside = sum(SHARES) * (delta - slack) if automatic else float(fields.get("aside", 0.0))
+        check_number("aside", aside, delta - slack, include_zero=True)
         plain = {
             "epsilon": epsilon,
             "delta": delta,
-            "slack": auto_slack(delta) if slack == "auto" else float(slack),
+            "slack": slack,
+            "aside": aside,
             "pure_epsilon": float(fields["pure_epsilon"]),
             "max_failures": int(most),
         }
         return cls(**{**fields, **plain})
+
+    def given(self) -> dict[str, Any]:
+        """Parameters that make such terms."""
+        fields = asdict(self)
+        if fields.pop("aside"):
+            fields["pure_epsilon"] = "auto"
+        return fields
 
 
 @dataclass(frozen=True)
@@ -212,7 +226,10 @@ class Book:
 
     def _plan_from(self, fields: dict[str, Any] | None) -> Plan | None:
         terms = self.terms
-        return Plan(terms.epsilon, terms.delta, terms.slack, **fields) if fields else None
+        if not fields:
+            return None
+        delta = terms.delta if fields["closed"] else terms.delta - terms.aside
+        return Plan(terms.epsilon, delta, terms.slack, **fields)
 
     def _place(self, name: str) -> int:
         place = next((i for i, entry in enumerate(self.entries) if entry.id == name), None)
@@ -271,19 +288,38 @@ class Book:
         spent, terms = self.spent(), self.terms
         if self.plan is None:
             return max(0.0, terms.epsilon - spent.epsilon - terms.pure_epsilon)
-        left = self.plan.sq_mu - spent.sq_mu
-        if not left > 1e-12 * self.plan.sq_mu or not self.plan.takes(Charge(), spent):
-            return 0.0
-        return gaussian_epsilon(left * (1 - 1e-12), terms.delta)
+        parts = [(self.plan.sq_mu, spent.sq_mu, self.plan)]
+        parts += [(sums.sq_mu, spent.sum_sq_mu, sums) for sums in self._sums(self.plan)]
+        left = [
+            whole - used
+            for whole, used, account in parts
+            if whole - used > 1e-12 * whole and account.takes(Charge(), spent)
+        ]
+        return gaussian_epsilon(max(left) * (1 - 1e-12), terms.delta) if left else 0.0
 
-    def _open_plan(self, epsilon: float) -> Plan:
-        """Plan that sets so much epsilon apart, and what is meant for later releases."""
+    def remaining_pure(self) -> float:
+        """Largest epsilon that one more release without a delta can have."""
+        spent, plan = self.spent(), self.plan
+        if plan is None:
+            return max(0.0, self.terms.epsilon - spent.epsilon)
+        parts = [(plan.epsilon, spent.epsilon, plan)]
+        parts += [(sums.epsilon, spent.sum_epsilon, sums) for sums in self._sums(plan)]
+        return max(0.0, *(e - used for e, used, one in parts if one.takes(Charge(), spent)), 0.0)
+
+    def _open_plan(self, spent: Charge, charge: Charge) -> Plan:
+        """Plan that `charge` fixes, with what is meant for later releases without a delta."""
         return Plan(
             self.terms.epsilon,
-            self.terms.delta,
+            self.terms.delta - self.terms.aside,
             self.terms.slack,
-            epsilon + self.terms.pure_epsilon,
+            spent.epsilon + charge.epsilon + self.terms.pure_epsilon,
+            first=charge.sum_sq_mu,
+            before=spent.epsilon,
         )
+
+    def _sums(self, plan: Plan | None) -> list[Sums]:
+        """Accounts beside a plan."""
+        return [] if plan is None else Sums.beside(plan, self.terms.delta)
 
     def _slack_for(self, event: DpEvent, spent: Charge) -> float:
         """Slack that each part of `event` may use; 0 where there is none left."""
@@ -299,10 +335,10 @@ class Book:
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
         if not price.needs_delta:
             by_epsilon, *by_mu = Charge.choices(price)
-            offers = [(None, by_epsilon), *((self._open_plan(spent.epsilon), c) for c in by_mu)]
+            offers = [(None, by_epsilon), *((self._open_plan(spent, c), c) for c in by_mu)]
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
         choices = sorted(
-            ((self._open_plan(spent.epsilon + c.epsilon), c) for c in Charge.choices(price)),
+            ((self._open_plan(spent, c), c) for c in Charge.choices(price)),
             key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
         )
         return list(choices)
@@ -313,13 +349,14 @@ class Book:
             alone, offers = self.alone(event, self.terms.delta), self._offers(event, spent)
         except (ValueError, OverflowError, MemoryError, RecursionError) as error:
             raise PrivacyError(f"{type(event).__name__} cannot be counted: {error}") from error
-        for plan, charge in offers:
-            if self._takes(plan, charge, spent):
-                return plan, charge, True
+        for takes in (self._takes, self._summed):
+            for plan, charge in offers:
+                if takes(plan, charge, spent):
+                    return plan, charge, True
         plan, charge = offers[0]
         if self.plan is None:
             # A first fit whose own cost is within the budget may have all that needs a delta.
-            whole = self._open_plan(spent.epsilon)
+            whole = self._open_plan(spent, Charge())
             if whole.covers(whole.epsilon + alone):
                 left = max(whole.epsilon, self.terms.epsilon - alone)
                 whole = Plan(
@@ -332,6 +369,9 @@ class Book:
         if plan is None:  # nothing that needs a delta: any plan may follow
             return spent.epsilon + charge.epsilon <= self.terms.epsilon * (1 + 1e-12)
         return plan.takes(charge, spent)
+
+    def _summed(self, plan: Plan | None, charge: Charge, spent: Charge) -> bool:
+        return any(sums.takes(charge, spent) for sums in self._sums(plan))
 
     def add(
         self,
@@ -405,9 +445,9 @@ class Book:
             charge = entry.charge
             if old is None or new is None or new > old * (1 + _EQUAL):
                 return entry
-            if charge.slack or charge.epsilon or event == entry.event:
+            if charge.slack or charge.sum_epsilon or event == entry.event:
                 return entry
-            lower = Charge(sq_mu=min(new, charge.sq_mu))
+            lower = Charge(min(new, charge.sq_mu), sum_sq_mu=min(new, charge.sum_sq_mu))
             return self._change(entry, event, lower, self.plan)
 
     def _change(
@@ -463,20 +503,14 @@ class Book:
         self, label: str, event: DpEvent, spent: Charge, parts: Iterable[tuple[str, DpEvent]]
     ) -> PrivacyBudgetError:
         message = [
-            f"{label or 'this'} does not fit into the budget.",
+            f"{label or 'this'} does not fit into the budget. {self._what_fits()}"
+            f"{self._what_to_type(event, spent)}",
             self.sentence(event, self.plan, spent),
         ]
         parts = [(name, part) for name, part in parts if not is_free(part)]
         if len(parts) > 1:
             prices = [f"{name} {self.alone(e, self.terms.delta):.4g}" for name, e in parts]
             message.append(f"By themselves its steps cost {', '.join(prices)}.")
-        left = self.remaining()
-        message.append(
-            f"What is left is enough for a full-batch fit of epsilon={rounded(left, math.floor)}"
-            f" at delta={self.terms.delta:.3g}: see remaining()."
-            if left > 0
-            else "Nothing is left for what needs a delta."
-        )
         if self.entries:
             last = self.entries[-1]
             kept = "an earlier charge" if len(self.entries) == 1 else "earlier charges, the last"
@@ -488,6 +522,16 @@ class Book:
             message.append("Nothing was recorded.")
         return PrivacyBudgetError(" ".join(message))
 
+    def _what_fits(self) -> str:
+        fit, pure = self.remaining(), self.remaining_pure()
+        kinds = [(f"a full-batch fit of epsilon={{}} at delta={self.terms.delta:.3g}", fit)]
+        kinds.append(("a release without a delta, such as a score, of epsilon={}", pure))
+        words = [text.format(rounded(left, math.floor)) for text, left in kinds if left > 1e-9]
+        if not words:
+            return "Nothing is left."
+        end = "" if fit <= 1e-9 else ": see remaining()"
+        return f"What is left is enough for {', or for '.join(words)}{end}."
+
     def sentence(self, event: DpEvent, plan: Plan | None, spent: Charge) -> str:
         """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
         text = f"It costs epsilon={self.alone(event, self.terms.delta):.4g} by itself,"
@@ -498,17 +542,18 @@ class Book:
             return (
                 f"{text} and the first fit took all that the budget of {self.terms.epsilon:.4g} has"
                 " for fits. The rest is for releases without a delta, such as scores."
-                + _set_apart(price)
             )
         if plan is None:
-            plan = self._open_plan(spent.epsilon)
+            plan = self._open_plan(spent, Charge())
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         if plan.covers(plan.cost(totals[-1])):  # what is short is the part for it
-            text += f" and no more than epsilon={rounded(plan.epsilon, math.floor)} was set apart."
+            rooms = [room for room in self._sums(plan) if room.takes(Charge(), spent)]
+            most = max([plan.epsilon, *(room.epsilon for room in rooms)])
+            text += f" and no more than epsilon={rounded(most, math.floor)} was set apart."
         else:
             found, most = _apart(plan.cost(totals[-1]), self.terms.epsilon)
             text += (
-                f" and would bring the total to epsilon={found} at delta={self.terms.delta:.3g},"
+                f" and would bring the total to epsilon={found} at delta={plan.delta:.4g},"
                 f" over the budget of {most}."
             )
         if slack_parts(event) and not price.slack:
@@ -516,7 +561,32 @@ class Book:
                 " (What batches save is not counted: the part of delta that is set apart for"
                 f" that, slack={self.terms.slack:.3g}, is used up.)"
             )
-        return text + _set_apart(price)
+        return text
+
+    def _what_to_type(self, event: DpEvent, spent: Charge) -> str:
+        """Terms of a ledger that would have taken all of it, where some would."""
+        price = price_of(event, self._slack_for(event, spent), self.terms.neighboring_relation)
+        totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
+        summed, slack = totals[-1].summed, self.terms.slack
+        apart = summed.epsilon - (self.plan.before if self.plan else 0.0)
+
+        def fits(total: Charge) -> bool:
+            whole = replace(total, slack=max(total.slack, slack)).at(self.terms.delta)
+            return whole <= self.terms.epsilon * (1 + _EQUAL)
+
+        if self.terms.aside and any(fits(total) for total in totals if not total.epsilon):
+            return (
+                " With PrivacyLedger(..., pure_epsilon=0) from the start it would have fitted: all"
+                " of delta is for fits then."
+            )
+        if summed.epsilon > spent.sum_epsilon and fits(summed):
+            return (
+                " With PrivacyLedger(..., pure_epsilon="
+                f"{rounded(apart, math.ceil)}) from the start it would have fitted:"
+                " releases without a delta and private searches are cheap where a part of epsilon"
+                " is set apart for them, or where they come before everything else."
+            )
+        return ""
 
     def check_match(self, relation: str, unit: str, *, secure: bool) -> None:
         """Raise PrivacyError unless such a fit can be added to this ledger."""
@@ -541,6 +611,8 @@ class Book:
                 charge.sq_mu >= c.sq_mu * least
                 and charge.slack >= c.slack * (1 - 1e-9)
                 and charge.epsilon >= c.epsilon * (1 - 1e-12)
+                and (charge.sum_sq_mu >= c.sum_sq_mu * least or not self.terms.aside)
+                and (charge.sum_epsilon >= c.sum_epsilon * (1 - 1e-12) or not self.terms.aside)
                 for c in Charge.choices(price)
             ):
                 raise PrivacyError(f"{entry.label!r} is charged less than what it costs")
@@ -598,18 +670,6 @@ def _way_out(ours: tuple[str, str], theirs: tuple[str, str]) -> str:
     return (
         'What is given `groups` needs a ledger of its own, PrivacyLedger(..., unit="person"), to'
         " which everything else from these records is charged as well."
-    )
-
-
-def _set_apart(price: Price) -> str:
-    """What helps where releases without a delta, or private searches, do not fit."""
-    epsilon = price.epsilon + price.search_epsilon
-    if not 0 < epsilon < math.inf:
-        return ""
-    return (
-        " Releases without a delta and private searches are cheap where a part of epsilon was set"
-        f" apart for them from the start, PrivacyLedger(..., pure_epsilon="
-        f"{rounded(epsilon, math.ceil)}), or where they come before everything else."
     )
 
 

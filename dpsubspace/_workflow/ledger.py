@@ -40,6 +40,7 @@ from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, new_id
 from dpsubspace._workflow.ledger_file import LedgerEntry, fresh
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
+from dpsubspace._workflow.plan import Charge
 from dpsubspace._workflow.seen import in_words
 from dpsubspace._workflow.watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
@@ -81,9 +82,13 @@ class PrivacyLedger:
         that of full-batch fits but for a little of it. "auto" is a hundredth of `delta` (more
         where that is below 2e-10), and costs about 0.07 % of epsilon. With 0 the whole
         budget is for full-batch fits, and others cost as much as if they used no batches.
-    pure_epsilon : float, default=0.0
-        Part of `epsilon` that is set apart for releases without a delta, such as those of
-        ``DPPCA(mechanism="bingham", delta=0)``, after the first fit that has one.
+    pure_epsilon : float or "auto", default="auto"
+        Part of `epsilon` that is set apart for releases without a delta, such as scores, after
+        the first fit that has one. With "auto" it need not be known in advance: the ledger keeps
+        several accounts, and takes what fits into one of them. One counts everything like
+        fits, as ``pure_epsilon=0`` does. The others count releases without a delta by their
+        epsilon: three tenths of `epsilon` in all, or what the first fit leaves. The accounts
+        share `delta`, which costs about 3 % of epsilon where there are fits only.
     path : path-like, optional
         File that keeps the ledger. Every charge is written to it and synced to the disk before
         anything is released, so that nothing is forgotten when a process is killed. Several
@@ -130,9 +135,11 @@ class PrivacyLedger:
 
     The first charge that needs a delta fixes how much of the budget is for what: `slack`,
     `pure_epsilon` beside what was charged by its epsilon before, and the rest for Gaussian
-    mechanisms. A first fit that does not fit the rest, but by itself is within the budget, takes
-    all of it, and leaves room for releases without a delta only. ``epsilon()`` says what has
-    been spent; the promise that no choice can break is the budget.
+    mechanisms. With ``pure_epsilon="auto"`` it fixes this once for each account. Every account
+    counts all that ran, and one that has once been too full has no say any more. A first fit that
+    does not fit the rest, but by itself is within the budget, takes all of it, and leaves room
+    for releases without a delta only. ``epsilon()`` says what has been spent; the promise that no
+    choice can break is the budget.
 
     A ledger cannot be copied or pickled: two copies would spend one budget twice. Inside of a
     ``with`` block clones and pickles of estimators carry the address of its file (a temporary
@@ -183,7 +190,7 @@ class PrivacyLedger:
         unit: str = "row",
         allow_seeded: bool = False,
         slack: float | str = "auto",
-        pure_epsilon: float = 0.0,
+        pure_epsilon: float | str = "auto",
         path: str | os.PathLike[str] | None = None,
         max_failures: int = 10,
     ):
@@ -239,7 +246,7 @@ class PrivacyLedger:
 
     @property
     def pure_epsilon(self) -> float:
-        """Part of epsilon that is set apart."""
+        """Part of epsilon that is set apart; 0 where that was "auto"."""
         return self._terms.pure_epsilon
 
     @property
@@ -300,18 +307,15 @@ class PrivacyLedger:
         """
         delta = self._delta(delta)
         with self._book.held():
-            entries, spent = list(self._book.entries), self._book.spent()
+            entries = list(self._book.entries)
         if not entries:
             return 0.0
-        # One entry that needs a delta, beside others without, is counted by its own accountant.
-        others = [
-            spent.epsilon - entry.charge.epsilon + self._book.alone(entry.event, delta)
-            for entry in entries
-            if entry.charge.needs_delta
-        ]
-        if not others:
-            return spent.epsilon
-        return max(others) if len(others) == 1 else max(*others, spent.at(delta))
+        alone = [self._book.alone(entry.event, delta) for entry in entries]
+        charges = [entry.charge for entry in entries]
+        found = _total(charges, alone, delta)
+        if not self._terms.aside:
+            return found
+        return min(found, _total([charge.summed for charge in charges], alone, delta))
 
     def epsilon_if_planned(self, delta: float | None = None) -> float:
         """Return the epsilon that all charges would have together had they been planned.
@@ -877,6 +881,20 @@ class PrivacyLedger:
         )
 
 
+def _total(charges: list[Charge], alone: list[float], delta: float) -> float:
+    """Epsilon of charges, of which each has one that its own accountant finds."""
+    spent = Charge.total(charges)
+    # One that needs a delta, beside others without, is counted by its own accountant.
+    others = [
+        spent.epsilon - charge.epsilon + own
+        for charge, own in zip(charges, alone, strict=True)
+        if charge.needs_delta
+    ]
+    if not others:
+        return spent.epsilon
+    return max(others) if len(others) == 1 else max(*others, spent.at(delta))
+
+
 def _refuse(guarantee: PrivacyGuarantee) -> None:
     raise PrivacyError("an estimator released something while it was asked what it costs.")
 
@@ -912,8 +930,9 @@ def _kept(path: Path, terms: Terms) -> Book:
                 raise PrivacyError(_NEW_IN_TASK.format(path=str(path)))
             journal.create(Book(terms).records())
     book = Book.opened(journal)
-    for name, asked in asdict(terms).items():
-        if (found := getattr(book.terms, name)) != asked:
+    known = book.terms.given()
+    for name, asked in terms.given().items():
+        if (found := known[name]) != asked:
             raise ValueError(
                 f"`{name}` of the ledger in {str(path)!r} is {found!r}, got {asked!r}. Open it with"
                 " PrivacyLedger.load, or give another `path` for other records."

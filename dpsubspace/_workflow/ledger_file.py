@@ -98,8 +98,9 @@ _HEADER = {
     "pure_epsilon": float,
     "max_failures": int,
     "failures": int,
+    "aside": float,
 }
-_PLAN = {"epsilon": float, "closed": bool}
+_PLAN = {"epsilon": float, "closed": bool, "first": float, "before": float}
 _ENTRY = {
     "entry": str,
     "date": str,
@@ -114,7 +115,9 @@ _ENTRY = {
     "charge": dict,
     "plan": dict,
 }
-_CHARGE = {"sq_mu": float, "slack": float, "epsilon": float}
+_CHARGE = {name: float for name in ("sq_mu", "slack", "epsilon", "sum_sq_mu", "sum_epsilon")}
+# What files lack that were written when a plan had no sums beside it.
+_NO_SUMS = {"aside", "first", "before", "sum_sq_mu", "sum_epsilon"}
 _RECORDS: dict[str, dict[str, type]] = {
     "ledger": _HEADER,
     "charge": _ENTRY,
@@ -135,7 +138,7 @@ def header(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan_fields(plan: Plan | None) -> dict[str, Any] | None:
-    return plan and {"epsilon": plan.epsilon, "closed": plan.closed}
+    return plan and {name: getattr(plan, name) for name in _PLAN}
 
 
 def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, Any]:
@@ -197,6 +200,8 @@ def fresh(entry: LedgerEntry) -> LedgerEntry:
 
 def _checked(values: Any, types: dict[str, type], what: str) -> dict[str, Any]:
     """`values` with floats for numbers; PrivacyError for another set of fields or other types."""
+    if isinstance(values, dict):
+        values = {name: 0.0 for name in _NO_SUMS & types.keys()} | values
     if not isinstance(values, dict) or values.keys() != types.keys():
         raise PrivacyError(f"{what} must have the fields {sorted(types)}")
     return {name: _typed(values[name], name, kind, what) for name, kind in types.items()}

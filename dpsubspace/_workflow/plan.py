@@ -4,22 +4,33 @@ Design note. A cap that holds however fits are chosen is a *filter*: it needs a 
 be added up while the analyst looks at results. Sums of the privacy loss distributions of what ran
 are no such bound. Nor is the region of all charges whose epsilon is within the budget: who may
 choose, after seeing a loss, whether the rest goes to mechanisms without a delta or to Gaussian
-ones, gains by choosing. So there is one triple, the plan, and the region is what it leaves.
+ones, gains by choosing. So there is one triple, the plan, and the region is what it leaves. Beside
+it there may be a few others, each with a part of delta of its own that is never shared: that is
+what the choice among them costs (:class:`Sums`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import log_ndtr
 
 from dpsubspace._accounting.cost import SMALLEST_DELTA, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.curves import LEAST_SLACK, Price
 
-__all__ = ["Charge", "Plan", "auto_slack"]
+__all__ = ["SHARES", "Charge", "Plan", "Sums", "auto_slack", "response_divergence"]
 
 # Rounding of sums, as a part of what they may be.
 _ROUNDING = 1e-12
+
+# Parts of delta of the two sums beside a plan, and of epsilon that is for releases without a delta
+# in the first of them (less where the first fit leaves less; in the second what it leaves).
+SHARES = (0.3, 0.05)
+_APART = 0.3
 
 
 @dataclass(frozen=True)
@@ -35,11 +46,15 @@ class Charge:
         What of delta it may take beside.
     epsilon : float
         Epsilon of what is charged without a delta.
+    sum_sq_mu, sum_epsilon : float
+        The same in the sums beside the plan, where nothing without a delta is charged by its mu.
     """
 
     sq_mu: float = 0.0
     slack: float = 0.0
     epsilon: float = 0.0
+    sum_sq_mu: float = 0.0
+    sum_epsilon: float = 0.0
 
     @property
     def needs_delta(self) -> bool:
@@ -54,21 +69,29 @@ class Charge:
             math.fsum(c.sq_mu for c in charges),
             math.fsum(c.slack for c in charges),
             math.fsum(c.epsilon for c in charges),
+            math.fsum(c.sum_sq_mu for c in charges),
+            math.fsum(c.sum_epsilon for c in charges),
         )
+
+    @property
+    def summed(self) -> Charge:
+        """What it takes of the sums."""
+        sums = (self.sum_sq_mu, self.sum_epsilon)
+        return Charge(sums[0], self.slack, sums[1], *sums)
 
     @classmethod
     def choices(cls, price: Price) -> list[Charge]:
         """Ways to charge a price: what has no delta, and searches, by their epsilon or by mu."""
         pure = {(0.0, price.epsilon), (price.pure_sq_mu, 0.0)} if price.epsilon else {(0.0, 0.0)}
-        found: list[Charge] = [
-            cls(price.sq_mu + mu, price.slack, epsilon) for mu, epsilon in sorted(pure)
-        ]
+        rests = [(price.sq_mu, 0.0)]
         if 0 < price.search_epsilon < math.inf and price.slack:
-            found += [
-                cls(price.rest_sq_mu + mu, price.slack, epsilon + price.search_epsilon)
-                for mu, epsilon in sorted(pure)
-            ]
-        return found
+            rests.append((price.rest_sq_mu, price.search_epsilon))
+        sums = (rests[-1][0], price.epsilon + rests[-1][1])
+        return [
+            cls(rest + mu, price.slack, epsilon + searches, *sums)
+            for rest, searches in rests
+            for mu, epsilon in sorted(pure)
+        ]
 
     def at(self, delta: float) -> float:
         """Epsilon at `delta`."""
@@ -91,6 +114,9 @@ class Plan:
         E, the part of epsilon for what has no delta.
     closed : bool
         Whether one fit took B and S as a whole, at its own cost.
+    first, before : float
+        What the charge that fixed it took of B in the sums beside it, and what had been charged
+        by epsilon until then.
 
     Notes
     -----
@@ -147,6 +173,8 @@ class Plan:
     slack: float
     epsilon: float
     closed: bool = False
+    first: float = 0.0
+    before: float = 0.0
 
     @property
     def sq_mu(self) -> float:
@@ -172,6 +200,122 @@ class Plan:
     def covers(self, epsilon: float) -> bool:
         """Whether the budget does, up to rounding; never for NaN."""
         return epsilon <= self.budget * (1 + _ROUNDING)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """An account beside the plan, where epsilons of what has no delta add to that of the fits.
+
+    Parameters
+    ----------
+    sq_mu, slack, epsilon : float
+        All that may ever be charged to it: B, S and E, fixed with the plan.
+
+    Notes
+    -----
+    *Claim.* Let mechanisms be chosen as for a :class:`Plan`, with sums of at most B, S and E. Then
+    ``H_t(P || Q) <= R(t; B, E) + S``, where R is the divergence of the Gaussian mechanism of
+    ``sqrt(B)`` and of randomised response at E, one beside the other::
+
+        R(t; B, E) = (e^E G_sqrt(B)(t e^-E) + G_sqrt(B)(t e^E)) / (1 + e^E).
+
+    *Proof*, from the last mechanism backwards. With nothing left to run ``H_t = (1 - t)_+``, which
+    no divergence is below. Otherwise the divergence is at most ``E_Q[l R(t / l; B', E')] + S'``,
+    where l is the likelihood ratio of the next mechanism's output and B', S', E' are left after it.
+    As a function of l the first term is a mixture of ``(l - r)_+`` over a probability measure, as
+    in the proof of the plan, and its mean is that of the ``H_r`` of the mechanism.
+    *Charged as (mu, s)*: ``H_r <= G_mu(r) + s``, so that the mean is at most s and what it is for
+    the Gaussian mechanism, which composes with that of ``sqrt(B')`` to one of
+    ``sqrt(mu^2 + B')``: it is ``R(t; B, E') + s``.
+    *Charged as e*: H is at most that of randomised response at e, and this one beside that at E' is
+    a mechanism of epsilon ``e + E'``, which is a postprocessing of randomised response at E
+    (Kairouz, Oh, Viswanath, 2015), also beside a Gaussian mechanism. So the mean is at most
+    ``R(t; B, E)``. *Charged as (e, s)*: with probability s all is told, and else the mechanism is
+    one of e: that adds s. The sum is the claim.
+
+    *When they are fixed.* Like the plan, by what was seen of mechanisms charged by their epsilon,
+    e_0 in all. Their likelihood ratio is at most ``e^e_0``, so that it is enough if what
+    follows keeps epsilon less e_0, for every plan that could follow.
+
+    *Several accounts.* Give each account j a delta_j, all of which add up to delta, and let a
+    mechanism run if at least one account has room for it and for all that ran before. Let T_j be
+    the event that in the end account j has room for all that ran. Charges are not negative, so that
+    on T_j it had room at any time: the outputs in T_j have the same probabilities as where
+    account j alone decides and everything stops at the first mechanism that it refuses. Those keep
+    ``P_j(O) <= e^epsilon Q_j(O) + delta_j``. What runs is in some T_j. Share the outputs O among
+    the first T_j that they are in, ``O = O_1 + ... + O_k``. Then ::
+
+        P(O) = sum_j P_j(O_j) <= sum_j (e^epsilon Q_j(O_j) + delta_j) = e^epsilon Q(O) + delta.
+
+    Each account counts all that ran, whichever had room for it. A charge of which less ran, or
+    nothing, may be lowered to what ran: T_j is about that. To add up delta is what it takes: at one
+    delta for all, who spends the mu of fits in small steps and all that is left by epsilon as
+    soon as the loss is large reaches several times delta (``benchmarks/bench_ledger.py``).
+    """
+
+    sq_mu: float
+    slack: float
+    epsilon: float
+
+    @classmethod
+    def beside(cls, plan: Plan, delta: float) -> list[Sums]:
+        """Those of a plan, if `delta` is that of everything: what it has more is theirs."""
+        if plan.closed or not delta > plan.delta:
+            return []
+        left, found = plan.budget - plan.before, []
+        for share, least in zip(SHARES, (_APART, 0.0), strict=True):
+            part = share / sum(SHARES) * (delta - plan.delta)
+            found.append(_room(left, part, min(plan.slack, part / 10), plan.first, least))
+        return [
+            replace(sums, epsilon=plan.before + sums.epsilon) for sums in found if sums.epsilon > 0
+        ]
+
+    def takes(self, charge: Charge, spent: Charge) -> bool:
+        """Whether `charge` fits beside what is `spent`."""
+        total = Charge.total([spent, charge]).summed
+        return (
+            total.sq_mu <= self.sq_mu * (1 + _ROUNDING)
+            and total.slack <= self.slack * (1 + _ROUNDING)
+            and total.epsilon <= self.epsilon * (1 + _ROUNDING)
+        )
+
+
+def response_divergence(sq_mu: float, epsilon: float, order: float) -> float:
+    """Divergence at ``e^order`` of a Gaussian mechanism beside randomised response."""
+
+    def gaussian(a: float) -> float:
+        mu = math.sqrt(sq_mu)
+        upper, lower = log_ndtr(mu / 2 - a / mu), a + log_ndtr(-mu / 2 - a / mu)
+        return float(np.exp(upper) * -np.expm1(min(lower - upper, 0.0)))
+
+    if sq_mu == 0:
+        return max(0.0, -math.expm1(order - epsilon)) / (1 + math.exp(-epsilon))
+    likely, other = gaussian(order - epsilon), gaussian(order + epsilon)
+    return likely / (1 + math.exp(-epsilon)) + other / (1 + math.exp(epsilon))
+
+
+@lru_cache(maxsize=256)
+def _room(budget: float, delta: float, slack: float, first: float, least: float = 0.0) -> Sums:
+    """Sums with so much epsilon for what has no delta, and less where a first fit leaves less."""
+
+    def fits(sq_mu: float, epsilon: float) -> bool:
+        return response_divergence(sq_mu, epsilon, budget) <= delta - slack
+
+    if not (budget > 0 and first < math.inf):
+        return Sums(first, slack, 0.0)
+    epsilon, most = least * budget, gaussian_sq_mu(budget, delta - slack)
+    if epsilon and fits(first, epsilon):
+        return Sums(_largest(lambda sq_mu: fits(sq_mu, epsilon), most), slack, epsilon)
+    return Sums(first, slack, _largest(lambda epsilon: fits(first, epsilon), budget))
+
+
+def _largest(fits: Callable[[float], bool], most: float) -> float:
+    """Largest number up to `most` that fits, from below; 0 where none does."""
+    low, high = 0.0, most
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low * (1 - 1e-9)
 
 
 def auto_slack(delta: float) -> float:

@@ -34,13 +34,32 @@ def test_scores_before_and_after_a_fit_add_up_where_epsilon_was_set_apart(model)
 
 def test_refused_release_without_delta_names_what_should_have_been_set_apart(model):
     with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
-        DPSGDClassifier(epsilon=0.9).fit(X, Y)
-        with pytest.raises(PrivacyBudgetError, match=r"^private_score .*pure_epsilon=0\.3\)"):
-            private_score(model, X[300:], Y[300:], epsilon=0.3)
-        with pytest.raises(PrivacyBudgetError) as refused:
-            DPSGDClassifier(epsilon=0.9).fit(X, Y)  # it would not help there
-    assert "pure_epsilon" not in str(refused.value)
+        DPSGDClassifier(epsilon=0.8).fit(X, Y)
+        with pytest.raises(PrivacyBudgetError, match=r"^private_score .*pure_epsilon=0\.19\)"):
+            private_score(model, X[300:], Y[300:], epsilon=0.19)
+        for epsilon in (0.9, 0.3):  # it would not help there
+            with pytest.raises(PrivacyBudgetError) as refused:
+                if epsilon > 0.5:
+                    DPSGDClassifier(epsilon=epsilon).fit(X, Y)
+                else:
+                    private_score(model, X[300:], Y[300:], epsilon=epsilon)
+            assert "pure_epsilon" not in str(refused.value)
     assert len(ledger) == 1
+    with PrivacyLedger(epsilon=1.0, delta=1e-5, pure_epsilon=0.19) as ledger:
+        DPSGDClassifier(epsilon=0.8).fit(X, Y)
+        private_score(model, X[300:], Y[300:], epsilon=0.19)
+    assert len(ledger) == 2
+
+
+def test_a_fit_and_a_score_add_up_with_no_setting_beforehand(model):
+    with PrivacyLedger(epsilon=1.5, delta=1e-5) as ledger:
+        DPSGDClassifier(epsilon=1.0).fit(X, Y)
+        private_score(model, X[300:], Y[300:], epsilon=0.45)
+        with pytest.raises(
+            PrivacyBudgetError, match=r"budget\. What is left .* epsilon=0\.0\d+ at"
+        ):
+            DPSGDClassifier(epsilon=0.5).fit(X, Y)
+    assert ledger.epsilon() == pytest.approx(1.45, abs=1e-6)
 
 
 def test_refused_search_names_what_should_have_been_set_apart():

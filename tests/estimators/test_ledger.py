@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 import threading
 from contextlib import suppress
+from functools import cache
 
 import dp_accounting as dpa
 import numpy as np
@@ -37,7 +38,12 @@ from dpsubspace import (
     private_quantile,
 )
 from dpsubspace._accounting.calibration import calibrate
-from dpsubspace._accounting.cost import accountant, epsilon_of, gaussian_epsilon
+from dpsubspace._accounting.cost import (
+    accountant,
+    epsilon_of,
+    gaussian_epsilon,
+    gaussian_sq_mu,
+)
 from dpsubspace._accounting.curves import dominating_mu, price_of
 from dpsubspace._accounting.events import (
     bounded_range,
@@ -50,6 +56,7 @@ from dpsubspace._accounting.events import (
 )
 from dpsubspace._accounting.leaves import renyi_curve
 from dpsubspace._workflow.book import About
+from dpsubspace._workflow.plan import Charge, response_divergence
 from dpsubspace._workflow.watch import Watch
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
@@ -559,7 +566,7 @@ def test_no_choice_after_a_look_breaks_the_cap():
     for path in (on_a_batch, on_all):
         assert after_a_gaussian(1 / first, 1.0, path) <= 1e-5
     assert after_a_gaussian(1 / first, 1.0, on_a_batch, on_all) > 1.85e-5
-    book = ledger(1.0)
+    book = ledger(1.0, pure_epsilon=0.0)
     book.charge(gaussian(first), **ZERO_OUT)
     with pytest.raises(PrivacyBudgetError):
         book.charge(sampled_gaussian(small, rate, 1), **ZERO_OUT)
@@ -580,7 +587,7 @@ def test_no_choice_after_a_look_breaks_the_cap():
 
 
 def ledger_of(*events):
-    book = ledger()
+    book = ledger(pure_epsilon=0.0)
     for event in events:
         book.charge(event, **ZERO_OUT)
     return book
@@ -608,6 +615,177 @@ def test_no_choice_between_kinds_breaks_the_cap():
     book.charge(gaussian(first), **ZERO_OUT)
     book.charge(laplace(rest * 0.99, **ZERO_OUT), **ZERO_OUT)
     assert book.epsilon() <= 1.0 and book.remaining() < 0.2
+
+
+def best_adversary(admits, sq_mu, units, budget):
+    """Largest divergence at ``e^budget`` that choices after every look can reach.
+
+    The choices are to stop, a Gaussian mechanism of `sq_mu`, or randomised response at any number
+    of units of epsilon, where `admits(charge, spent)`. By backward induction over what was
+    charged, on a grid of orders that has every kink; between its points a chord is above.
+    """
+    unit, cells = budget / units, 8
+    orders = np.arange(-2 * units * cells, 3 * units * cells + 1) * (unit / cells)
+    z = np.linspace(-7, 7, 43)
+    weights = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    losses = sq_mu / 2 + math.sqrt(sq_mu) * z
+
+    def at(values, a):
+        inside = np.interp(np.exp(a), np.exp(orders), values, right=0.0)
+        return np.where(a < orders[0], -np.expm1(np.minimum(a, 0)), inside)
+
+    @cache
+    def value(fits, pure):
+        spent = Charge.total([Charge(fits * sq_mu, 0, pure * unit, fits * sq_mu, pure * unit)])
+        best = np.maximum(0, -np.expm1(orders))
+        if admits(Charge(sq_mu, 0, 0, sq_mu), spent):
+            best = np.maximum(best, at(value(fits + 1, pure), orders[:, None] - losses) @ weights)
+        for more in range(1, units + 1 - pure):
+            e = more * unit
+            if admits(Charge(0, 0, e, 0, e), spent):
+                after = value(fits, pure + more)
+                lies = at(after, orders + e) / (1 + math.exp(e))
+                best = np.maximum(best, at(after, orders - e) / (1 + math.exp(-e)) + lies)
+        return best
+
+    return float(value(0, 0)[(2 * units + units) * cells])
+
+
+def first_passage(left, sq_mu, fits, budget):
+    """The same for Gaussian mechanisms, and randomised response at all that is `left` after them.
+
+    Which is the best that there is: epsilon loses nothing by being spent last, at once.
+    """
+    orders = np.linspace(-2 * budget, 3 * budget, 1001)
+    z = np.linspace(-7, 7, 43)
+    weights = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    losses = sq_mu / 2 + math.sqrt(sq_mu) * z
+
+    def response(e, a):
+        truth = np.maximum(0, -np.expm1(np.minimum(a - e, 0))) / (1 + math.exp(-e))
+        return truth + np.maximum(0, -np.expm1(np.minimum(a + e, 0))) / (1 + math.exp(e))
+
+    best = response(left(fits), orders)
+    for done in range(fits - 1, -1, -1):
+        a = orders[:, None] - losses
+        after = np.interp(a, orders, best, right=0.0)
+        after = np.where(a < orders[0], -np.expm1(np.minimum(a, 0)), after) @ weights
+        best = np.maximum(after, response(left(done), orders) if done else 0.0)
+    return float(np.interp(budget, orders, best))
+
+
+def accounts_of(budget, fits):
+    """Accounts of a ledger whose first fit is one of so many, which take all of its plan."""
+    book = PrivacyLedger(budget, 1e-5)._book
+    sq_mu = gaussian_sq_mu(budget, 0.64 * 1e-5) / fits
+    plan = book._open_plan(Charge(), Charge(sq_mu, 0, 0, sq_mu))
+    return sq_mu, [plan, *book._sums(plan)]
+
+
+def test_the_best_of_all_choices_stays_below_delta():
+    sq_mu, accounts = accounts_of(1.5, 4)
+
+    def taken(charge, spent):
+        return any(account.takes(charge, spent) for account in accounts)
+
+    assert 0.64e-5 < best_adversary(taken, sq_mu, 5, 1.5) < 1e-5
+
+
+@pytest.mark.parametrize("budget", [0.5, 1.5, 4.0])
+def test_epsilon_that_is_spent_when_the_loss_is_large_stays_below_delta(budget):
+    """With accounts that share delta; sums of epsilons at one delta for all are no filter."""
+    sq_mu, accounts = accounts_of(budget, 12)
+
+    def taken(fits):
+        return max(a.epsilon for a in accounts if a.sq_mu >= fits * sq_mu)
+
+    def summed(fits):
+        return max(0.0, budget - gaussian_epsilon(fits * sq_mu, 1e-5))
+
+    assert 0.64e-5 < first_passage(taken, sq_mu, 12, budget) < 1e-5
+    assert first_passage(summed, sq_mu, 12, budget) > 2e-5
+
+
+@pytest.mark.parametrize("sq_mu", [1e-4, 0.07, 2.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.45, 3.0, 50.0])
+def test_divergence_of_a_gaussian_beside_randomised_response(sq_mu, epsilon):
+    mu, order = math.sqrt(sq_mu), epsilon + 0.3
+    z = np.linspace(-14, 14, 200_001)
+    excess = np.zeros_like(z)
+    for sign in (1, -1):
+        loss = mu**2 / 2 + mu * z + sign * epsilon
+        excess += np.maximum(0, -np.expm1(order - loss)) / (1 + math.exp(-sign * epsilon))
+    found = response_divergence(sq_mu, epsilon, order)
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    assert found == pytest.approx(excess @ density, rel=1e-4, abs=1e-14)
+
+
+def fit_at(epsilon):
+    return gaussian(calibrate(gaussian, epsilon=epsilon, **AT))
+
+
+def pure(epsilon):
+    return laplace(epsilon, **ZERO_OUT)
+
+
+@pytest.mark.parametrize(
+    ("budget", "events", "spent"),
+    [
+        (1.5, [fit_at(1.0), pure(0.45)], 1.45),
+        (1.5, [fit_at(1.0), pure(0.2), pure(0.25)], 1.45),
+        (1.5, [fit_at(0.5), pure(0.9)], 1.4),
+        (1.5, [fit_at(0.3), fit_at(0.9), pure(0.45)], 1.414),
+        (2.0, [fit_at(1.0), pure(0.45), fit_at(0.5)], 1.596),
+        (1.5, [pure(0.2), fit_at(0.8), pure(0.35)], 1.35),
+        (1.5, [fit_at(0.9), sampled_gaussian(60.0, 0.1, 100), pure(0.45)], 1.352),
+    ],
+)
+def test_fits_and_releases_without_a_delta_add_up_by_themselves(budget, events, spent):
+    """In ledgers that used to refuse each of these."""
+    book, before = ledger(budget), ledger(budget, pure_epsilon=0.0)
+    for event in events:
+        book.charge(event, **ZERO_OUT)
+    assert book.epsilon() == pytest.approx(spent, abs=2e-3)
+    with pytest.raises(PrivacyBudgetError):
+        for event in events:
+            before.charge(event, **ZERO_OUT)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [fit_at(0.6)] * 3,
+        [fit_at(0.5), pure(0.05), fit_at(0.4)],
+        [fit_at(0.5), pure(0.05), sampled_gaussian(6.0, 0.1, 100), pure(0.05), pure(0.05)],
+        [sampled_gaussian(0.9, 0.01, 100), pure(0.05)],
+        [RepeatAndSelectDpEvent(gaussian(50.0, 20), 10.0, 0.0), fit_at(0.5), pure(0.01)],
+        [bounded_range(0.01, 100), fit_at(0.4), bounded_range(0.02, 8)],
+    ],
+)
+def test_what_fitted_into_one_plan_fits_but_for_a_share_of_delta(events):
+    """The plan has 0.65 of delta, less the slack: then no more than 0.6 of it is asked for."""
+    one = PrivacyLedger(2.0, 0.6e-5, slack=1e-7, pure_epsilon=0.0)
+    book = PrivacyLedger(2.0, 1e-5, slack=1e-7)
+    for event in events:
+        one.charge(event, **ZERO_OUT)
+        book.charge(event, **ZERO_OUT)
+
+
+def test_room_in_either_account_is_enough_and_both_count_everything():
+    book = ledger(3.0)
+    book.charge(fit_at(1.0), **ZERO_OUT)
+    book.charge(pure(0.3), **ZERO_OUT)  # in the plan like a fit, beside it by its epsilon
+    charge = book.entries[-1].charge
+    assert (charge.epsilon, charge.sum_sq_mu, charge.sum_epsilon) == (0.0, 0.0, 0.3)
+    assert charge.sq_mu > 0 and book.epsilon() == pytest.approx(1.3)
+    left = book.remaining()
+    for _ in range(20):  # until only one of them has room
+        with suppress(PrivacyBudgetError):
+            book.charge(fit_at(0.5), **ZERO_OUT)
+    assert left > 1.5 > 0.5 > book.remaining()
+    assert book._book.spent().sum_sq_mu > book._book._sums(book._book.plan)[0].sq_mu
+    with pytest.raises(PrivacyBudgetError):
+        book.charge(pure(0.3), **ZERO_OUT)
 
 
 def two_steps(second, look):
@@ -770,11 +948,11 @@ def test_what_a_first_fit_leaves_is_for_releases_without_a_delta():
 
 def test_full_batch_fits_may_have_all_of_delta():
     half = gaussian(calibrate(lambda m: gaussian(m, 2), epsilon=1.0, **AT))
-    book = ledger(slack=0.0)
+    book = ledger(slack=0.0, pure_epsilon=0.0)
     book.charge(half, **ZERO_OUT)
     book.charge(half, **ZERO_OUT)
     assert book.epsilon() > 1 - 1e-6
-    book = ledger()
+    book = ledger(pure_epsilon=0.0)
     book.charge(half, **ZERO_OUT)
     assert 0.999 < ledger(slack=0.0).remaining() <= 1.0
     with pytest.raises(PrivacyBudgetError, match="does not fit"):

@@ -112,6 +112,41 @@ def test_a_fit_of_a_ledger_with_a_file_changes_and_drops_its_entry(tmp_path):
     ]  # fmt: skip
 
 
+def test_accounts_beside_the_plan_go_on_in_a_file(tmp_path):
+    book = ledger(1.5, path=tmp_path / "ledger")
+    fit = gaussian(calibrate(gaussian, epsilon=1.0, delta=1e-5, **ZERO_OUT))
+    book.charge(fit, "fit", **ZERO_OUT)
+    again = PrivacyLedger.load(tmp_path / "ledger")
+    again.charge(laplace(0.3, **ZERO_OUT), "score", **ZERO_OUT)
+    assert again._book.plan == book._book.plan and book.epsilon() == pytest.approx(1.3)
+    with pytest.raises(PrivacyBudgetError, match=r"epsilon=0\.15"):
+        book.charge(laplace(0.2, **ZERO_OUT), "score", **ZERO_OUT)
+    ledger(1.5, path=tmp_path / "ledger").charge(laplace(0.14, **ZERO_OUT), **ZERO_OUT)
+    with pytest.raises(ValueError, match=r"`pure_epsilon` of the ledger in .* is 'auto', got 0.5"):
+        ledger(1.5, path=tmp_path / "ledger", pure_epsilon=0.5)
+    records = read(tmp_path / "ledger")
+    records[2]["charge"]["sum_epsilon"] = 0.1
+    chained(tmp_path / "other", records)
+    with pytest.raises(PrivacyError, match="charged less than what it costs"):
+        PrivacyLedger.load(tmp_path / "other")
+
+
+def test_a_file_from_before_there_were_accounts_goes_on_with_its_plan(tmp_path):
+    book = filled(path=tmp_path / "ledger")
+    records = read(tmp_path / "ledger")
+    for record in records:
+        for fields in (record, record.get("plan") or {}, record.get("charge") or {}):
+            for name in ("aside", "first", "before", "sum_sq_mu", "sum_epsilon"):
+                fields.pop(name, None)
+    chained(tmp_path / "old", records)
+    again = PrivacyLedger.load(tmp_path / "old")
+    assert (again.epsilon(), again.remaining()) == (book.epsilon(), book.remaining())
+    again.charge(laplace(0.05, **ZERO_OUT), "pure", **ZERO_OUT)
+    with pytest.raises(PrivacyBudgetError):
+        again.charge(laplace(0.5, **ZERO_OUT), "pure", **ZERO_OUT)
+    assert len(PrivacyLedger.load(tmp_path / "old")) == len(book) + 1
+
+
 def test_a_failed_copy_keeps_the_old_one(tmp_path, monkeypatch):
     book = ledger()
     book.charge(gaussian(10.0), "first", **ZERO_OUT)

@@ -139,7 +139,7 @@ def check_one_budget(page, printed, folder):
         assert line in printed
     assert page["score"].value == pytest.approx(0.9, abs=0.07)
     assert page["held_out"].epsilon() == pytest.approx(1.0)
-    assert "\n1.465\n1.249\n" in printed
+    assert "\n1.465\n1.176\n" in printed
     assert "Of this epsilon = 1.9 has been spent" in page["report"].verdict
 
 
