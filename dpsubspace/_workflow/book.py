@@ -147,7 +147,7 @@ class Book:
     def keep(self, journal: Journal) -> None:
         """Go on in a new file. To be called while held."""
         journal.create(self.records())
-        journal.news()
+        list(journal.news())
         self.journal = journal
 
     def check_process(self) -> None:
@@ -223,7 +223,7 @@ class Book:
         if not journal.path.is_file():
             raise FileNotFoundError(f"there is no file {str(journal.path)!r}.")
         with journal.held():
-            records = journal.news()
+            records = list(journal.news())
         try:
             if not records:
                 raise PrivacyError("it is empty")
