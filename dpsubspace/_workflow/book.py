@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
+from dpsubspace._accounting.cost import EQUAL, covers, epsilon_of, gaussian_epsilon, sq_mu_of
 from dpsubspace._accounting.curves import LEAST_SLACK, Price, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
 from dpsubspace._workflow.journal import Journal, broken, new_id
@@ -38,9 +38,6 @@ __all__ = ["CLOSED", "SEEDED", "About", "Book", "Terms", "check_number", "now"]
 
 # Part of what is left of the slack that one charge takes.
 _SLACK_SHARE = 1 / 100
-
-# Rounding of squares of mu that are the same.
-_EQUAL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -388,7 +385,7 @@ class Book:
         with self.held():
             old, new = (self._sq_mu(e) for e in (entry.event, event))
             charge = entry.charge
-            if old is None or new is None or new > old * (1 + _EQUAL):
+            if old is None or new is None or new > old * (1 + EQUAL):
                 return entry
             if charge.slack or charge.epsilon or event == entry.event:
                 return entry
@@ -434,13 +431,8 @@ class Book:
         return sq_mu_of(counted(event), self.terms.neighboring_relation)
 
     def covers(self, planned: DpEvent, event: DpEvent) -> bool:
-        """Whether `event` may run in place of `planned` at no cost, whatever was seen before.
-
-        Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
-        the one dominates the other.
-        """
-        most, cost = self._sq_mu(planned), self._sq_mu(event)
-        return most is not None and cost is not None and cost <= most * (1 + _EQUAL)
+        """Whether `event` may run in place of `planned` at no cost, whatever was seen before."""
+        return covers(planned, event, self.terms.neighboring_relation)
 
     # Messages and checks ----------------------------------------------------------------------
 
