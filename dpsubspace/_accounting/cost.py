@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from dpsubspace._accounting.leaves import Leaf
 
 __all__ = [
+    "EQUAL",
     "SMALLEST_DELTA",
     "accountant",
+    "covers",
     "epsilon_of",
     "gaussian_epsilon",
     "gaussian_sq_mu",
@@ -35,6 +37,10 @@ __all__ = [
     "rounding_error",
     "sq_mu_of",
 ]
+
+
+# Rounding of squares of mu that are the same.
+EQUAL = 1e-12
 
 
 def pure_epsilon(leaf: Leaf, neighboring_relation: str) -> float:
@@ -75,6 +81,16 @@ def sq_mu_of(
     """Square of mu of Gaussians under the relation: a replacement doubles mu."""
     found = plain_sq_mu(parts, sampling=sampling)
     return None if found is None else found * doubling(neighboring_relation) ** 2
+
+
+def covers(planned: DpEvent, event: DpEvent, neighboring_relation: str) -> bool:
+    """Whether `event` may run in place of `planned` at no cost, whatever was seen before.
+
+    Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
+    the one dominates the other.
+    """
+    most, cost = (sq_mu_of(counted(each), neighboring_relation) for each in (planned, event))
+    return most is not None and cost is not None and cost <= most * (1 + EQUAL)
 
 
 def pure_and_rest(

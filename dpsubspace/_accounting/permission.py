@@ -9,17 +9,20 @@ this process, for threads, which context variables do not reach. Where several l
 neither of the first two ways tells which, nothing is released.
 
 The first way counts only in the task of Dask that entered it, or outside of any as it did: Dask
-hands context variables from one task to the next.
+hands context variables from one task to the next. And it ends with its block: a thread, a coroutine
+or a callback that keeps the context variables of a block finds what was around that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from dpsubspace._accounting.cost import covers
 from dpsubspace._accounting.events import is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.repeats import Run, only_once, run_here, runs_carried
@@ -133,8 +136,29 @@ class _FromTask:
         return None if self.ledger is None else self.ledger.payer()
 
 
-# Who pays around the call, and the run of Dask that entered that.
-_AROUND: ContextVar[tuple[Payer, Run | None] | None] = ContextVar("payer", default=None)
+@dataclass(eq=False)
+class _Block:
+    """Code in which somebody pays.
+
+    Parameters
+    ----------
+    payer : Payer
+        Who does.
+    run : Run or None
+        Run of Dask that entered it.
+    around : _Block or None
+        Block that it is in.
+    ended : bool, default=False
+        Whether it has been left: copies of the context, which nobody counts, see that here.
+    """
+
+    payer: Payer
+    run: Run | None
+    around: _Block | None
+    ended: bool = False
+
+
+_AROUND: ContextVar[_Block | None] = ContextVar("payer", default=None)
 _OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
 
 
@@ -144,12 +168,13 @@ def inside_payer(payer: Payer) -> Iterator[None]:
 
     Other threads and processes are outside.
     """
-    before = _AROUND.get()
-    _AROUND.set((payer, run_here()))
+    block = _Block(payer, run_here(), _AROUND.get())
+    _AROUND.set(block)
     try:
         yield
     finally:  # no reset by a token, which is of one context: a notebook may leave in another
-        _AROUND.set(before)
+        block.ended = True
+        _AROUND.set(block.around)
 
 
 def open_to_all(session: str, payer: Payer) -> None:
@@ -176,11 +201,12 @@ def payer_around() -> Payer | None:
 def _around() -> tuple[Payer | None, Run | None]:
     """Who pays by the context variable, and the run of Dask that said so.
 
-    What a block started, a cluster of Dask for one, keeps its context variables when it is closed.
+    What a block started, a cluster of Dask for one, keeps its context variables when it is left.
     """
-    payer, run = _AROUND.get() or (None, None)
-    closed = payer is not None and payer.address is not None and payer not in _OPEN.values()
-    return (None, None) if closed else (payer, run)
+    block = _AROUND.get()
+    while block is not None and block.ended:
+        block = block.around
+    return (None, None) if block is None else (block.payer, block.run)
 
 
 @contextmanager
@@ -197,13 +223,37 @@ def inside_ledger(
 
 
 @contextmanager
-def already_paid(delta: float, note: Note | None = None) -> Iterator[None]:
-    """Within it releases are part of what was charged before, as the trials of a search are.
+def already_paid(
+    delta: float, planned: Iterable[DpEvent], note: Note | None = None
+) -> Iterator[None]:
+    """Within it the `planned` events were charged before, as those of the trials of a search are.
 
-    To be entered by whatever thread or process runs them. `note` is told what is around them.
+    Each may be released once, or Gaussian mechanisms of no more mu in its place, and nothing
+    else may. To be entered by whatever thread or process releases them. `note` is told what is
+    around them.
     """
-    with inside_payer(Payer(delta, lambda guarantee: None, note=note)):
+    left, turn = [event for event in planned if not is_free(event)], threading.Lock()
+
+    def spend(guarantee: PrivacyGuarantee) -> None:
+        event, relation = guarantee.event, guarantee.neighboring_relation
+        if is_free(event):
+            return
+        with turn:
+            fitting = [plan for plan in left if plan == event]
+            fitting = fitting or [plan for plan in left if covers(plan, event, relation)]
+            if not fitting:
+                raise PrivacyError(_UNPLANNED)
+            left.remove(fitting[0])
+
+    with inside_payer(Payer(delta, spend, note=note)):
         yield
+
+
+_UNPLANNED = (
+    "this is inside of a fit that was paid for as a whole, a trial of a private search or the fit"
+    " of a TabularPipeline, and is no part of what was planned for it: nothing would count it. Fit"
+    " or release it outside of that. Nothing was released."
+)
 
 
 def payer_of(address: Address | None = None) -> Payer | None:

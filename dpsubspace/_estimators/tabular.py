@@ -197,14 +197,18 @@ class _Parts:
 
     def budget(self, before: Budget, sizes: Sizes) -> Budget:
         """That of the model after ranges that cost `before`, with the event of both."""
+        rest = self.rest(before, sizes)
+        return replace(rest, event=composed([before.event, rest.event]))
+
+    def rest(self, before: Budget, sizes: Sizes) -> Budget:
+        """That of the model alone."""
         encoding, n_features = self.table.encoding(self.target, sizes.n_samples), None
         if sizes.n_samples is not None:
             n_features = encoding.n_features
         # Which range is bought changes nothing of what the model costs.
         limits = (-1.0, 1.0) if self.buys_target else self.limits
         sizes = replace(sizes, n_features=n_features)
-        rest = self.fit(encoding, before, limits).resolved(sizes).budget(sizes)
-        return replace(rest, event=composed([before.event, rest.event]))
+        return self.fit(encoding, before, limits).resolved(sizes).budget(sizes)
 
     def fit(self, encoding: Encoding, before: Budget, limits: tuple[Any, Any] | None) -> Any:
         """Parameters of the model's fit behind an encoding, after what was released before."""
@@ -656,8 +660,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         n_outputs = parts.model.loss.n_outputs(checked.n_targets)
         n_public, persons = sum(len(each.numbers) for each in sets), records.grouped
         sizes = Sizes(records.n, None, n_outputs, n_public, y_public is not None, persons)
+        rest = parts.rest(before, sizes)
         guarantee = guarantee_of(
-            parts.budget(before, sizes),
+            replace(rest, event=composed([before.event, rest.event])),
             secure=secure,
             n_samples=records.n,
             n_features=len(parts.table.schema),
@@ -666,7 +671,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             of=type(self).__name__,
         )
         settle = about_to_release(guarantee, self._address)
-        with already_paid(guarantee.delta, payer.note):
+        with already_paid(guarantee.delta, (before.event, rest.event), payer.note):
             yield settle
         if self.privacy_.event != guarantee.event:
             raise RuntimeError("a tabular pipeline ran something else than it had paid for.")

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, sq_mu_of
+from dpsubspace._accounting.cost import EQUAL, covers, epsilon_of, gaussian_epsilon, sq_mu_of
 from dpsubspace._accounting.curves import LEAST_SLACK, price_of, slack_parts
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
 from dpsubspace._estimators.surroundings import seeding_ensemble
@@ -41,9 +41,6 @@ __all__ = ["CLOSED", "SEEDED", "About", "Book", "Terms", "check_number", "now"]
 
 # Part of what is left of the slack that one charge takes.
 _SLACK_SHARE = 1 / 100
-
-# Rounding of squares of mu that are the same.
-_EQUAL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ class Book:
     def keep(self, journal: Journal) -> None:
         """Go on in a new file. To be called while held."""
         journal.create(self.records())
-        journal.news()
+        list(journal.news())
         self.journal = journal
 
     def note(self, kind: str, name: str, *, session: str | None = None) -> None:
@@ -255,7 +252,7 @@ class Book:
         if not journal.path.is_file():
             raise FileNotFoundError(f"there is no file {str(journal.path)!r}.")
         with journal.held():
-            records = journal.news()
+            records = list(journal.news())
         try:
             if not records:
                 raise PrivacyError("it is empty")
@@ -443,7 +440,7 @@ class Book:
         with self.held():
             old, new = (self._sq_mu(e) for e in (entry.event, event))
             charge = entry.charge
-            if old is None or new is None or new > old * (1 + _EQUAL):
+            if old is None or new is None or new > old * (1 + EQUAL):
                 return entry
             if charge.slack or charge.sum_epsilon or event == entry.event:
                 return entry
@@ -489,13 +486,8 @@ class Book:
         return sq_mu_of(counted(event), self.terms.neighboring_relation)
 
     def covers(self, planned: DpEvent, event: DpEvent) -> bool:
-        """Whether `event` may run in place of `planned` at no cost, whatever was seen before.
-
-        Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
-        the one dominates the other.
-        """
-        most, cost = self._sq_mu(planned), self._sq_mu(event)
-        return most is not None and cost is not None and cost <= most * (1 + _EQUAL)
+        """Whether `event` may run in place of `planned` at no cost, whatever was seen before."""
+        return covers(planned, event, self.terms.neighboring_relation)
 
     # Messages and checks ----------------------------------------------------------------------
 
@@ -572,7 +564,7 @@ class Book:
 
         def fits(total: Charge) -> bool:
             whole = replace(total, slack=max(total.slack, slack)).at(self.terms.delta)
-            return whole <= self.terms.epsilon * (1 + _EQUAL)
+            return whole <= self.terms.epsilon * (1 + EQUAL)
 
         if self.terms.aside and any(fits(total) for total in totals if not total.epsilon):
             return (

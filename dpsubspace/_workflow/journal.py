@@ -6,9 +6,15 @@ What the chain cannot tell is that its last records were cut off: that needs a c
 
 *What is promised.* A record whose :meth:`Journal.append` returned is in the file, once, and on the
 disk. One whose writer was killed is there as a whole or not at all: half a line, which only a
-crash leaves and which nothing was released after, is taken off by whoever opens the file next.
-Writing one record twice, by its id, changes nothing. Between two processes an operating
-system's lock on a file beside the journal decides; it goes with the process that holds it.
+crash leaves and which nothing was released after, is taken off by whoever opens the file next. A
+whole line that lost its end counts. Writing one record twice, by its id, changes nothing.
+
+*Who writes.* Between two processes an operating system's lock on a file beside the journal decides;
+it goes with the process that holds it. It lies beside the file that links lead to, and a
+file with several hard links, which would have a lock for each, is refused. Where such a lock fails
+all the same (somebody deleted it, or a container sees the file under another folder), the end of
+the file is compared before each write with what was read of it, in one step for all who write.
+So nothing is written over what another one wrote, nor into a file that was put in its place.
 """
 
 from __future__ import annotations
@@ -16,11 +22,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock
 
@@ -30,6 +37,9 @@ from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 __all__ = ["Journal", "broken", "new_id"]
 
 _START = "0" * 64
+
+# How the line of a whole record ends; within text its quotes would be escaped.
+_WHOLE = re.compile(rb'"hash":"[0-9a-f]{64}"}')
 
 
 def new_id() -> str:
@@ -47,9 +57,15 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path).absolute()
+        self.path = Path(os.path.realpath(path))  # one name, and so one lock
+        if os.path.islink(path) and not self.path.exists():
+            raise FileNotFoundError(
+                f"{os.fspath(path)!r} is a link to {str(self.path)!r}, which does not exist. Make"
+                " that file reachable, as a drive that is mounted; or delete the link to start a"
+                " new ledger, if there never was one."
+            )
         self._offset = self._number = 0  # how much of the file has been read
-        self._last = _START
+        self._last, self._line = _START, b""
         self._ids: set[str] = set()
 
     @contextmanager
@@ -72,22 +88,22 @@ class Journal:
         os.replace(beside, self.path)
         _sync_folder(self.path.parent)
 
-    def news(self) -> list[dict[str, Any]]:
-        """Records that were written since the last call; PrivacyError for a broken file."""
-        with open(self.path, "r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            if size < self._offset:
-                raise broken(self.path, "it is shorter than it was")
-            file.seek(self._offset)
+    def news(self) -> Iterator[dict[str, Any]]:
+        """Records that were written since the last call; PrivacyError for a broken file.
+
+        A record counts as read when the next one is asked for. Where what it says is refused, it is
+        news again, and refused again.
+        """
+        with open(self.path, "r+b") as file, _alone(file):
+            self._check(file)
             text = file.read()
-            whole = text.rfind(b"\n") + 1
-            found = []
-            for line in text[:whole].splitlines(keepends=True):
-                found.append(self._read(line))
-                self._offset += len(line)
-            if whole < len(text):
-                self._cut(file, len(text) - whole)
-        return found
+        whole = text.rfind(b"\n") + 1
+        for line in text[:whole].splitlines(keepends=True):
+            record, last = self._record(line)
+            yield record
+            self._has(record, line, last)
+        if rest := text[whole:]:
+            yield from self._without_end(rest)
 
     def append(self, record: dict[str, Any]) -> bool:
         """Write a record with an id and sync it; False if it was there already.
@@ -97,22 +113,58 @@ class Journal:
         """
         if record["id"] in self._ids:
             return False
-        line, _ = _line(self._number, self._last, record)
-        with open(self.path, "r+b", buffering=0) as file:
-            file.seek(self._offset)
+        line, last = _line(self._number, self._last, record)
+        with open(self.path, "r+b", buffering=0) as file, _alone(file):
+            self._check(file, self._offset)
             try:
                 if file.write(line) != len(line):
                     raise OSError(f"{str(self.path)!r} could not be written to.")
                 os.fsync(file.fileno())
+                self._check_place(file)
             except BaseException:
                 file.truncate(self._offset)
                 raise
-        self._read(line)
-        self._offset += len(line)
+        self._has(record, line, last)
         return True
 
-    def _read(self, line: bytes) -> dict[str, Any]:
-        """Record of a line that follows those that have been read."""
+    # What is in the file ----------------------------------------------------------------------
+
+    def _check(self, file: IO[bytes], size: int | None = None) -> None:
+        """Check that a file starts with what was read, of which it is then at the end.
+
+        It must have so many bytes in all where `size` is given, as it had when it was read.
+        """
+        status = os.fstat(file.fileno())
+        if status.st_nlink > 1:
+            raise PrivacyError(
+                f"{str(self.path)!r} is a file with {status.st_nlink} names (hard links), and who"
+                " opens it by another one would not wait for this one. Keep one of them: replace"
+                " the others by copies, or by symbolic links. Nothing was released or charged."
+            )
+        file.seek(max(0, self._offset - len(self._line)))
+        found = file.read(len(self._line))
+        if self._line and found == self._line[:-1]:
+            self._put_end(file)
+            found = self._line
+        if status.st_size < self._offset - 1:
+            raise broken(self.path, "it is shorter than it was")
+        if found != self._line:
+            raise broken(self.path, f"line {self._number} is not what was read there before")
+        if size is not None and status.st_size != size:
+            raise PrivacyError(
+                f"{str(self.path)!r} was written to by somebody who does not use the lock beside"
+                " it, a file whose name ends in .lock: it was deleted, or is in another folder"
+                " there. Nothing was released or charged. Give all processes one folder, and run"
+                " this again."
+            )
+
+    def _check_place(self, file: IO[bytes]) -> None:
+        """PrivacyError where another file has come into the place of an open one."""
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+            raise broken(self.path, "another file was put in its place")
+
+    def _record(self, line: bytes) -> tuple[dict[str, Any], str]:
+        """Record of a line that follows those that have been read, and its hash."""
         try:
             record = read_json(line)
         except (ValueError, RecursionError) as error:
@@ -128,23 +180,75 @@ class Journal:
             )
         if not isinstance(record.get("id"), str) or record["id"] in self._ids:
             raise broken(self.path, f"line {self._number + 1} has no id of its own")
-        self._ids.add(record["id"])
-        self._number, self._last = self._number + 1, last
-        return record
+        return record, last
 
-    def _cut(self, file: Any, excess: int) -> None:
-        """Take off half a line at the end, of a record whose writer was killed."""
+    def _has(self, record: dict[str, Any], line: bytes, last: str) -> None:
+        """Remember that a record has been read."""
+        self._ids.add(record["id"])
+        self._number, self._offset = self._number + 1, self._offset + len(line)
+        self._last, self._line = last, line
+
+    def _without_end(self, rest: bytes) -> Iterator[dict[str, Any]]:
+        """Record of a last line that has no end, which it gets back; none if that is half of one.
+
+        Only what begins as the next line would is half a record, perhaps with zeros where the
+        disk had not yet written.
+        """
+        size = self._offset + len(rest)
+        if _WHOLE.search(rest):
+            record, last = self._record(rest + b"\n")
+            with open(self.path, "r+b") as file, _alone(file):
+                self._check(file, size)
+                self._put_end(file)
+            yield record
+            self._has(record, rest + b"\n", last)
+            return
         if not self._number:
             raise broken(self.path, "it has no whole record")
+        start = _text({"n": self._number, "previous": self._last}).replace(b"}", b",")
+        written = rest.rstrip(b"\0")
+        if written[: len(start)] != start[: len(written)]:
+            raise broken(self.path, "what follows its last line was not written by a ledger")
         warn(
-            f"the last {excess} bytes of {str(self.path)!r} are half a record: its writer was"
+            f"the last {len(rest)} bytes of {str(self.path)!r} are half a record: its writer was"
             " stopped before anything was released, and nothing is charged for it. They were"
             " taken off.",
             PrivacyWarning,
             about=("torn", str(self.path)),
         )
-        file.truncate(file.seek(0, os.SEEK_END) - excess)
+        with open(self.path, "r+b") as file, _alone(file):
+            self._check(file, size)
+            file.truncate(self._offset)
+            os.fsync(file.fileno())
+
+    def _put_end(self, file: IO[bytes]) -> None:
+        """Put the newline back at the end of a file that lost it."""
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n")
+        file.flush()
         os.fsync(file.fileno())
+        warn(
+            f"the last line of {str(self.path)!r} had lost the newline at its end: a program has"
+            " changed the file, or its writer was stopped. Its hash says that it is whole, so it"
+            " counts, and the newline was put back.",
+            PrivacyWarning,
+            about=("end", str(self.path)),
+        )
+
+
+@contextmanager
+def _alone(file: IO[bytes]) -> Iterator[None]:
+    """Within it no other process reads or writes an open file, by whatever name."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:  # not only by closing: a fork that another thread made has the file open too
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _line(number: int, last: str, record: dict[str, Any]) -> tuple[bytes, str]:

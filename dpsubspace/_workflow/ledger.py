@@ -93,7 +93,8 @@ class PrivacyLedger:
         File that keeps the ledger. Every charge is written to it and synced to the disk before
         anything is released, so that nothing is forgotten when a process is killed. Several
         processes may use one file. A file that exists is read and continued, and must be of the
-        same budget. None keeps the ledger in memory.
+        same budget; a symbolic link leads to its file, and a file with several hard links is
+        refused. None keeps the ledger in memory.
     max_failures : int, default=10
         How many fits may fail before their first release and not be charged. What such a
         failure tells of the records (that a label occurs, say) is not counted. In a ``with``
@@ -925,7 +926,7 @@ def _kept(path: Path, terms: Terms) -> Book:
         raise FileNotFoundError(f"`path` is in a folder that does not exist: {str(path)!r}.")
     journal = Journal(path)
     with journal.held():
-        if not path.exists():
+        if not journal.path.exists():
             if in_task():
                 raise PrivacyError(_NEW_IN_TASK.format(path=str(path)))
             journal.create(Book(terms).records())

@@ -256,7 +256,8 @@ class Trial:
         """
         if self._private:
             only_once()
-        with warnings.catch_warnings(), already_paid(self.delta):
+        planned = [self.candidate.plan(part) for part in self.candidate.paying]
+        with warnings.catch_warnings(), already_paid(self.delta, planned):
             warnings.simplefilter("ignore")
             model, values = self._fitted(rows), np.zeros(len(rows.y))
             if model is not None:

@@ -1,5 +1,6 @@
 """``with ledger:`` charges every fit inside, whoever makes it and wherever it runs."""
 
+import contextvars
 import copy
 import json
 import os
@@ -50,7 +51,7 @@ from dpsubspace import (
     private_mean,
 )
 from dpsubspace._accounting.events import gaussian
-from dpsubspace._accounting.permission import already_paid
+from dpsubspace._accounting.permission import already_paid, payer_around
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
@@ -376,15 +377,70 @@ def test_the_address_is_no_parameter_and_no_row():
     assert not hasattr(clone(small()), "_address") or clone(small())._address is None
 
 
-def test_paid_fits_are_not_charged():
+def test_planned_fits_are_paid_once_and_nothing_else_is():
     X, y = table()
+    plan = small(delta=1e-7).privacy_event(n_samples=len(X))
     with ledger() as book:
-        with already_paid(1e-7):
+        with already_paid(1e-7, [plan]):
+            with pytest.raises(PrivacyError, match="no part of what was planned"):
+                private_mean(X, data_norm=1.0, epsilon=0.31)
+            with pytest.raises(PrivacyError, match="no part of what was planned"):
+                small(epsilon=0.31).fit(X, y)
             model = clone(small()).fit(X, y)
             assert model.privacy_.delta == 1e-7
+            with pytest.raises(PrivacyError, match="no part of what was planned"):
+                model.fit(X, y)
         assert len(book) == 0
         model.fit(X, y)
     assert len(book) == 1
+
+
+def test_less_may_run_in_place_of_what_was_planned():
+    X, y = table()
+    with already_paid(1e-5, [gaussian(10.0)]):
+        with pytest.raises(PrivacyError, match="no part"):
+            small(epsilon=None, noise_multiplier=9.9 * 5**0.5).fit(X, y)
+        small(epsilon=None, noise_multiplier=10.1 * 5**0.5).fit(X, y)
+
+
+def test_copies_of_a_context_pay_for_nothing_after_their_block():
+    X, y = table()
+    plan = small(delta=1e-5).privacy_event(n_samples=len(X))
+    with already_paid(1e-5, [plan]):
+        alone = contextvars.copy_context()
+    assert alone.run(payer_around) is None
+    with ledger() as book:
+        with already_paid(1e-5, [plan]):
+            inside = contextvars.copy_context()
+        inside.run(small().fit, X, y)
+        alone.run(small().fit, X, y)
+        assert len(book) == 2
+    assert inside.run(payer_around) is None
+
+
+class Kept:
+    """Rows that keep the context variables of whoever reads them, and then fail to be read."""
+
+    def __init__(self, shape):
+        self.shape, self.contexts = shape, []
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __array__(self, *args, **kwargs):
+        self.contexts.append(contextvars.copy_context())
+        raise ValueError("rows that cannot be read")
+
+
+def test_a_failed_fit_leaves_nothing_to_a_copy_of_its_context():
+    X, y = table()
+    with ledger() as book:
+        kept = Kept(X.shape)
+        with pytest.raises(ValueError, match="cannot be read"):
+            book.fit(small(), kept, y)
+        assert len(book) == 0
+        kept.contexts[-1].run(small().fit, X, y)
+        assert len(book) == 1
 
 
 def test_a_block_in_memory_leaves_no_file_behind():

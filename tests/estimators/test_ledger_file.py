@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
+from dpsubspace._workflow.book import About
 from dpsubspace._workflow.journal import Journal
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
@@ -186,7 +188,7 @@ def test_writing_a_record_twice_changes_nothing(tmp_path):
     record = read(tmp_path / "ledger")[-1]
     for journal in (book._book.journal, Journal(tmp_path / "ledger")):
         with journal.held():
-            journal.news()
+            list(journal.news())
             assert not journal.append(record)
     assert len(read(tmp_path / "ledger")) == 2 and len(book) == 1
 
@@ -194,7 +196,7 @@ def test_writing_a_record_twice_changes_nothing(tmp_path):
 # Damage ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kept", [1, 40, -1])
+@pytest.mark.parametrize("kept", [1, 40, -2])
 def test_half_a_record_at_the_end_was_released_by_nobody(tmp_path, kept):
     book = ledger(path=tmp_path / "ledger")
     book.charge(gaussian(10.0), "first", **ZERO_OUT)
@@ -208,6 +210,159 @@ def test_half_a_record_at_the_end_was_released_by_nobody(tmp_path, kept):
     assert (tmp_path / "ledger").read_bytes() == whole
     again.charge(gaussian(10.0), "third", **ZERO_OUT)
     assert len(PrivacyLedger.load(tmp_path / "ledger")) == 2
+
+
+def test_a_last_line_that_lost_its_newline_counts(tmp_path):
+    path = tmp_path / "ledger"
+    book = ledger(path=path)
+    book.charge(gaussian(10.0), "first", **ZERO_OUT)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])  # as an editor leaves it that strips the end of a file
+    with pytest.warns(PrivacyWarning, match="the newline was put back"):
+        again = PrivacyLedger.load(path)
+    assert [entry.label for entry in again.entries] == ["first"]
+    assert path.read_bytes() == whole
+    for each in (book, again):  # who had read the line before, and who had not
+        each.charge(gaussian(10.0), **ZERO_OUT)
+    assert len(PrivacyLedger.load(path)) == 3
+    path.write_bytes(path.read_bytes()[:-1])  # of a line that `again` wrote itself
+    with pytest.warns(PrivacyWarning, match="the newline was put back"):
+        again.charge(gaussian(10.0), **ZERO_OUT)
+    assert len(PrivacyLedger.load(path)) == 4
+
+
+@pytest.mark.parametrize(
+    "rest", [b" ", b"}", b"\x00x", "changed", "whole and more"], ids=lambda rest: repr(rest)
+)
+def test_what_is_no_half_of_a_record_is_not_taken_off(tmp_path, rest):
+    path = tmp_path / "ledger"
+    book = ledger(path=path)
+    before = path.read_bytes()
+    book.charge(gaussian(10.0), "charged", **ZERO_OUT)
+    line = path.read_bytes()[len(before) :]
+    rest = {
+        "changed": line[:-1].replace(b"10.0", b"90.0"),
+        "whole and more": line[:-1] + b"K",
+    }.get(rest, rest)
+    path.write_bytes(before + rest)
+    with pytest.raises(PrivacyError, match="cannot be read as a PrivacyLedger"):
+        PrivacyLedger.load(path)
+    assert path.read_bytes() == before + rest
+
+
+def test_zeros_that_a_crash_of_the_machine_left_are_taken_off(tmp_path):
+    path = tmp_path / "ledger"
+    book = ledger(path=path)
+    before = path.read_bytes()
+    book.charge(gaussian(10.0), **ZERO_OUT)
+    line = path.read_bytes()[len(before) :]
+    for rest in (bytes(300), line[:100] + bytes(50)):
+        path.write_bytes(before + rest)
+        with pytest.warns(PrivacyWarning, match="half a record"):
+            assert len(PrivacyLedger.load(path)) == 0
+        assert path.read_bytes() == before
+
+
+def test_a_refused_record_is_refused_again(tmp_path):
+    """Who goes on after the error must not go on without the record."""
+    book, other = (ledger(path=tmp_path / "ledger") for _ in range(2))
+    other.charge(gaussian(10.0), **ZERO_OUT)
+    with book._book.journal.held():
+        journal = Journal(tmp_path / "ledger")
+        list(journal.news())
+        journal.append({"id": "later", "type": "of a later version"})
+    for each in (book, book, other, other):
+        with pytest.raises(PrivacyError, match="of a later version"):
+            each.charge(gaussian(10.0), **ZERO_OUT)
+
+
+@pytest.mark.parametrize("how", ["equal", "replaced"])
+def test_another_file_is_noticed_before_the_next_release(tmp_path, how):
+    path = tmp_path / "ledger"
+    book = ledger(path=path)
+    book.charge(gaussian(10.0), "one", **ZERO_OUT)
+    other = ledger(path=tmp_path / "other")
+    other.charge(gaussian(10.0), "two", **ZERO_OUT)
+    text = (tmp_path / "other").read_bytes()
+    assert len(text) == len(path.read_bytes())
+    if how == "equal":
+        path.write_bytes(text)
+    else:
+        os.replace(tmp_path / "other", path)
+    with pytest.raises(PrivacyError, match="not what was read there"):
+        book.run(private_mean, np.zeros((50, 1)), data_norm=1.0, epsilon=0.1)
+    assert path.read_bytes() == text
+
+
+def test_a_file_that_is_swapped_while_it_is_written_pays_for_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "ledger"
+    book = ledger(path=path)
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    fsync = os.fsync
+
+    def swap(handle):
+        fsync(handle)
+        os.replace(copy, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", swap)
+        with pytest.raises(PrivacyError, match="put in its place"):
+            book.charge(gaussian(10.0), **ZERO_OUT)
+    book.charge(gaussian(10.0), **ZERO_OUT)  # the copy says what is true
+    assert len(PrivacyLedger.load(path)) == 1
+
+
+# Names of one file ------------------------------------------------------------------------------
+
+
+def test_links_have_the_lock_of_their_file(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    path, link = tmp_path / "ledger", tmp_path / "elsewhere" / "link"
+    book = ledger(path=path)
+    link.symlink_to(path)
+    again = ledger(path=link)
+    assert again._book.journal.path == book._book.journal.path and again.path == book.path
+    again.charge(gaussian(10.0), "by the link", **ZERO_OUT)
+    assert [entry.label for entry in book.entries] == ["by the link"]
+    assert link.is_symlink() and [p.name for p in link.parent.iterdir()] == ["link"]
+    with pytest.raises(ValueError, match="keeps this ledger"):
+        book.save(link)
+
+
+def test_a_link_to_nothing_is_refused_and_stays(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "unmounted")
+    for opened in (lambda: ledger(path=link), lambda: ledger().save(link)):
+        with pytest.raises(FileNotFoundError, match=r"is a link to .*unmounted.* does not exist"):
+            opened()
+    assert link.is_symlink() and not (tmp_path / "unmounted").exists()
+
+
+def test_a_file_with_two_names_is_refused_until_it_has_one(tmp_path):
+    path, other = tmp_path / "ledger", tmp_path / "other"
+    book = ledger(path=path)
+    os.link(path, other)
+    for charged_by in (lambda: book, lambda: PrivacyLedger.load(other)):
+        with pytest.raises(PrivacyError, match=r"2 names \(hard links\)"):
+            charged_by().charge(gaussian(10.0), **ZERO_OUT)
+    other.unlink()
+    book.charge(gaussian(10.0), **ZERO_OUT)
+    assert len(PrivacyLedger.load(path)) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a file itself is locked by fcntl")
+def test_writers_whose_locks_are_apart_do_not_write_over_each_other(tmp_path, monkeypatch):
+    """As where somebody deleted the lock, or a container sees the file in another folder."""
+    path = tmp_path / "ledger"
+    monkeypatch.setattr(Journal, "held", nullcontext)
+    first, second = ledger(path=path), ledger(path=path)
+    with first._book.held():
+        second.charge(gaussian(10.0), "second", **ZERO_OUT)
+        with pytest.raises(PrivacyError, match="does not use the lock"):
+            first._book.add("first", gaussian(10.0), About())
+    first.charge(gaussian(10.0), "first", **ZERO_OUT)
+    assert [entry.label for entry in PrivacyLedger.load(path).entries] == ["second", "first"]
 
 
 @pytest.mark.parametrize("damage", ["byte", "removed", "moved", "repeated", "short"])

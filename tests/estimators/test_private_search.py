@@ -3,6 +3,7 @@
 import math
 import pickle
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,11 @@ from scipy import stats
 from sklearn import config_context
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from dpsubspace import (
     DPPCA,
@@ -342,6 +344,23 @@ def spending(model, rows, labels):
 def test_a_scoring_releases_nothing_that_was_not_paid_for():
     model = search(candidates=FEW, epsilon=200.0, scoring=spending).fit(X, Y)
     assert abs(model.best_score_) < 0.2
+
+
+def test_code_within_a_trial_releases_nothing_that_was_not_paid_for():
+    """As a torch module could that fits something when it is called."""
+    told = []
+
+    def peek(rows):
+        with suppress(PrivacyError):
+            told.append(private_mean(rows, data_norm=9.0, epsilon=5.0))
+        return rows
+
+    frozen = FrozenEstimator(FunctionTransformer(peek))
+    pipeline = Pipeline([("peek", frozen), ("model", FAST)])
+    ledger = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    with ledger:
+        model = search(pipeline, {"model__clip_norm": [0.5, 1.0]}, n_jobs=1).fit(X, Y)
+    assert not told and len(ledger) == 1 and hasattr(model, "best_estimator_")
 
 
 def warning(model, rows, labels):
