@@ -387,7 +387,8 @@ class Path:
         apart = self.points - self.points.mean(axis=0)
         slope, square = float((apart * self.gradients).sum()), float((apart**2).sum())
         values = np.linspace(0.0, 1.0, 101)
-        noise = [len(apart) * self._pull(len(apart), value) for value in values]
+        count = len(apart)
+        noise = np.array([count * self._pull(count, value) for value in values])
         return float(values[np.abs(slope - noise - values * square).argmin()])
 
     def _pull(self, count: int, curvature: float) -> float:
