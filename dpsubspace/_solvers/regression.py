@@ -52,6 +52,12 @@ MOMENT = "second moment"
 # Standard deviations of the square of noise, beyond its mean, that weights have to stand out.
 _CLEAR = 1.0
 
+# Standard deviations by which the curvature that a descent has seen may be larger.
+_SPARE = 2.0
+
+# Curvature that steps bear, over the usual one: the largest of them are 0.4.
+_BEARABLE = 2.5
+
 # Least second moment that a standardised column is taken to have.
 _FAINT = 1e-2
 
@@ -316,27 +322,27 @@ def without_noise(moment: np.ndarray, noise: float) -> np.ndarray:
     p = len(moment)
     mean = float(np.trace(moment)) / p
     common, apart = max(mean, _FAINT), moment - mean * np.eye(p)
-    clear = _standing_out(apart, noise)
-    apart = apart - clear
     square = float((apart**2).sum())
     kept = max(0.0, 1 - noise**2 * p * (p + 1) / 2 / square) if square > 0 else 1.0
-    return common * np.eye(p) + kept * apart + clear
+    return common * np.eye(p) + kept * apart + _standing_out(apart, noise, common, kept)
 
 
-def _standing_out(apart: np.ndarray, noise: float) -> np.ndarray:
-    """What of a noisy symmetric matrix lies in directions in which it is beyond all noise.
+def _standing_out(apart: np.ndarray, noise: float, common: float, kept: float) -> np.ndarray:
+    """What directions need beside what is kept of a noisy matrix, so that steps do not overshoot.
 
-    Offsets of many columns make one such direction, of which little would be left by what noise
-    has of the whole matrix. Noise alone has eigenvalues up to ``e = noise sqrt(2 p)``, and
-    rarely more than a few times ``p^(-2/3)`` of that beyond. An eigenvalue v above is kept as
-    ``sqrt(v^2 - e^2)``, which errs least: the direction is off by noise as well (Gavish, Donoho,
-    2017, for this shape of noise).
+    Offsets of many columns make one direction of much of the moment, of which little is left by
+    what noise has of the whole matrix. Noise alone has eigenvalues up to ``e = noise sqrt(2 p)``,
+    and rarely more than a few times ``p^(-2/3)`` of that beyond. An eigenvalue v above stands for
+    about ``sqrt(v^2 - e^2)``, since noise has moved its direction as well (Gavish, Donoho, 2017,
+    for this shape of noise). Steps bear a multiple of the curvature that is usual, and what
+    is learned along such directions is better for it.
     """
     edge = noise * math.sqrt(2 * len(apart))
     values, vectors = np.linalg.eigh(apart)
     clear = values > edge * (1 + 2 * len(apart) ** (-2 / 3))
-    vectors, sizes = vectors[:, clear], np.sqrt(values[clear] ** 2 - edge**2)
-    return (vectors * sizes) @ vectors.T
+    values, vectors = values[clear], vectors[:, clear]
+    wanted = (common + np.sqrt(values**2 - edge**2)) / _BEARABLE
+    return (vectors * np.maximum(wanted - common - kept * values, 0.0)) @ vectors.T
 
 
 def whitening(moment: np.ndarray, noise: float) -> np.ndarray:
@@ -382,14 +388,16 @@ class Path:
         That of white rows is 1. It is less where scales are too large, rows have fewer
         directions than entries, or gradients are clipped, and noise adds up over more steps
         there. It is the least-squares slope of gradients on points, less what it has of noise:
-        that of earlier gradients is in the points, and in the mean of the gradients.
+        that of earlier gradients is in the points, and in the mean of the gradients. Where noise
+        leaves it open, it is taken to be larger, up to 1.
         """
         apart = self.points - self.points.mean(axis=0)
         slope, square = float((apart * self.gradients).sum()), float((apart**2).sum())
         values = np.linspace(0.0, 1.0, 101)
         count = len(apart)
         noise = np.array([count * self._pull(count, value) for value in values])
-        return float(values[np.abs(slope - noise - values * square).argmin()])
+        found = float(values[np.abs(slope - noise - values * square).argmin()])
+        return min(1.0, found + _SPARE * self.noise / math.sqrt(max(square, 1e-300)))
 
     def _pull(self, count: int, curvature: float) -> float:
         """What noise takes from the product of the means of so many points and gradients."""
