@@ -32,7 +32,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.remote import made
 from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
-from dpsubspace._solvers.steps import FlatStep
+from dpsubspace._solvers.steps import RecordedStep
 from dpsubspace._statistics.moments import Rows, released_moment, second_moment
 
 __all__ = [
@@ -51,6 +51,12 @@ MOMENT = "second moment"
 
 # Standard deviations of the square of noise, beyond its mean, that weights have to stand out.
 _CLEAR = 1.0
+
+# Standard deviations by which the curvature that a descent has seen may be larger.
+_SPARE = 2.0
+
+# Curvature that steps bear, over the usual one: the largest of them are 0.4.
+_BEARABLE = 2.5
 
 # Least second moment that a standardised column is taken to have.
 _FAINT = 1e-2
@@ -258,9 +264,11 @@ class WhitenedDescent:
         (:func:`~dpsubspace._gradients.clipping.clipped_sum`), and
         :func:`~dpsubspace._solvers.descent.train` releases the sums, one Gaussian mechanism each.
 
-        The mean of the last iterates has noise of a known size in each coordinate. All of them
+        The mean of the last iterates has noise in each coordinate, of a size that follows from
+        the curvature, and that the released gradients tell (:class:`Path`). All of them
         are multiplied by the factor of James and Stein (1961), so that the error of the
-        predictions is below that of zero weights on average, whatever the weights are.
+        predictions is below that of zero weights on average, whatever the weights are; and by
+        less where gradients at these iterates point back.
         """
         p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
         rows = data.rows.kept()
@@ -278,12 +286,15 @@ class WhitenedDescent:
             averaged=_auto.REGRESSION_AVERAGED,
         )
         start, every = (as_like(x, rows.norms()) for x in (np.zeros((p, c)), np.ones(1)))
-        step, source = FlatStep(clip_norm=size), of_records(rows_only, size)
+        step, source = RecordedStep(clip_norm=size), of_records(rows_only, size)
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
-        each = releases.budget.scales[STEPS] * size / n
-        most = each * float(np.linalg.norm(plan.noise_at(0.0)))
-        each *= float(np.linalg.norm(plan.noise_of_mean))
-        factors, mixing = james_stein(found, each), rows.mixing
+        own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
+        most = own * float(np.linalg.norm(plan.noise_at(0.0)))
+        path = Path(np.stack(step.points), np.stack(step.gradients) / n, plan.learning_rate, own)
+        curvature = path.curvature()
+        each = own * float(np.linalg.norm(plan.noise_at(curvature)))
+        factors = james_stein(found, each)
+        factors = np.minimum(factors, path.not_beyond(plan.first_averaged, curvature))
         assert mixing is not None
         weights = mixing.weights @ (found * factors)
         return Solution(weights, mixing.weights, each * factors, part.count, most)
@@ -305,14 +316,33 @@ def without_noise(moment: np.ndarray, noise: float) -> np.ndarray:
     """Second moment nearer to the multiple of the identity that it is closest to.
 
     By what the known noise has of its distance from that: where noise is all of it, nothing
-    else is left. The multiple is positive, also where noise has made the trace negative.
+    else is left but directions that stand out of it by themselves. The multiple is positive,
+    also where noise has made the trace negative.
     """
     p = len(moment)
     mean = float(np.trace(moment)) / p
     common, apart = max(mean, _FAINT), moment - mean * np.eye(p)
     square = float((apart**2).sum())
     kept = max(0.0, 1 - noise**2 * p * (p + 1) / 2 / square) if square > 0 else 1.0
-    return common * np.eye(p) + kept * apart
+    return common * np.eye(p) + kept * apart + _standing_out(apart, noise, common, kept)
+
+
+def _standing_out(apart: np.ndarray, noise: float, common: float, kept: float) -> np.ndarray:
+    """What directions need beside what is kept of a noisy matrix, so that steps do not overshoot.
+
+    Offsets of many columns make one direction of much of the moment, of which little is left by
+    what noise has of the whole matrix. Noise alone has eigenvalues up to ``e = noise sqrt(2 p)``,
+    and rarely more than a few times ``p^(-2/3)`` of that beyond. An eigenvalue v above stands for
+    about ``sqrt(v^2 - e^2)``, since noise has moved its direction as well (Gavish, Donoho, 2017,
+    for this shape of noise). Steps bear a multiple of the curvature that is usual, and what
+    is learned along such directions is better for it.
+    """
+    edge = noise * math.sqrt(2 * len(apart))
+    values, vectors = np.linalg.eigh(apart)
+    clear = values > edge * (1 + 2 * len(apart) ** (-2 / 3))
+    values, vectors = values[clear], vectors[:, clear]
+    wanted = (common + np.sqrt(values**2 - edge**2)) / _BEARABLE
+    return (vectors * np.maximum(wanted - common - kept * values, 0.0)) @ vectors.T
 
 
 def whitening(moment: np.ndarray, noise: float) -> np.ndarray:
@@ -326,6 +356,71 @@ def whitening(moment: np.ndarray, noise: float) -> np.ndarray:
     usual = max(float(values.mean()), _FAINT)
     floor = min(max(noise * math.sqrt(2 * p), 1e-3 * usual), usual)
     return vectors / np.sqrt(np.maximum(values, floor))
+
+
+@dataclass(frozen=True)
+class Path:
+    """Points of a descent from zero by one step size, and the noisy gradients released there.
+
+    Parameters
+    ----------
+    points, gradients : ndarray of shape (t, p, c)
+        Points, and gradients of the mean loss.
+    rate : float
+        Step size.
+    noise : float
+        Standard deviation of each entry of a gradient.
+
+    Notes
+    -----
+    What is said here is postprocessing. A gradient is ``M w - b`` and noise, which moves later
+    points but not its own.
+    """
+
+    points: np.ndarray
+    gradients: np.ndarray
+    rate: float
+    noise: float
+
+    def curvature(self) -> float:
+        """By how much gradients grow along the path, on average over what noise moved; in [0, 1].
+
+        That of white rows is 1. It is less where scales are too large, rows have fewer
+        directions than entries, or gradients are clipped, and noise adds up over more steps
+        there. It is the least-squares slope of gradients on points, less what it has of noise:
+        that of earlier gradients is in the points, and in the mean of the gradients. Where noise
+        leaves it open, it is taken to be larger, up to 1.
+        """
+        apart = self.points - self.points.mean(axis=0)
+        slope, square = float((apart * self.gradients).sum()), float((apart**2).sum())
+        values = np.linspace(0.0, 1.0, 101)
+        count = len(apart)
+        noise = np.array([count * self._pull(count, value) for value in values])
+        found = float(values[np.abs(slope - noise - values * square).argmin()])
+        return min(1.0, found + _SPARE * self.noise / math.sqrt(max(square, 1e-300)))
+
+    def _pull(self, count: int, curvature: float) -> float:
+        """What noise takes from the product of the means of so many points and gradients."""
+        steps = np.arange(count)
+        left = (1 - self.rate * curvature) ** steps
+        moved = (1 - left) / curvature if curvature > 0 else self.rate * steps
+        return self.points[0].size * self.noise**2 * float(moved.sum()) / count**2
+
+    def not_beyond(self, first: int, curvature: float) -> np.ndarray:
+        """Factor in [0, 1] of each column of the mean of points after `first`, (c,).
+
+        Along the line from zero the loss falls, as its gradient at zero says, and is least where
+        the gradient is across. Beyond, it points back: so it does where steps have overshot. Noise
+        gets the benefit of the doubt, which the factor of James and Stein takes care of.
+        """
+        last, columns = self.points[first + 1 :], self.points.shape[2]
+        if not len(last):
+            return np.ones(columns)
+        mean, back = last.mean(axis=0), self.gradients[first + 1 :].mean(axis=0)
+        spare = self.noise * np.linalg.norm(mean, axis=0)
+        down = np.maximum(-(mean * self.gradients[0]).sum(axis=0), 0.0) + spare
+        back = (mean * back).sum(axis=0) + self._pull(len(last), curvature) / columns - spare
+        return np.where(down > 0, down / np.maximum(down + np.maximum(back, 0.0), 1e-300), 1.0)
 
 
 def james_stein(weights: np.ndarray, noise: float) -> np.ndarray:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from dpsubspace._array import EPS, Array, at_least, namespace
+import numpy as np
+
+from dpsubspace._array import EPS, Array, at_least, namespace, to_numpy
 from dpsubspace._gradients.clipping import (
     PerExampleGradients,
     clipped_sum,
@@ -21,7 +23,7 @@ from dpsubspace._gradients.clipping import (
 from dpsubspace._public.subspace import Embedded, Subspace
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
 
-__all__ = ["FlatStep", "GEPStep", "MirrorStep"]
+__all__ = ["FlatStep", "GEPStep", "MirrorStep", "RecordedStep"]
 
 # Least length of an embedding that is reported, over that of its gradient.
 _EMBEDDING_FLOOR = 0.05
@@ -56,6 +58,23 @@ class FlatStep:
     def noise_size(self, n_params: int) -> float:
         """The same in every direction."""
         return math.sqrt(n_params)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedStep(FlatStep):
+    """The same, which keeps the points that it was taken at and what was released there."""
+
+    points: list[np.ndarray] = field(default_factory=list)
+    gradients: list[np.ndarray] = field(default_factory=list)
+
+    def begin(self, params: Array, t: int) -> None:
+        """Keep the point."""
+        self.points.append(to_numpy(params))
+
+    def combine(self, state: None, noisy: tuple[Array, ...]) -> Array:
+        """Keep the noisy sum, and return it."""
+        self.gradients.append(to_numpy(noisy[0]))
+        return noisy[0]
 
 
 @dataclass(frozen=True, kw_only=True)
