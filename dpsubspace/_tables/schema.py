@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpsubspace._accounting.permission import observe
 from dpsubspace._checks import shown
 from dpsubspace._strict_json import read_json
 from dpsubspace._tables.check import NOT_PRIVATE, findings
@@ -167,6 +168,7 @@ class Schema(Mapping[str, Kind]):
         -----
         What is printed is exact. No guarantee covers it, or a schema that was changed because of
         it. A fit reads such values without a word: saying how many there are would cost privacy.
+        Inside of a :class:`PrivacyLedger`, the ledger and its report say that this was run.
 
         Examples
         --------
@@ -180,6 +182,7 @@ class Schema(Mapping[str, Kind]):
         These figures are exact, and not private: ...
         """  # noqa: E501 - what is printed
         found = list(findings(X, self, y))
+        observe("look", "Schema.check")
         for name, finding in found:
             print(f"{name}: {finding}" if name else finding)
         if not found:

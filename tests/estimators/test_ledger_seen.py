@@ -38,6 +38,7 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
     PrivateSearch,
+    Range,
     Schema,
     privacy_report,
     private_mean,
@@ -256,6 +257,14 @@ def test_a_table_in_a_cross_validation_is_seen():
     model = tabular_pipeline(small(), Schema({"a": (0, 1), "b": (0, 1), "c": (0, 1)}))
     found = seen(lambda: cross_val_score(model, frame, Y, cv=2, scoring="accuracy"))
     assert found == {("validation", "DPSGDClassifier"): 2}
+
+
+def test_a_check_of_a_schema_is_seen(capsys):
+    rows = pd.DataFrame({"age": [20, 30, 40]})
+    assert seen(lambda: Schema({"age": Range(18, 95)}).check(rows)) == {("look", "Schema.check"): 1}
+    with PrivacyLedger(1.0, 1e-5) as book:
+        Schema({"age": Range(18, 95)}).check(rows)
+    assert "showed exact facts about the rows" in str(privacy_report(book))
 
 
 def test_a_score_where_several_ledgers_are_open_is_seen_by_each():
