@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace.exceptions import warn
 
-__all__ = ["PrivateScore", "PrivateScores"]
+__all__ = ["PrivateScore", "PrivateScores", "guarantee_in"]
 
 
 def _tell_of_pairs() -> None:
@@ -162,6 +162,13 @@ class PrivateScores(dict[str, PrivateScore]):
         """What the call cost, as the pair had it."""
         _tell_of_pairs()
         return self.privacy_
+
+
+def guarantee_in(released: Any) -> Any:
+    """Guarantee of what a private function returned; None of anything else."""
+    if isinstance(released, (PrivateScore, PrivateScores)):
+        return released.privacy_
+    return released.privacy if isinstance(released, Released) else None
 
 
 def _unpacks_two(frame: Any) -> bool:

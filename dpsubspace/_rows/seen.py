@@ -49,8 +49,8 @@ def _overlaps(model: Any, X: Any) -> bool:
         return True
     try:
         whole = owner if owner.flags.c_contiguous else owner.T
-        rows: Any = np.ndarray(buffer=whole, **region)
-        return np.shares_memory(rows, X, max_work=_WORK)  # pyright: ignore[reportArgumentType]
+        seen = np.ndarray(buffer=whole, **region)
+        return np.shares_memory(seen, X, max_work=_WORK)  # pyright: ignore[reportArgumentType]
     except (ValueError, TypeError, np.exceptions.TooHardError):
         return False
 

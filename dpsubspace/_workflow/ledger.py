@@ -21,7 +21,7 @@ from dpsubspace._accounting.events import (
     non_private,
     rounded,
 )
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, warn_about_delta
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
 from dpsubspace._accounting.permission import (
     Payer,
     close_to_all,
@@ -31,7 +31,7 @@ from dpsubspace._accounting.permission import (
     payer_around,
 )
 from dpsubspace._accounting.repeats import in_task
-from dpsubspace._estimators.score_results import PrivateScore, PrivateScores
+from dpsubspace._estimators.score_results import guarantee_in
 from dpsubspace._estimators.surroundings import failed_fit
 from dpsubspace._rows.dask_parts import has_lengths, is_collection
 from dpsubspace._strict_json import finite
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 __all__ = ["PrivacyLedger"]
-
-# What private functions return.
-_OF_FUNCTIONS = (Released, PrivateScore, PrivateScores)
 
 
 class PrivacyLedger:
@@ -397,7 +394,7 @@ class PrivacyLedger:
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
         self._book.check_process()
-        what = _guarantee_in(event)
+        what = guarantee_in(event) or getattr(event, "privacy", event)
         if isinstance(what, PrivacyGuarantee):
             relation, unit = what.neighboring_relation, what.unit
             about = _about(what)
@@ -466,7 +463,7 @@ class PrivacyLedger:
         >>> print(f"{ledger.epsilon():.2f}")
         0.30
         """
-        if isinstance(function, _OF_FUNCTIONS):
+        if guarantee_in(function) is not None:
             raise PrivacyError(
                 "run takes a function and its arguments, as in run(private_mean, X), and calls it"
                 " itself. This value has been released already: record it with"
@@ -507,8 +504,8 @@ class PrivacyLedger:
             if not charged and not isinstance(error, PrivacyError):
                 self._book.given_back(error)
             raise
-        found = _guarantee_in(released) if isinstance(released, _OF_FUNCTIONS) else None
-        if not (isinstance(found, PrivacyGuarantee) and found.event in charged):
+        found = guarantee_in(released)
+        if found is None or found.event not in charged:
             raise PrivacyError(f"{name} released nothing that was charged: its result is withheld.")
         return released
 
@@ -948,13 +945,6 @@ _NEW_IN_TASK = (
     " of your Client, with a `path` on a drive that all workers share. Nothing was released or"
     " charged."
 )
-
-
-def _guarantee_in(released: Any) -> Any:
-    """Guarantee of what a private function returned; anything else as it is."""
-    if isinstance(released, (PrivateScore, PrivateScores)):
-        return released.privacy_
-    return getattr(released, "privacy", released)
 
 
 def _about(guarantee: PrivacyGuarantee) -> About:

@@ -14,9 +14,10 @@ from sklearn.preprocessing import Binarizer, Normalizer
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import composed, counted, is_free
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.scaler import BoundedScaler
+from dpsubspace._estimators.score_results import guarantee_in
 from dpsubspace._workflow.pipelines import private_parts
 from dpsubspace.exceptions import PrivacyError
 
@@ -462,8 +463,7 @@ def _planned(what: Any, sizes: _Sizes) -> Iterator[_Plan]:
 
 def _items(what: Any) -> Iterator[_Plan | tuple[str, Any, bool]]:
     """Plans of what was released, and name, estimator and "sees all columns" of what will be."""
-    if isinstance(what, Released):
-        what = what.privacy
+    what = guarantee_in(what) or what
     if isinstance(what, PrivacyGuarantee):
         yield _Plan("released before", what.event, what.neighboring_relation, what.unit)
     elif type(what).__name__.endswith("DpEvent"):

@@ -22,8 +22,9 @@ from sklearn.utils import get_tags
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, non_private
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released, default_delta
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
 from dpsubspace._checks import check_integer, shown
+from dpsubspace._estimators.score_results import guarantee_in
 from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.ledger_file import LedgerEntry
@@ -110,9 +111,8 @@ def account_of(subject: Any, sizes: Sizes) -> Account:
         return _of_ledger(subject)
     if isinstance(subject, PrivacyGuarantee):
         return _of_release(subject, subject.of or "a release")
-    if isinstance(subject, Released):
-        name = subject.privacy.of or "a private function"
-        return _of_release(subject.privacy, name)
+    if (released := guarantee_in(subject)) is not None:
+        return _of_release(released, released.of or "a private function")
     if isinstance(subject, Mapping):
         return _of_folds(subject)
     if isinstance(subject, (GridSearchCV, RandomizedSearchCV)):

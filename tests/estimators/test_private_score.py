@@ -27,6 +27,8 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
     PrivateScore,
+    privacy_cost,
+    privacy_report,
     private_score,
     tabular_pipeline,
 )
@@ -643,6 +645,10 @@ def test_a_ledger_takes_a_score_as_it_is():
     assert ledger.epsilon() == pytest.approx(1.2) and isinstance(score, PrivateScore)
     with pytest.raises(PrivacyError, match="released already"):
         ledger.run(score)
+    scores = private_score(Linear(), X, y, metric=["accuracy", "f1"], epsilon=0.4)
+    for released in (scores, scores["f1"]):
+        assert privacy_report(released).epsilon == pytest.approx(0.4)
+        assert privacy_cost(released, delta=1e-5) == pytest.approx(0.4, rel=1e-3)
 
 
 # By group ---------------------------------------------------------------------------------------
