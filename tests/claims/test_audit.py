@@ -101,8 +101,6 @@ RANGES = {"bounds": (-6, 8), "target_bounds": (-1, 2)}
 TARGETS = {"data_norm": 9.0, "target_bounds": (-1, 2)}
 NOISY = X + np.random.default_rng(5).normal(size=X.shape)
 HELD_OUT = FrozenEstimator(LogisticRegression(solver="newton-cg").fit(NOISY, LABELS))
-# An honest claim is refuted by chance once in 1e9: that is what the confidence says.
-SURE = {"confidence": 1 - 1e-9}
 STRONG = 1.2  # what is shown of a claim of 1 where the noise is a tenth of what it should be
 
 
@@ -255,7 +253,7 @@ WITHOUT_POWER = {
 @pytest.mark.parametrize("name", WITHOUT_POWER)
 def test_audit_of_one_choice_stays_below_the_claim(name):
     audit = Audit(WITHOUT_POWER[name], NUMBERS if name.endswith("Regressor") else LABELS)
-    found = audit.run(**FEW, **SURE)
+    found = audit.run(**FEW)
     assert not found.refuted and found.name == name
 
 
@@ -301,7 +299,7 @@ def test_a_few_fits_tell_of_a_hundredth_of_the_noise(monkeypatch, name):
 @pytest.mark.parametrize(("name", "setting"), audits())
 def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatch, name, setting):
     audit = AUDITS[name][setting]
-    honest = audit.run(**SURE)
+    honest = audit.run()
     assert honest.epsilon_claimed == pytest.approx(1.0, rel=1e-3) and honest.name == name
     assert not honest.refuted and "does not refute the claim of 1" in str(honest)
 
@@ -341,7 +339,7 @@ REPLACED = [
 @pytest.mark.parametrize(("name", "setting"), REPLACED)
 def test_replaced_records_are_audited(monkeypatch, name, setting):
     audit = replacing(AUDITS[name][setting])
-    assert not audit.run(**SURE).refuted
+    assert not audit.run().refuted
     break_noise(monkeypatch)
     broken = audit.run()
     assert broken.refuted and broken.epsilon_lower_bound > STRONG
@@ -351,7 +349,7 @@ def test_replaced_records_are_audited(monkeypatch, name, setting):
 def test_persons_are_audited(monkeypatch, name):
     audit = next(iter(AUDITS[name].values()))
     groups = np.array([f"person {i:03}" for i in range(len(X))])
-    honest = audit.run(groups=groups, **SURE)
+    honest = audit.run(groups=groups)
     assert not honest.refuted and honest.method == "many_runs"
     break_noise(monkeypatch)
     assert audit.run(groups=groups).epsilon_lower_bound > 1.0
@@ -367,7 +365,7 @@ def test_persons_are_audited(monkeypatch, name):
 )
 def test_both_errors_show_far_more_of_gaussian_noise(monkeypatch, name, setting):
     audit = AUDITS[name][setting]
-    honest = audit.run(statistic="gaussian", **FEW, **SURE)
+    honest = audit.run(statistic="gaussian", **FEW)
     assert not honest.refuted and honest.n_guesses == honest.n_canaries
     break_noise(monkeypatch)
     guesses, broken = audit.run(**FEW, **MANY), audit.run(statistic="gaussian", **FEW)
@@ -501,7 +499,7 @@ def test_canaries_in_and_off_public_directions_do_not_refute_the_claim(monkeypat
     X, y = load_breast_cancer(return_X_y=True)
     X = (X - X.min(axis=0)) / np.ptp(X, axis=0) / np.sqrt(X.shape[1])
     model = WithCanaries(random_state=0, epsilon=1.0, delta=1e-5, **options)
-    honest = audit_estimator(model, X, y, n_canaries=300, random_state=0, **SURE)
+    honest = audit_estimator(model, X, y, n_canaries=300, random_state=0)
     assert not honest.refuted
 
     scale_noise(monkeypatch, 0.1)

@@ -157,7 +157,7 @@ def test_what_is_released_is_what_the_event_says(monkeypatch, setting, relation)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_noise_of_counts_has_the_scale_that_is_said(monkeypatch, relation):
     X, noise = blobs(n=300)[0], []
-    for seed in range(100):
+    for seed in range(300):
         with laplace_releases(monkeypatch) as seen:
             scored(X, Target(0.5, 0.0, relation), seed, metric="roc_auc")
         total, out, epsilon = seen[-1]

@@ -37,7 +37,9 @@ def spread(plan, each, curvature):
 )
 def test_it_is_exact_where_only_the_penalty_pulls_back(options):
     found = noise_of_descent(plan(**options), 0.3, 2)
-    assert found.sizes == pytest.approx([spread(plan(**options), 0.3, 0.0)] * 2, rel=0.02)
+    assert found.sizes == pytest.approx(
+        [spread(plan(**options), 0.3, 0.0)] * 2, rel=0.035
+    )  # 7 deviations
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9, 0.99])
