@@ -110,7 +110,7 @@ MUTANTS = [
                 "leaves",
                 "event.noise_multiplier / 2,",
                 "event.noise_multiplier,",
-                f"{ACCOUNTING} {LEDGER}",
+                f"units/test_bingham.py {LEDGER}",
             ),
             (
                 "leaves",

@@ -111,9 +111,10 @@ def examples(most, **options):
 
 
 def thinned(values, every=4):
-    """Values for `parametrize`, of which all but some are exhaustive."""
+    """Values or rows for `parametrize`, of which all but some are exhaustive."""
     for i, value in enumerate(values):
-        yield pytest.param(value, marks=() if i % every == 0 else pytest.mark.exhaustive)
+        row = value if isinstance(value, tuple) else (value,)
+        yield pytest.param(*row, marks=() if i % every == 0 else pytest.mark.exhaustive)
 
 
 def blobs(n=120, d=5, n_classes=3, seed=0):

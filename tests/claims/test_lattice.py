@@ -86,11 +86,15 @@ def mean_of_components(present):
     return model.mean_, model.privacy_.event.events[0].noise_multiplier
 
 
-@pytest.mark.parametrize("carrier", [True, False], ids=["present", "absent"])
-@pytest.mark.parametrize(
-    "attacked",
-    [mean_of_a_function, mean_of_a_classifier, coefficient_after_one_step, mean_of_components],
-)
+ATTACKED = [
+    mean_of_a_function,
+    mean_of_a_classifier,
+    coefficient_after_one_step,
+    mean_of_components,
+]
+
+
+@pytest.mark.parametrize(("attacked", "carrier"), pairs_first(ATTACKED, [True, False]))
 def test_low_bits_do_not_tell_whether_a_record_is_there(attacked, carrier):
     """In plain arithmetic noise alone has bits that noise beside a number of about 1 has not."""
     present = np.arange(N) >= (0 if carrier else 1)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import RELATIONS, who
+from helpers import RELATIONS, pairs_first, who
 
 from dpsubspace import DPLinearRegression, _auto
 from dpsubspace._accounting.budget import Budget, Target
@@ -89,9 +89,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("targets", [1, 3])
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize(
+    ("name", "targets", "kind"), pairs_first(SOLVERS, [1, 3], ROWS, together=(0, 1))
+)
 def test_a_null_record_moves_releases_by_no_more_than_is_charged(name, targets, kind):
     X, Y = table(targets)
     X[7], Y[7] = ROWS[kind]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import RARE, RELATIONS, scale_noise
+from helpers import RARE, RELATIONS, pairs_first, scale_noise
 from scipy import stats
 
 from dpsubspace import GSDScorer, audit_epsilon, gradient_subspace_distance
@@ -95,8 +95,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(("name", "relation"), pairs_first(ATTACKS, RELATIONS))
 def test_what_is_private_tells_no_more_than_its_guarantee_and_less_noise_is_caught(
     monkeypatch, name, relation
 ):

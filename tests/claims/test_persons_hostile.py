@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import releases
+from helpers import pairs_first, releases, thinned
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,10 +27,10 @@ def people(sizes, d, seed=0):
     return X, (X * weights[groups]).sum(axis=1) + rng.normal(size=len(X)), groups
 
 
-@pytest.mark.parametrize(
-    "values", [[1e308], [LARGEST, 1e-300, 0.0, -1e150], [LARGEST, -LARGEST], [5e-324]], ids=str
-)
-@pytest.mark.parametrize("targets", [False, True])
+WILD = [[1e308], [LARGEST, 1e-300, 0.0, -1e150], [LARGEST, -LARGEST], [5e-324]]
+
+
+@pytest.mark.parametrize(("values", "targets"), pairs_first(WILD, [False, True]), ids=str)
 def test_no_rows_of_a_person_make_the_fit_fail(values, targets):
     X, y, groups = people(np.full(60, 10), 3)
     X[:10] = np.resize(values, (10, 3))
@@ -40,7 +40,7 @@ def test_no_rows_of_a_person_make_the_fit_fail(values, targets):
     assert np.isfinite(model.personal_coef_[1:]).all() and np.isfinite(model.coef_).all()
 
 
-@pytest.mark.parametrize(("d", "seed"), [(4, 11), (4, 14), (4, 31), (9, 3)])
+@pytest.mark.parametrize(("d", "seed"), thinned([(4, 11), (4, 14), (4, 31), (9, 3)]))
 def test_heads_of_others_are_the_same_bits_where_releases_are(monkeypatch, seed, d):
     """Persons 0 and 1 are alone in having five rows; then person 0 has one."""
     X, y, groups = people(np.r_[5, 5, np.full(20, 20)], d, seed)
@@ -59,7 +59,7 @@ def test_heads_of_others_are_the_same_bits_where_releases_are(monkeypatch, seed,
         np.testing.assert_array_equal(getattr(here, name)[1:], getattr(there, name)[1:])
 
 
-@pytest.mark.parametrize("d", [8, 20, 64])
+@pytest.mark.parametrize("d", thinned([8, 20, 64]))
 def test_a_vote_is_that_of_the_row_and_not_of_its_place(d):
     """Rows on the boundary of a public model, of which rounding decides, at the ends of batches."""
     rng = np.random.default_rng(0)
@@ -121,8 +121,7 @@ def test_a_display_in_a_notebook_names_nobody():
     assert "somebody" not in model.public_part().__repr__()
 
 
-@pytest.mark.parametrize("heavy", [1, 7, 3000])
-@pytest.mark.parametrize("far", [0.0, 1e4])
+@pytest.mark.parametrize(("heavy", "far"), pairs_first([1, 7, 3000], [0.0, 1e4]))
 def test_others_move_a_sum_by_rounding_alone(monkeypatch, heavy, far):
     """A null person with other numbers of rows moves nothing but places."""
     X, y, groups = people(np.full(90, 3), 4)

@@ -55,9 +55,9 @@ AFFINES = {
 TURN = np.array([[1.0, -1.0, 0.5, 0.1], [1.0, 1.0, 0.0, 0.3], [0.0, 30.0, 1.0, -1.0], [1, 2, 3, 4]])
 
 
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("affine", AFFINES.values(), ids=AFFINES)
+@pytest.mark.parametrize(
+    ("name", "dtype", "constant"), pairs_first(AFFINES, [np.float64, np.float32], [True, False])
+)
 @given(
     X=hnp.arrays(np.float64, (5, 3), elements=entries),
     lengths=st.one_of(st.just(1.0), hnp.arrays(np.float64, 5, elements=st.sampled_from(SIZES))),
@@ -69,8 +69,9 @@ TURN = np.array([[1.0, -1.0, 0.5, 0.1], [1.0, 1.0, 0.0, 0.3], [0.0, 30.0, 1.0, -
 )
 @examples(120)
 def test_sums_of_mapped_rows_move_within_their_bounds(
-    affine, dtype, constant, X, lengths, y, c, mixed, limit, size
+    name, dtype, constant, X, lengths, y, c, mixed, limit, size
 ):
+    affine = AFFINES[name]
     with np.errstate(all="ignore"):
         X = np.nan_to_num(X.T * lengths).T  # rows of which all entries are small, or large
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
@@ -236,11 +237,11 @@ def test_a_clipped_gradient_of_shifted_rows_is_never_longer_than_the_clip_norm(m
         assert np.linalg.norm(total.value) <= 0.3 * (1 + 1e-12), (x, y)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("affine", AFFINES.values(), ids=AFFINES)
+@pytest.mark.parametrize(("name", "dtype"), pairs_first(AFFINES, [np.float64, np.float32]))
 @given(X=hnp.arrays(np.float64, (5, 3), elements=entries))
 @examples(60)
-def test_locations_and_scales_move_within_their_bounds(affine, dtype, X):
+def test_locations_and_scales_move_within_their_bounds(name, dtype, X):
+    affine = AFFINES[name]
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
     low, high = np.array([-1.0, 0.0, -LARGEST]), np.array([3.0, 1e-300, LARGEST])
 

@@ -170,7 +170,7 @@ def test_noise_of_counts_has_the_scale_that_is_said(monkeypatch, relation):
     assert law.cdf(2 / 3 * sizes) < RARE and law.sf(3 / 2 * sizes) < RARE
 
 
-def guesses(monkeypatch, factor, runs=1200):
+def guesses(monkeypatch, factor, runs=300):
     """Guesses whether a row is there, which is alone in its cell, and how many are right."""
     X = np.zeros((40, 5))
     X[0, 2] = 4.0  # all are predicted to be of the first class, and this one is

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs, with_plan
+from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs, pairs_first, thinned, with_plan
 from scipy import sparse
 
 
@@ -18,7 +18,7 @@ def peak(function):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
+@pytest.mark.parametrize("Estimator", thinned([*ESTIMATORS, *INFORMED, AdaptiveClassifier]))
 def test_a_read_only_memory_map_is_read_and_not_copied(Estimator, tmp_path):
     n, d = 20_000, 200
     rng = np.random.default_rng(0)
@@ -43,7 +43,7 @@ def scattered(n, d, entries):
     return sparse.csr_matrix(rows, shape=(n, d))
 
 
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
+@pytest.mark.parametrize("Estimator", thinned([*ESTIMATORS, *INFORMED, AdaptiveClassifier], 3))
 def test_centred_sparse_rows_stay_sparse(Estimator):
     n, d = 3000, 20_000
     X = scattered(n, d, 4)
@@ -54,15 +54,20 @@ def test_centred_sparse_rows_stay_sparse(Estimator):
 
 
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, AdaptiveClassifier])
+@pytest.mark.parametrize("Estimator", thinned([*ESTIMATORS, AdaptiveClassifier], 3))
 def test_a_million_columns(Estimator):
     X = scattered(300, 10**6, 10)
     model = Estimator(epsilon=1.0, n_iter=2).fit(X, np.arange(300) % 2)
     assert model.coef_.size == 10**6 and np.isfinite(model.coef_).all()
 
 
-@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array])
-@pytest.mark.parametrize("Estimator", [*ESTIMATORS, *INFORMED, AdaptiveClassifier])
+@pytest.mark.parametrize(
+    ("Estimator", "form"),
+    pairs_first(
+        [*ESTIMATORS, *INFORMED, AdaptiveClassifier],
+        [sparse.csr_matrix, sparse.csc_matrix, sparse.coo_array],
+    ),
+)
 def test_any_sparse_form_gives_the_dense_model(Estimator, form):
     X, y = blobs(n=400)
     X[X < 0] = 0

@@ -116,7 +116,10 @@ def test_shares_cost_exactly_the_budget(relation, epsilon, delta, shares):
     [
         pipeline(batch_size=50, n_iter=20),
         [EXACT, DPSGDClassifier()],
-        make_pipeline(table(), DPSGDClassifier(batch_size=50, n_iter=20)),
+        pytest.param(
+            make_pipeline(table(), DPSGDClassifier(batch_size=50, n_iter=20)),
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["batches", "exponential", "columns"],
 )

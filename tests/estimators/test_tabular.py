@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RELATIONS
+from helpers import RELATIONS, pairs_first
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -138,9 +138,11 @@ def test_tables_of_other_libraries_give_the_same(library):
 
 
 @uninformed
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
-@pytest.mark.parametrize("model", [*MODELS, *REGRESSORS], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    ("model", "schema", "relation"),
+    pairs_first([*MODELS, *REGRESSORS], [SCHEMA, FREE], RELATIONS),
+    ids=lambda each: type(each).__name__,
+)
 def test_the_statement_is_what_was_planned_and_costs_what_was_asked(model, schema, relation):
     model = clone(model).set_params(random_state=0, delta=1e-6, neighboring_relation=relation)
     numbers = is_regressor(model)

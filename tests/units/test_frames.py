@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
@@ -125,6 +126,7 @@ maybe = {
 
 
 @given(st.lists(st.fixed_dictionaries(maybe), min_size=1, max_size=30))
+@examples(100)
 def test_libraries_agree_on_any_table(rows):
     polars, arrow = library("polars"), library("pyarrow")
     schema = Schema(

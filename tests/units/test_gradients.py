@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import PLAIN, formed, targets, total
+from helpers import PLAIN, formed, pairs_first, targets, total
 from scipy import sparse
 
 from dpsubspace._array import Total, chunk_rows, row_norms, row_product, slices
@@ -37,9 +37,9 @@ def shift_for(features, rng):
     return features.shifted(Shift(mean, 0.3))
 
 
-@pytest.mark.parametrize("clip_norm", [0.01, 0.5, 100.0])
-@pytest.mark.parametrize("n_targets", [2, 5])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("name", "n_targets", "clip_norm"), pairs_first(LOSSES, [2, 5], [0.01, 0.5, 100.0])
+)
 def test_closed_form_clipping_equals_the_naive_loop(name, n_targets, clip_norm, rng):
     X = rng.normal(size=(300, 6)) * rng.uniform(0, 3, size=(300, 1))
     X[3] = 0.0

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import PLAIN, blobs, mapped, public_rows, who, with_plan
+from helpers import PLAIN, blobs, mapped, pairs_first, public_rows, who, with_plan
 from scipy import sparse
 from scipy.optimize import approx_fprime
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -69,8 +69,7 @@ def test_the_soft_hinge_is_above_the_hinge_by_no_more_than_it_says(n_classes, rn
 
 # Older ones say so of Crammer and Singer's loss; the reference is then what they reached.
 @pytest.mark.filterwarnings("ignore:Liblinear failed:sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("alpha", [1e-4, 1e-2])
-@pytest.mark.parametrize("n_classes", [2, 10])
+@pytest.mark.parametrize(("n_classes", "alpha"), pairs_first([2, 10], [1e-4, 1e-2]))
 def test_the_hinge_reaches_the_support_vector_machine(n_classes, alpha):
     X, y = load_digits(return_X_y=True)
     X, y = X[:600], y[:600] if n_classes == 10 else y[:600] >= 5
