@@ -42,7 +42,7 @@ def scores_of(model: Any, X: Any, n: int) -> tuple[np.ndarray, bool]:
         )
     scores = np.asarray(model.decision_function(X), dtype=np.float64)
     if scores.size != n:
-        raise ValueError(f"`decision_function` must give one number a row, got {scores.shape}.")
+        raise ValueError("`decision_function` must give one number a row, and gave more or fewer.")
     return np.nan_to_num(scores.reshape(-1), nan=0.0), False
 
 
@@ -100,11 +100,11 @@ def _probabilities(model: Any, X: Any, n: int, n_classes: int) -> np.ndarray:
     chances = np.asarray(model.predict_proba(X), dtype=np.float64)
     if chances.shape != (n, n_classes):
         raise ValueError(
-            f"`predict_proba` must give an array of shape {(n, n_classes)}, got {chances.shape}."
+            f"`predict_proba` must give {n_classes} probabilities a row, and gave more or fewer."
         )
     return chances
 
 
 def _check_length(predicted: np.ndarray, rows: np.ndarray, method: str) -> None:
     if len(predicted) != len(rows):
-        raise ValueError(f"`{method}` must give one value for each of {len(rows)} rows.")
+        raise ValueError(f"`{method}` must give one value a row, and gave more or fewer.")

@@ -463,7 +463,7 @@ class _Rows:
             ends = _checked_bounds(bounds)
             y = check_rows_and_targets(estimator, blank, y)[1]
             if y.size != n:
-                raise ValueError(f"`y` must be one target a row, got shape {y.shape}.")
+                raise ValueError(f"`y` must be one target a row, got {y.shape[1]} columns.")
             records = check_groups(groups, blank, present)
             y = y.reshape(-1)
             return cls(model, X, y, np.empty(0), records, width, ends, loss_bound)
