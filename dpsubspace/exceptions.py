@@ -53,6 +53,10 @@ class PublicDataWarning(UserWarning):
     """
 
 
+# What calls the code that joblib runs in a worker, where there is no line of the caller's own.
+_OF_WORKERS = ("concurrent", "multiprocessing", "threading")
+
+
 def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     """Warn at the line of the caller's own code that led here, once for all folds of a search.
 
@@ -70,7 +74,8 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     Python shows a warning once a line and text. scikit-learn resets the filters for each fold,
     upon which Python forgets what it has shown, and folds differ in their number of rows.
     So what was said in a search is remembered here, beside what Python remembers of the
-    caller's module (notebooks clear that for each cell). Filters are obeyed: "always" shows
+    caller's module (notebooks clear that for each cell). A worker of joblib, which has no line of
+    the caller, shows it once as of ``<worker>``. Filters are obeyed: "always" shows
     each warning (``pytest.warns`` sees it), and "error" raises.
     """
     frame, searching = sys._getframe(1), False
@@ -86,6 +91,8 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
         frame.f_globals.get("__name__", "<string>"),
     )
     known = frame.f_globals.setdefault("__warningregistry__", {})
+    if module.partition(".")[0] in _OF_WORKERS:
+        file, line = "<worker>", 1
     if not searching:
         warnings.warn_explicit(message, category, file, line, module, known)
         return

@@ -181,9 +181,9 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         """Checked data, and what is known of the labels."""
         X, y = check_rows_and_labels(self, X, y)
         records = check_groups(groups, X, present)
-        classes, codes = check_classes(y, self.classes)
+        classes, codes = check_classes(y, self.classes, grouped=records.grouped)
         log_weights = log_class_weights(self.class_weight, classes)
-        sets = check_public_rows(self, X, X_public)
+        sets = check_public_rows(self, X, X_public, records)
         public = PublicRows.of(sets, check_public_labels(y_public, X_public, sets, classes))
         how = "read from y" if self.classes is None else "given"
         assumed = [f"set of labels ({len(classes)}, {how})"]

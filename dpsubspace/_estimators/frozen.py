@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.model_outputs import by_record
-from dpsubspace._rows.inputs import NO_NUMBERS
+from dpsubspace._rows.inputs import NO_NUMBERS, without_values
 from dpsubspace._rows.records import Records, check_groups
 
 __all__ = [
@@ -157,17 +157,26 @@ def held_out_targets(
     return HeldOut(X, targets, rows.records, rows.n_features)
 
 
+def _without_sizes(check: Callable[..., np.ndarray], data: Any, **options: Any) -> np.ndarray:
+    """Checked data; ValueError that does not tell how many rows there are."""
+    try:
+        return check(data, **options)
+    except ValueError as error:
+        message = without_values(data, str(error))
+    raise ValueError(message)
+
+
 def _rows(frozen: Frozen, X: Any, y: Any, groups: Any, present: np.ndarray | None) -> HeldOut:
     """Rows, as many targets, and whose they are; the model checks what is in the rows."""
     if not (hasattr(X, "shape") and len(X.shape) == 2):
-        X = np.asarray(X)
+        X = _without_sizes(np.asarray, X)
     if X.ndim != 2 or X.shape[0] < 1:
-        raise ValueError(f"Expected 2D array for `X`, one row a record, got shape {X.shape}.")
+        raise ValueError(f"Expected 2D array for `X`, one row a record, got {X.ndim}D, or no rows.")
     if y is None:
         raise ValueError("this needs the targets of the held-out rows: requires y to be passed.")
-    y = column_or_1d(y, warn=True)
+    y = _without_sizes(column_or_1d, y, warn=True)
     if len(y) != X.shape[0]:
-        raise ValueError(f"`X` has {X.shape[0]} rows and `y` {len(y)} entries.")
+        raise ValueError("`X` and `y` must have one entry for each row: compare their lengths.")
     n_features = int(X.shape[1])
     if frozen.n_features not in (None, n_features):
         raise ValueError(

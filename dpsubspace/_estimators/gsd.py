@@ -33,7 +33,7 @@ from dpsubspace._public.gram import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
 from dpsubspace._rows.public import check_candidates, check_public_rows
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -581,7 +581,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
         records = check_groups(groups, X, present)
         refuse_groups(self.module, groups)
-        sets = self._sets(X, X_public)
+        sets = self._sets(X, X_public, records)
         usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
         wanted = int(plan.n_components or usual)
         space = self._space_of(X.shape[1], sets, wanted)
@@ -609,11 +609,11 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             _warn_of_few(self.n_components_, min(wanted, most), self.privacy_.epsilon)
         return self
 
-    def _sets(self, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+    def _sets(self, X: Any, X_public: Any, records: Records) -> tuple[np.ndarray, ...]:
         """Public sets, of which a dict has the names."""
         if isinstance(X_public, Mapping):
             return tuple(check_candidates(self, X, X_public, "X_public").values())
-        return check_public_rows(self, X, X_public)
+        return check_public_rows(self, X, X_public, records)
 
     def _store(self, spectrum: Spectrum, k: int, space: GradientSpace) -> None:
         """Set what is released, of which k directions are kept."""

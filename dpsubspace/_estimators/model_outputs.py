@@ -107,7 +107,7 @@ def scores_of(model: Any, X: Any, n: int, n_classes: int) -> np.ndarray:
         each = n_classes
     if scores.size != n * each:
         numbers = "one number" if each == 1 else f"{each} numbers"
-        raise ValueError(f"`decision_function` must give {numbers} a row, got {scores.shape}.")
+        raise ValueError(f"`decision_function` must give {numbers} a row, and gave more or fewer.")
     return np.nan_to_num(scores.reshape(n, each), nan=0.0)
 
 
@@ -165,11 +165,11 @@ def _probabilities(model: Any, X: Any, n: int, n_classes: int) -> np.ndarray:
     chances = np.asarray(model.predict_proba(X), dtype=np.float64)
     if chances.shape != (n, n_classes):
         raise ValueError(
-            f"`predict_proba` must give an array of shape {(n, n_classes)}, got {chances.shape}."
+            f"`predict_proba` must give {n_classes} probabilities a row, and gave more or fewer."
         )
     return chances
 
 
 def _check_length(predicted: np.ndarray, rows: np.ndarray, method: str) -> None:
     if len(predicted) != len(rows):
-        raise ValueError(f"`{method}` must give one value for each of {len(rows)} rows.")
+        raise ValueError(f"`{method}` must give one value a row, and gave more or fewer.")

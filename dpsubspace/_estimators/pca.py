@@ -312,7 +312,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         plan = self._plan()
         X = check_rows(self, X, reset=True)
         records = check_groups(groups, X, present)
-        public = check_public_rows(self, X, X_public)
+        public = check_public_rows(self, X, X_public, records)
         known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
         known += [f"{sum(map(len, public))} rows of X_public"] if public else []
         budget = plan.budget(Sizes(records.n, X.shape[1]))

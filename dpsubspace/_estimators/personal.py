@@ -508,14 +508,14 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             raise ValueError(
                 f"`n_components`={plan.n_components} is more than the {X.shape[1]} columns of `X`."
             )
-        sets = check_public_rows(self, X, X_public)
+        # Rows, where nobody said that they are persons.
+        rows = groups is None
+        records = Records.of_rows(n, present) if rows else Records.of_groups(index, n, present)
+        sets = check_public_rows(self, X, X_public, records)
         values = check_public_values(y_public, X_public, sets, 1)
         public = PublicRows.of(sets, values)
         if public is not None and values is None:
             raise ValueError("`X_public` holds tasks here, which need targets: pass `y_public`.")
-        records = Records.of_groups(index, n, present)
-        if groups is None:  # rows, of which nobody said that they are persons
-            records = Records.of_rows(n, present)
         data = Data(X, one_column(y)[:, None], 1, records, public)
         assumed = [] if self.bounds is None else ["ranges of the features"]
         assumed += [] if self.target_bounds is None else ["range of the targets"]

@@ -393,7 +393,7 @@ class _Rows:
         else:
             y = check_rows_and_targets(estimator, blank, y)[1]
             if y.size != n:
-                raise ValueError(f"`y` must be one target a row, got shape {y.shape}.")
+                raise ValueError(f"`y` must be one target a row, got {y.shape[1]} columns.")
         records = check_groups(groups, blank, present)
         return cls(model, X, y.reshape(-1), classes, records, width, bounds, loss_bound)
 

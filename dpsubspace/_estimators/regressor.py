@@ -109,7 +109,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         n_targets = targets.shape[1]
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds, n_targets)
-        sets = check_public_rows(self, X, X_public)
+        sets = check_public_rows(self, X, X_public, records)
         public = PublicRows.of(sets, check_public_values(y_public, X_public, sets, n_targets))
         data_norm = getattr(self, "data_norm", None)
         assumed = [f"number of targets ({n_targets})"]

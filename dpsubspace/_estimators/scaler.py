@@ -333,7 +333,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             refuse_exact_quantiles(plan.target, X)
         records, n_features = check_groups(groups, X, present), X.shape[1]
         n_samples = records.n
-        public_sets = check_public_rows(self, X, X_public)
+        public_sets = check_public_rows(self, X, X_public, records)
         plan = plan.resolved(public=bool(public_sets))
         if plan.source == "given":
             check_bounds("bounds", plan.given, n_features, column="feature")

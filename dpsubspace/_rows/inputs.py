@@ -1,11 +1,14 @@
 """Checks of private rows, labels and targets, with errors that name the way out.
 
-No message here contains an entry of the data: errors end up in logs.
+No message here contains an entry of the data: errors end up in logs. Nor does one say how many rows
+there are, which is private where several are of one person.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +97,11 @@ def _finite(y: Any) -> np.ndarray:
 
 def _numbers(y: Any) -> Any:
     """Targets as float64 where they came as objects or text; others as they are."""
-    kind = np.asarray(y).dtype.kind
+    kind = None
+    with suppress(ValueError):  # whose message has how many there are
+        kind = np.asarray(y).dtype.kind
+    if kind is None:
+        raise ValueError("`y` must have one target a row, or as many in each row.")
     if y is None or kind not in "OSUMmg":
         return y
     try:
@@ -277,7 +284,17 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
             f"{', '.join(bad[:10])}. {way_out}, or drop these columns."
         )
-    return message
+    if "inconsistent numbers of samples" in message:
+        return (
+            "Found input variables with inconsistent numbers of samples: `X` and `y` must have one"
+            " entry for each row. Compare len(X) and len(y)."
+        )
+    return _FIRST_SIDE.sub(r"\1n_samples", message)
+
+
+# The number of rows in a shape. One of no columns has no rows of anybody, and scikit-learn's checks
+# of estimators ask for its numbers.
+_FIRST_SIDE = re.compile(r"(shape(?: was)? ?=?\s*\()[1-9]\d*(?!\d*, 0\))")
 
 
 def _numeric(dtype: Any) -> bool:
@@ -287,7 +304,9 @@ def _numeric(dtype: Any) -> bool:
     return getattr(dtype, "kind", "O") in "biuf"
 
 
-def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+def check_classes(
+    y: np.ndarray, classes: Any, *, grouped: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Sorted class labels and the index of each entry of `y` among them.
 
     Parameters
@@ -297,16 +316,17 @@ def check_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     classes : array-like or None
         Public labels; None reads them from `y`, which makes the set of labels that
         occur part of what the guarantee assumes to be public.
+    grouped : bool, default=False
+        Whether several rows may be of one person, so that their number is private.
     """
     if is_remote(y):
         # Which labels occur is public where `classes` does not name them.
         found = gathered(np.unique, y)
-        # Twice each: scikit-learn warns of labels most of which occur once.
-        labels, _ = check_classes(np.tile(_distinct(np.concatenate(found)), 2), classes)
+        labels, _ = check_classes(_twice(np.concatenate(found)), classes)
         return labels, made(np.searchsorted, labels, y)
     if classes is None:
         try:
-            check_classification_targets(y)
+            check_classification_targets(_twice(y) if grouped else y)
         except (TypeError, ValueError) as error:
             if isinstance(error, ValueError) and "label type: unknown" not in str(error):
                 raise
@@ -343,6 +363,11 @@ def _distinct(y: np.ndarray) -> np.ndarray:
         return np.unique(y)
     except TypeError:
         raise ValueError(_NO_LABELS) from None
+
+
+def _twice(y: np.ndarray) -> np.ndarray:
+    """Labels that occur, twice each: scikit-learn warns where most of them occur once."""
+    return np.tile(_distinct(y), 2)
 
 
 def _comparable(labels: np.ndarray, y: np.ndarray) -> bool:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from dpsubspace._checks import shown
 from dpsubspace._rows.dask_parts import refuse_collection
 from dpsubspace._rows.inputs import check_classes
+from dpsubspace._rows.records import Records
 from dpsubspace.exceptions import PublicDataWarning, warn
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
 ]
 
 
-def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray, ...]:
+def check_public_rows(
+    estimator: Any, X: Any, X_public: Any, records: Records
+) -> tuple[np.ndarray, ...]:
     """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
 
     Parameters
@@ -32,9 +35,12 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
     estimator : estimator
         One that has checked `X`.
     X : array or CSR matrix of shape (n_samples, n_features)
-        Private rows; only their number, width and dtype are looked at.
+        Private rows; only their width and dtype are looked at.
     X_public : None, array-like or tuple of array-like
         One set of public rows, or several.
+    records : Records
+        Whose the private rows are. How many rows persons have is private, and so is whether there
+        are as many public rows.
     """
     if X_public is None:
         return ()
@@ -46,7 +52,7 @@ def check_public_rows(estimator: Any, X: Any, X_public: Any) -> tuple[np.ndarray
         sets.append(_checked_set(estimator, X, given, name, hint))
     if not sets:
         raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
-    if (len(sets) if several else len(sets[0])) == X.shape[0]:
+    if not records.grouped and (len(sets) if several else len(sets[0])) == records.n:
         warn(
             "`X_public` is as long as `X`: cross-validation and bagging slice such an argument"
             " together with `X`. Pass a tuple, X_public=(X_public,), which is never sliced.",

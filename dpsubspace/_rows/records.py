@@ -241,17 +241,21 @@ def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Number of the group of each row, the names of the groups in that order, and how many."""
     if np.ma.is_masked(groups):
         raise ValueError(_MISSING)
-    if np.ndim(groups) == 0:
+    values = None
+    with suppress(ValueError):  # whose message may have how many rows there are, which is private
+        values = np.asarray(groups)
+    if values is None:
+        raise ValueError("`groups` must be one column, and has entries of several.")
+    if values.ndim == 0:
         raise ValueError("`groups` must have one entry for each row of `X`, got a single value.")
-    if hasattr(groups, "shape") and len(groups.shape) == 2 and groups.shape[1] > 1:
-        raise ValueError(
-            f"`groups` must be one column, who each row belongs to, got {groups.shape[1]} columns."
-        )
-    values = column_or_1d(np.asarray(groups))
+    if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 1):
+        several = f"{values.shape[1]} columns" if values.ndim == 2 else f"{values.ndim} axes"
+        raise ValueError(f"`groups` must be one column, who each row belongs to, got {several}.")
+    values = column_or_1d(values)
     if len(values) != n_rows:
         raise ValueError(
-            f"`groups` must have one entry for each row of `X`, got {len(values)} entries for"
-            f" {n_rows} rows."
+            "`groups` must have one entry for each row of `X`, and has more or fewer: compare"
+            " len(groups) and len(X)."
         )
     names, index = np.unique(_plain(values), return_inverse=True)
     return index.reshape(-1), names, len(names)

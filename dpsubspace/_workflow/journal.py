@@ -38,6 +38,9 @@ __all__ = ["Journal", "broken", "new_id"]
 
 _START = "0" * 64
 
+# Seconds between two looks at a lock that another process has, mostly for a few milliseconds.
+_POLL = 1e-3
+
 # How the line of a whole record ends; within text its quotes would be escaped.
 _WHOLE = re.compile(rb'"hash":"[0-9a-f]{64}"}')
 
@@ -71,7 +74,7 @@ class Journal:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Within it no other thread or process writes. Not to be entered twice."""
-        with FileLock(f"{self.path}.lock"):
+        with FileLock(f"{self.path}.lock").acquire(poll_interval=_POLL):
             yield
 
     def create(self, records: list[dict[str, Any]]) -> None:

@@ -295,7 +295,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     ):
         """Fit with the records where `present` is False as null records."""
         plan = self._plan()
-        X, y, outputs, labels = self._checked(X, y)
+        X, y, outputs, labels = self._checked(X, y, grouped=groups is not None)
         records = check_groups(groups, X, present)
         train = {"X_public": X_public, "y_public": y_public, "groups": groups, "present": present}
         rows = plan.rows(X, y, records, train, (X_public_val, y_public_val))
@@ -335,7 +335,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         self.best_estimator_, self.best_params_, self.best_score_ = model, params, score
         return self
 
-    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray, int, np.ndarray | None]:
+    def _checked(
+        self, X: Any, y: Any, *, grouped: bool
+    ) -> tuple[Any, np.ndarray, int, np.ndarray | None]:
         """Rows as they came, checked targets, columns of scores, and labels of classifiers."""
         numbers = is_regressor(self.estimator)
         if _of_tables(self.estimator):
@@ -355,7 +357,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         if not is_classifier(self.estimator):
             return rows, y, 1, None
         last = _last(self.estimator)
-        labels = check_classes(y, getattr(last, "classes", None))[0]
+        labels = check_classes(y, getattr(last, "classes", None), grouped=grouped)[0]
         return rows, y, (1 if len(labels) == 2 else len(labels)), labels
 
     # Cost -------------------------------------------------------------------------------------

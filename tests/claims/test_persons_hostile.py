@@ -1,16 +1,28 @@
 """Attacks on the person as the unit: what one person's rows may do to all others, in bad cases."""
 
+import inspect
+import re
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import pairs_first, releases, thinned
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_frozen import frozen
 
-from dpsubspace import PersonalizedLinearRegression
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPCalibratedClassifier,
+    DPLinearRegression,
+    DPSGDFClassifier,
+    PersonalizedLinearRegression,
+    PrivateSearch,
+)
 from dpsubspace._estimators.scoring import validation_scorer
 from dpsubspace._rows.records import Records, group_index
 
@@ -79,6 +91,64 @@ def test_a_vote_is_that_of_the_row_and_not_of_its_place(d):
             scorer = validation_scorer({"one": public}, X, y, records, {"one": labels})
             votes.append(scorer.score(np.arange(many)))
         assert len(np.unique(np.concatenate(votes))) == 1
+
+
+HIDDEN = 211  # rows of twenty persons
+NUMBERS = {
+    "short y": {"y": np.arange(HIDDEN - 1) % 2},
+    "long y": {"y": np.arange(HIDDEN + 1) % 2},
+    "two columns": {"y": np.ones((HIDDEN, 2), dtype=object)},
+    "three axes": {"y": np.ones((HIDDEN, 1, 2))},
+    "ragged y": {"y": [[0.0] * (1 + i % 2) for i in range(HIDDEN)]},
+    "short groups": {"groups": np.arange(HIDDEN - 1) % 20},
+    "ragged groups": {"groups": [[0] * (1 + i % 2) for i in range(HIDDEN)]},
+    "groups of three axes": {"groups": np.zeros((HIDDEN, 1, 2))},
+    "one column": {"X": np.zeros(HIDDEN)},
+    "ragged X": {"X": [[0.0] * (1 + i % 2) for i in range(HIDDEN)]},
+    "text": {"X": np.full((HIDDEN, 2), "a")},
+    "as many public rows": {"X_public": np.zeros((HIDDEN, 2))},
+    "as many public sets": {"X_public": (np.eye(2),) * HIDDEN},
+}
+TAKING = {
+    "classifier": DPSGDFClassifier(n_iter=1),
+    "regressor": DPLinearRegression(target_bounds=(0, 1)),
+    "personal": PersonalizedLinearRegression(target_bounds=(0, 1), n_components=1, n_iter=1),
+    "calibrated": DPCalibratedClassifier(LogisticRegression().fit(np.eye(2), [0, 1])),
+    "components": DPPCA(1),
+    "scaler": BoundedScaler(),
+    "search": PrivateSearch(DPSGDFClassifier(n_iter=1), {"row_norm": ["l2", None]}),
+}
+
+
+@pytest.mark.parametrize("mistake", NUMBERS)
+@pytest.mark.parametrize("name", TAKING)
+def test_no_message_tells_how_many_rows_persons_have(name, mistake):
+    rng = np.random.default_rng(0)
+    given = {"X": rng.normal(size=(HIDDEN, 2)), "y": np.arange(HIDDEN) % 2}
+    given |= {"groups": np.arange(HIDDEN) % 20, **NUMBERS[mistake]}
+    model, told = clone(TAKING[name]), []
+    if not {*given} <= {*inspect.signature(model.fit).parameters}:
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model.fit(**given)
+        except (TypeError, ValueError) as error:
+            told += [str(error), str(error.__cause__), str(error.__context__)]
+    told += [str(warning.message) for warning in caught]
+    if "as many" not in mistake:
+        told += [repr(model), str(getattr(model, "privacy_", ""))]
+    numbers = {int(number) for text in told for number in re.findall(r"\d+", text)}
+    assert not numbers & {HIDDEN - 1, HIDDEN, HIDDEN + 1}, told
+    assert not any("as long as" in text for text in told)
+
+
+def test_labels_that_occur_once_do_not_tell_how_many_rows_there_are():
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 40
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DPSGDFClassifier(n_iter=1).fit(X, y, groups=np.arange(60) % 20)
+    assert not [str(each.message) for each in caught if "unique classes" in str(each.message)]
 
 
 def test_names_that_do_not_sort_are_refused():

@@ -1,5 +1,6 @@
 """What a fit warns of: only what public and released numbers tell, once, and where it is true."""
 
+import threading
 import warnings
 
 import numpy as np
@@ -20,6 +21,7 @@ from dpsubspace import (
     PrivacyWarning,
 )
 from dpsubspace._statistics.counts import noisy_range
+from dpsubspace.exceptions import warn
 
 # What a search outside of a ledger is told beside: see test_ledger_block.py.
 SEVERAL = ".*is fitting copies"
@@ -251,3 +253,13 @@ def test_what_was_not_shown_is_not_remembered():
         before = {*globals().get("__warningregistry__", {})} - {"version"}
         cross_val_score(DPSGDClassifier(epsilon=0.1), X, y, cv=4)
     assert {*globals().get("__warningregistry__", {})} - {"version"} == before
+
+
+def test_a_worker_has_no_line_of_the_caller():
+    """And so does not name one of Python's own modules."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        worker = threading.Thread(target=warn, args=("the noise is large", PrivacyWarning))
+        worker.start()
+        worker.join()
+    assert [each.filename for each in caught] == ["<worker>"]

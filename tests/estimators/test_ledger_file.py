@@ -9,6 +9,8 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -492,6 +494,8 @@ def test_a_closed_plan_survives_a_file(tmp_path):
 
 CHARGE = """
 import sys
+import threading
+import time
 from dpsubspace import PrivacyLedger
 from dpsubspace._accounting.events import gaussian
 ledger = PrivacyLedger.load(sys.argv[1])
@@ -551,3 +555,20 @@ def test_two_ledgers_on_one_file_cannot_overspend_together(tmp_path):
     with pytest.raises(PrivacyBudgetError):
         second.charge(gaussian(4.5), **ZERO_OUT)
     assert len(first) == len(second) == 1
+
+
+def test_who_waits_for_a_charge_of_another_looks_again_at_once(tmp_path, monkeypatch):
+    """A charge takes a few milliseconds, and many of them small fits with two workers."""
+    book, slept, waits = ledger(path=tmp_path / "ledger"), [], threading.Event()
+
+    def sleep(seconds):
+        slept.append(seconds)
+        waits.set()
+
+    waiting = threading.Thread(target=lambda: PrivacyLedger.load(tmp_path / "ledger"))
+    with book._book.journal.held(), monkeypatch.context() as patch:
+        patch.setattr(time, "sleep", sleep)
+        waiting.start()
+        assert waits.wait(60)
+    waiting.join(60)
+    assert not waiting.is_alive() and max(slept) <= 2e-3
