@@ -1,4 +1,4 @@
-"""Twenty fits by the recipes of a newcomer: how good they are, what was warned, and was it right.
+"""Fits by the recipes of a newcomer: how good they are, what was warned, and was it right.
 
 Each recipe is the first thing that somebody would write who knows scikit-learn and no privacy.
 Beside it is its counterpart without privacy (standardised columns, logistic or ridge
@@ -27,6 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
@@ -47,6 +48,19 @@ class Recipe:
 
 def _split(X, y, most=None):
     return _data.split(X[:most], y[:most], len(X[:most]) // 4)
+
+
+def _beside(name, n_columns=400):
+    """A table with columns beside it that tell nothing."""
+    X, y = _data.raw(name)
+    useless = np.random.default_rng(0).normal(size=(len(X), n_columns))
+    return _split(np.hstack([X, useless]), y)
+
+
+def _moved(name, deviations):
+    """A table with its target so many deviations from where it was."""
+    X, y = _data.raw(name)
+    return _split(X, y + deviations * np.std(y))
 
 
 def recipes():
@@ -100,6 +114,15 @@ def recipes():
     yield Recipe("houses, raw, regressor", houses, one(R))
     yield Recipe("houses, public ranges, regressor", houses, scaled(R, map_))
     yield Recipe("wine, raw, centred regressor, 500 rows", wines, one(GEPRegressor), 500)
+    L = DPLinearRegression
+    yield Recipe("bike, 400 useless columns, linear", _beside("bike"), one(L), 5_000)
+    yield Recipe("protein, 400 useless columns, linear", _beside("protein"), one(L), 5_000)
+    yield Recipe("elevators, 400 useless columns, linear", _beside("elevators"), one(L), 5_000)
+    yield Recipe("digits as numbers, 784 raw columns, linear", _data.load("mnist"), one(L), 5_000)
+    yield Recipe("diabetes, 30 rows, linear", sick, one(L), 30)
+    far = _moved("bike", 1e3)
+    yield Recipe("bike, target 1,000 deviations from 0, linear", far, one(L), 5_000)
+    yield Recipe("bike, target 1,000 deviations from 0, regressor", far, one(R), 5_000)
 
 
 SHORT = {
@@ -129,7 +152,7 @@ def on_ranges(recipe, seeds):
 
 def row(recipe, seeds):
     X, y, X_test, y_test = recipe.data
-    regression = len(np.unique(y)) > 10 or recipe.name.startswith("wine")
+    regression = len(np.unique(y)) > 10 or recipe.name.startswith("wine") or "linear" in recipe.name
     open_scores, scores, told = [], [], Counter()
     for seed in seeds:
         kept = np.random.default_rng(seed).permutation(len(X))[: recipe.n_samples]

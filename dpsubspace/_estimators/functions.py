@@ -39,8 +39,11 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["private_covariance", "private_mean", "private_quantile"]
 
-# Releases of a search between public bounds, which it leaves 16,384 values.
-BETWEEN_BOUNDS = 14
+# Releases of a search between public bounds, which it leaves 16,384 values, and of one over
+# numbers of all magnitudes. It tells numbers apart that are 2^-20 of their size from each other:
+# with the 20 that find the range of a column, the median of numbers a million of their
+# deviations from 0 would be off by 64 of these, at any epsilon.
+BETWEEN_BOUNDS, WITHOUT_BOUNDS = 14, 28
 
 # What each releases, with shares of what a bound on norms leaves of the budget (of mu^2).
 _NORM_SHARE = 0.1
@@ -79,9 +82,9 @@ def private_quantile(
     level : float or array-like of shape (n_levels,), default=0.5
         Shares of the values that should lie below, in (0, 1).
     bounds : tuple (low, high) or None, default=None
-        Public range: two numbers, or two arrays of shape (n_features,). It saves a sixth of
+        Public range: two numbers, or two arrays of shape (n_features,). It saves 3 tenths of
         the noise, and values outside count as the nearer end. None searches numbers up to 2^64
-        in steps of a part in 4096.
+        in steps of a part in a million.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
@@ -121,17 +124,17 @@ def private_quantile(
 
     Notes
     -----
-    Released: at each of 20 stages (14 with `bounds`) the counts of values between the
+    Released: at each of 28 stages (14 with `bounds`) the counts of values between the
     midpoints of all searches of a column, for all columns at once. A record is in one cell a
     column, so the L2 sensitivity is sqrt(n_features) (``"zero_out"``) or sqrt(2 n_features)
-    (``"replace_one"``), however many levels there are. Event: 20 (14) Gaussian mechanisms,
+    (``"replace_one"``), however many levels there are. Event: 28 (14) Gaussian mechanisms,
     for all columns and levels together. ``epsilon=float("inf")`` gives exact quantiles.
     The unit is one row. Assumed public: the numbers of rows and features, and all parameters.
 
     The rank of the result is off by a few standard deviations of the noise of a count. A level
     nearer to 0 or 1 than that cannot be told from the empty space beyond the data: the nearest
     one that can is searched for instead, with a warning. The grid holds 0 and integers
-    up to 8192, so that ties at them are found exactly; with `bounds`, both ends.
+    up to 2^21, so that ties at them are found exactly; with `bounds`, both ends.
 
     Examples
     --------
@@ -178,7 +181,7 @@ def _quantile(
         low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
         grid = (low, high)
     noise, wanted = as_noise(random_state), np.atleast_1d(levels).astype(float)
-    parts = {"search": Part(1.0, SEARCH if grid is None else BETWEEN_BOUNDS)}
+    parts = {"search": Part(1.0, WITHOUT_BOUNDS if grid is None else BETWEEN_BOUNDS)}
     budget = Budget.split(target, parts, n_samples)
     guarantee = guarantee_of(
         budget,

@@ -277,9 +277,12 @@ class WhitenedDescent:
         rows_only = made(LinearSource, Squared(), features, data.targets, n_outputs=c)
         size = math.sqrt(p * c) * _auto.regression_clip(data.noise(releases, STEPS))
         part = releases.budget.parts[STEPS]
+        # A direction of that much curvature may be behind the noise of the second moment.
+        hidden = 1 + data.noise(releases, MOMENT) * math.sqrt(p / 2)
+        rate = min(_auto.regression_rate(n / releases.budget.of_all(STEPS)), 2 / hidden)
         plan = TrainingPlan(
             n_iter=part.count,
-            learning_rate=_auto.regression_rate(n / releases.budget.of_all(STEPS)),
+            learning_rate=rate,
             momentum=0.0,
             alpha=0.0,
             average=True,

@@ -355,7 +355,7 @@ def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
     levels = np.unique(given["level"])
     target = Target(given["epsilon"], given["delta"], given["neighboring_relation"])
     multiplier = target.calibrated(gaussian, n)
-    stages = SEARCH if given["bounds"] is None else functions.BETWEEN_BOUNDS
+    stages = functions.WITHOUT_BOUNDS if given["bounds"] is None else functions.BETWEEN_BOUNDS
     # Of ranks that noise hides the search takes the nearest that it does not.
     noise = rank_noise(multiplier * math.sqrt(stages), d, len(levels), subject.relation)
     margin = min(n / 2, 2 * noise)
@@ -465,7 +465,7 @@ def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray
     d = planted.X.shape[1]
     found, bounds = np.reshape(fitted.value, (-1, d)), subject.parameters["bounds"]
     if bounds is None:
-        return turns_up(found, SEARCH).sum(axis=1).astype(float)
+        return turns_up(found, functions.WITHOUT_BOUNDS).sum(axis=1).astype(float)
     low, high = (np.broadcast_to(np.asarray(end, dtype=float), d) for end in bounds)
     ups = turns_up(found, functions.BETWEEN_BOUNDS, bounds=(low, high))
     return ups.sum(axis=1).astype(float)
