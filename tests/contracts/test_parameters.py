@@ -249,7 +249,7 @@ TABLES = [
         DPSGDClassifier,
         BUDGET | {key: STEPS[key] for key in ("alpha", "n_iter", "clip_norm", "fit_intercept")},
         {"plain": ONE_STEP, "bought": {"n_iter": 2, "encoder__b": Buy(), "epsilon": 50.0}},
-        {"plain": OWN_SEED | FREE_TABLE, "bought": OWN_SEED},
+        {"plain": OWN_SEED | FREE_TABLE, "bought": {}},
     ),
     (
         DPLinearRegression,
@@ -335,7 +335,7 @@ WALKS = [
             "given": {"bounds": (-8, 8), "target_bounds": (-9, 9)},
             "public rows": {"_public": True},
             "moments": {"solver": "moments"},
-            "persons": {"_groups": True},
+            "persons": {"_groups": True, "epsilon": 50.0},
             "without privacy": {"epsilon": INF},
         },
         {
@@ -467,12 +467,10 @@ WALKS = [
         {
             "plain": {},
             "random": {"method": "random", "candidates": {"alpha": [0.0, 1.0]}},
-            "without privacy": {"epsilon": INF},
         },
         {
             "plain": SEARCHED | {"n_trials": '"all" has no use for it.'},
             "random": SEARCHED,
-            "without privacy": SEARCHED | EXACT | {"n_trials": '"all" has no use for it.'},
         },
         cheap=("plain",),
     ),
