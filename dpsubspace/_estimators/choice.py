@@ -143,7 +143,7 @@ def select_public(
         Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     n_classes : int, default=10
         Number of labels to draw from, which is also the number of scores of a module (one score
-        for two classes).
+        for two classes). Neither this nor `input_shape` is used without a `module`.
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.

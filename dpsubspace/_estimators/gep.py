@@ -117,7 +117,8 @@ class GEPClassifier(LinearClassifier):
         of the public rows, for linear models; they need no labels and stay the same during the
         fit. A :class:`GradientDirections` takes the top directions of public gradients at every
         step. "auto" is "features" for linear models and ``GradientDirections()`` for modules.
-        Without public rows it has no effect.
+        Without public rows it has no effect, nor with ``epsilon=float("inf")`` where a residual
+        leaves nothing out.
     init : {"auto", "zero", "public"}, default="auto"
         Where training starts: from zero ("zero"), or from a fit to the labelled public rows
         ("public"), which shortens the way. "auto" is "public" where `y_public` is given and a
@@ -392,7 +393,8 @@ class GEPRegressor(LinearRegressor):
         of the public rows, for linear models; they need no labels and stay the same during the
         fit. A :class:`GradientDirections` takes the top directions of public gradients at every
         step. "auto" is "features" for linear models and ``GradientDirections()`` for modules.
-        Without public rows it has no effect.
+        Without public rows it has no effect, nor with ``epsilon=float("inf")`` where a residual
+        leaves nothing out.
     init : {"auto", "zero", "public"}, default="auto"
         Where training starts: from zero ("zero"), or from a fit to the labelled public rows
         ("public"), which shortens the way. "auto" is "public" where `y_public` is given and a

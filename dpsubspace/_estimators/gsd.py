@@ -329,7 +329,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     n_classes : int, default=10
         Number of labels to draw from, which is also the number of scores of a module (one score
-        for two classes).
+        for two classes). Neither this nor `input_shape` is used without a `module`.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
         torch, with the same arithmetic and noise. "auto" takes a GPU if there is one. Arrays that

@@ -56,7 +56,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         direction after another, each paid for, so that few should be asked for; it takes
         ``delta=0`` too, pure differential privacy. It needs ``centered=False`` and a public
         `data_norm`.
-        "auto" is "adaptive" up to 4,096 columns and "power" beyond.
+        "auto" is "adaptive" up to 4,096 columns and "power" beyond. With ``epsilon=float("inf")``
+        "adaptive" and "gaussian" are one: nothing is clipped.
     centered : bool, default=True
         Whether second moments are those of rows less their private mean, as in scikit-learn, or of
         rows as they are, which is the mean of ``x x^T``.

@@ -105,7 +105,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         improve.
     batch_size : int or None, default=None
         Expected number of persons in the random (Poisson) batch of a round. None uses all persons
-        in every round, which needs the least noise.
+        in every round, which needs the least noise. Not used with ``epsilon=float("inf")``.
     missing_groups : {"raise", "each_row"}, default="raise"
         What ``fit`` and ``predict`` do without `groups`. "raise" refuses. "each_row" makes each row
         a person of its own in ``fit``, where the unit of the guarantee is then the row, and

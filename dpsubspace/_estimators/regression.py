@@ -218,7 +218,8 @@ class DPLinearRegression(_LinearRegression):
         takes "moments" where public sizes say that its noise is far below the error of a finite
         sample, and "descent" otherwise. The others are for comparison: "adassp" is the method of
         Wang (2018), "plain" is noisy descent without the second moment, and "ambssgd" uses other
-        rows in each step (Varshney, Thakurta, Jain, 2022).
+        rows in each step (Varshney, Thakurta, Jain, 2022). Not used with
+        ``epsilon=float("inf")``, where weights are exact.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
@@ -422,13 +423,14 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         Number of directions, at most the number of public tasks. "auto" keeps those that explain
         more of the public targets than any direction explains of targets that are permuted within
         tasks, and at least one. For "features" it keeps those that vary more than uncorrelated
-        columns would by chance.
+        columns would by chance. Without public rows it has no effect.
     subspace : {"alternating", "pairs", "moments", "ridge", "features"}, default="alternating"
         How directions are found. "alternating" fits directions, and the coefficients of the tasks
         in them, in turn. "pairs" takes the leading directions of products of pairs of rows of a
         task (Duchi, Feldman, Hu, Talwar, 2022). "moments" is the method of moments (Tripuraneni,
         Jin, Jordan, 2021). "ridge" takes principal directions of one ridge estimate for each task,
-        and "features" those of the public rows, for which there need be no targets.
+        and "features" those of the public rows, for which there need be no targets. Without public
+        rows it has no effect.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns: two numbers, which apply to every column, or two arrays of
         shape (n_features,), the low ends and the high ends. Ranges that are much wider than the
@@ -448,7 +450,8 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         takes "moments" where public sizes say that its noise is far below the error of a finite
         sample, and "descent" otherwise. The others are for comparison: "adassp" is the method of
         Wang (2018), "plain" is noisy descent without the second moment, and "ambssgd" uses other
-        rows in each step (Varshney, Thakurta, Jain, 2022).
+        rows in each step (Varshney, Thakurta, Jain, 2022). Not used with
+        ``epsilon=float("inf")``, where weights are exact.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"

@@ -289,7 +289,8 @@ class DPModuleClassifier(PrivateClassifier):
         of the public rows, for linear models; they need no labels and stay the same during the
         fit. A :class:`GradientDirections` takes the top directions of public gradients at every
         step. "auto" is "features" for linear models and ``GradientDirections()`` for modules.
-        Without public rows it has no effect.
+        Without public rows it has no effect, nor with ``epsilon=float("inf")`` where a residual
+        leaves nothing out.
     mirror : bool, default=False
         Whether to mix the gradient of the labelled public rows into every step, with a weight that
         grows from 0 to 1 (PDA-DPMD; Amid et al., 2022).
@@ -565,7 +566,8 @@ class DPModuleRegressor(PrivateRegressor):
         of the public rows, for linear models; they need no labels and stay the same during the
         fit. A :class:`GradientDirections` takes the top directions of public gradients at every
         step. "auto" is "features" for linear models and ``GradientDirections()`` for modules.
-        Without public rows it has no effect.
+        Without public rows it has no effect, nor with ``epsilon=float("inf")`` where a residual
+        leaves nothing out.
     mirror : bool, default=False
         Whether to mix the gradient of the labelled public rows into every step, with a weight that
         grows from 0 to 1 (PDA-DPMD; Amid et al., 2022).

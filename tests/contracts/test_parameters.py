@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cases import small_module, tasks
+from cases import tasks
 from helpers import blobs, public_rows
 from sklearn.base import is_regressor
 
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    Buy,
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
@@ -42,7 +43,9 @@ from dpsubspace import (
 
 X, Y = blobs(n=60)
 PUBLIC, PUBLIC_LABELS = public_rows(5)
-TARGETS, PUBLIC_TARGETS = X[:, 0] - X[:, 1] / 2, PUBLIC[:, 0]
+# Six persons differ in the weight of a column.
+TARGETS = X[:, 0] - X[:, 1] / 2 + np.repeat(np.sin(np.arange(6)), 10) * X[:, 2]
+PUBLIC_TARGETS = PUBLIC[:, 0]
 WHOSE = np.arange(60) // 2
 INF = float("inf")
 
@@ -60,6 +63,7 @@ class Walk:
     modes: Mapping[str, Mapping[str, Any]]
     unused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by mode, in words
     cheap: tuple[str, ...] = ()  # modes of the default suite
+    elsewhere: tuple[str, ...] = ()  # parameters that tests with more rows look at
 
     @property
     def name(self):
@@ -89,14 +93,15 @@ def fitted(Estimator, task):
         if "_tasks" in options:
             given |= tasks(PUBLIC)
         if "_groups" in options:
-            given["groups"] = WHOSE
+            given["groups"] = WHOSE if options["_groups"] is True else options["_groups"]
         model = Estimator(**{"random_state": 0, **own}).fit(X, *([] if y is None else [y]), **given)
+        if isinstance(model, PersonalizedLinearRegression):
+            model = model.public_part()  # a model of each person is for that person alone
+            return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
         names = ("n_iter_", "data_norm_", "target_bounds_", "classes_", "components_", "bounds_")
         shown = [getattr(model, name, None) for name in names]
         ways = ("decision_function", "predict", "transform")
         ask = next(getattr(model, way) for way in ways if hasattr(model, way))
-        if isinstance(model, PersonalizedLinearRegression):
-            model, ask = model.public_part(), lambda X: X @ model.coef_
         return of_privacy(model.privacy_), repr(shown), np.asarray(ask(X)).tolist()
 
     return release
@@ -155,10 +160,8 @@ def searched(options):
 NO_NOISE = '``float("inf")`` is not private: no noise is added.'
 NO_BATCHES = 'Not used with ``epsilon=float("inf")``: every step then uses all rows.'
 NO_CLIPPING = 'Nothing is clipped with ``epsilon=float("inf")``.'
+NOT_CENTRED = 'Not used with ``epsilon=float("inf")``: rows are then centred by their mean.'
 NO_RATE = "L-BFGS, which fits linear models without privacy, uses none."
-BOUGHT_ALONE = (
-    "Nothing is learned from the rows, and nothing is spent, unless the schema has columns"
-)
 
 EXACT = dict.fromkeys(("delta", "neighboring_relation", "random_state"), NO_NOISE)
 EXACT_FIT = EXACT | {"batch_size": NO_BATCHES, "learning_rate": NO_RATE}
@@ -183,10 +186,8 @@ GEP = {"n_components": 2, **GRADIENTS, "init": "public", "mirror": True}
 ONE_STEP = {"n_iter": 2}
 WITHOUT = {"n_iter": 2, "epsilon": INF}
 MULTIPLIER = {"n_iter": 2, "epsilon": None, "noise_multiplier": 2.0}
-NO_PUBLIC = {
-    "n_components": "Without public rows it has no effect.",
-    "directions": "Without public rows it has no effect.",
-}
+NO_RESIDUE = 'nor with ``epsilon=float("inf")`` where a residual leaves nothing out.'
+NO_PUBLIC = dict.fromkeys(("n_components", "directions"), "Without public rows it has no effect")
 DESCENT_MODES = {
     "plain": ONE_STEP,
     "multiplier": MULTIPLIER,  # which needs no calibration
@@ -201,11 +202,12 @@ GEP_MODES = {
     "public rows": ONE_STEP | {"_public": True},
     "labels": ONE_STEP | {"_public": True, "_labelled": True, "init": "zero"},
     "gradients": ONE_STEP | {"_public": True} | GRADIENTS,
-    "mirror": ONE_STEP | {"_public": True, "_labelled": True, "mirror": True},
+    "mirror": ONE_STEP | {"_public": True, "_labelled": True, "mirror": True, "init": "zero"},
     "without privacy": WITHOUT,
     "without privacy, public rows": WITHOUT | {"_public": True},
     "without privacy, gradients": WITHOUT | {"_public": True} | GRADIENTS,
-    "without privacy, mirror": WITHOUT | {"_public": True, "_labelled": True, "mirror": True},
+    "without privacy, mirror": WITHOUT
+    | {"_public": True, "_labelled": True, "mirror": True, "init": "zero"},
 }
 
 REGRESSION = {
@@ -214,6 +216,17 @@ REGRESSION = {
     "solver": "adassp",
     "fit_intercept": False,
 }
+NOT_WITHOUT = 'Not used with ``epsilon=float("inf")``'
+GROUPED = {"missing_groups": "What ``fit`` and ``predict`` do without `groups`."}
+SIX = {"_groups": np.arange(60) // 10}
+RANGES_OF_PUBLIC = "Where the fit is given public rows, their ranges are taken instead."
+BOUNDS_ARE_FREE = dict.fromkeys(
+    BUDGET, "What the fit cost and what that rests on: nothing, where bounds are public."
+)
+NO_MODULE = dict.fromkeys(
+    ("n_classes", "input_shape"), "Neither this nor `input_shape` is used without a `module`."
+)
+WITHOUT_PUBLIC = "Without public rows it has no effect."
 OF_PERSONS = {
     "n_components": 2,
     "method": "moments",
@@ -229,19 +242,20 @@ SEARCHED = {
     "inner__random_state": "its `random_state` is not used",
     "target_bounds": "Classifiers have no use for it",
 }
-OF_STEPS = {"row_norm": 3.0, "class_weight": {True: 9.0}, "loss": "hinge", "classes": [False, True]}
+OWN_SEED = {"pipeline__random_state": "A step that has a `random_state` uses its own"}
+FREE_TABLE = {"encoder__random_state": "Where ranges are bought, a fifth of the budget buys them"}
 TABLES = [
     (
         DPSGDClassifier,
         BUDGET | {key: STEPS[key] for key in ("alpha", "n_iter", "clip_norm", "fit_intercept")},
-        {"plain": ONE_STEP},
-        {},
+        {"plain": ONE_STEP, "bought": {"n_iter": 2, "encoder__b": Buy(), "epsilon": 50.0}},
+        {"plain": OWN_SEED | FREE_TABLE, "bought": {}},
     ),
     (
         DPLinearRegression,
         BUDGET | REGRESSION,
         {"plain": {"pipeline__target": (-5, 5)}, "own range": {"target_bounds": (-5, 5)}},
-        {},
+        {"plain": OWN_SEED | FREE_TABLE, "own range": OWN_SEED | FREE_TABLE},
     ),
 ]
 
@@ -268,10 +282,8 @@ WALKS = [
         BUDGET | STEPS | CLASSES | {"preprocessing": "adaptive"},
         DESCENT_MODES | {"adaptive": {"n_iter": 2, "preprocessing": "adaptive", "epsilon": 200.0}},
         {
-            "without privacy": EXACT_FIT
-            | {"preprocessing": 'Not used with ``epsilon=float("inf")'},
-            "without privacy, batches": EXACT_FIT
-            | {"preprocessing": 'Not used with ``epsilon=float("inf")'},
+            "without privacy": EXACT_FIT | {"preprocessing": NOT_CENTRED},
+            "without privacy, batches": EXACT_FIT | {"preprocessing": NOT_CENTRED},
         },
         cheap=("multiplier", "without privacy"),
     ),
@@ -294,7 +306,7 @@ WALKS = [
         {
             "plain": NO_PUBLIC,
             "without privacy": EXACT_FIT | NO_PUBLIC,
-            "without privacy, public rows": EXACT_FIT,
+            "without privacy, public rows": EXACT_FIT | {"directions": NO_RESIDUE},
             "without privacy, gradients": EXACT_FIT,
             "without privacy, mirror": EXACT | {"batch_size": NO_BATCHES},
         },
@@ -308,7 +320,7 @@ WALKS = [
         {
             "plain": NO_PUBLIC,
             "without privacy": EXACT_FIT | NO_PUBLIC,
-            "without privacy, public rows": EXACT_FIT,
+            "without privacy, public rows": EXACT_FIT | {"directions": NO_RESIDUE},
             "without privacy, gradients": EXACT_FIT,
             "without privacy, mirror": EXACT | {"batch_size": NO_BATCHES},
         },
@@ -323,11 +335,14 @@ WALKS = [
             "given": {"bounds": (-8, 8), "target_bounds": (-9, 9)},
             "public rows": {"_public": True},
             "moments": {"solver": "moments"},
-            "persons": {"_groups": True},
+            "persons": {"_groups": True, "epsilon": 50.0},
             "without privacy": {"epsilon": INF},
         },
-        {"without privacy": EXACT},
-        cheap=("plain", "without privacy"),
+        {
+            "public rows": {"bounds": RANGES_OF_PUBLIC},
+            "without privacy": EXACT | {"solver": NOT_WITHOUT},
+        },
+        cheap=("without privacy",),
     ),
     Walk(
         PublicSubspaceLinearRegression,
@@ -339,21 +354,30 @@ WALKS = [
             "features": {"_public": True, "subspace": "features"},
             "without privacy": {"epsilon": INF, "_tasks": True},
         },
-        {"without privacy": EXACT},
-        cheap=("plain",),
+        {
+            "plain": dict.fromkeys(("n_components", "subspace"), WITHOUT_PUBLIC),
+            "tasks": {"bounds": RANGES_OF_PUBLIC},
+            "features": {"bounds": RANGES_OF_PUBLIC},
+            "without privacy": EXACT | {"bounds": RANGES_OF_PUBLIC, "solver": NOT_WITHOUT},
+        },
+        cheap=("without privacy",),
     ),
     Walk(
         PersonalizedLinearRegression,
         fitted(PersonalizedLinearRegression, "numbers"),
         BUDGET | OF_PERSONS,
         {
-            "plain": {"_groups": True},
-            "rounds": {"_groups": True, "n_iter": 2, "n_components": 3},
-            "tasks": {"_groups": True, "_tasks": True},
-            "without privacy": {"_groups": True, "epsilon": INF, "n_iter": 2},
+            "rounds": SIX | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
+            "tasks": SIX | {"epsilon": 1e3, "_tasks": True, "n_iter": 1},
+            "without privacy": SIX | {"epsilon": INF, "n_components": 1, "n_iter": 1},
         },
-        {"without privacy": EXACT},
-        cheap=("rounds",),
+        {
+            "rounds": GROUPED,
+            "tasks": GROUPED | {"bounds": RANGES_OF_PUBLIC},
+            "without privacy": EXACT | GROUPED | {"batch_size": NOT_WITHOUT},
+        },
+        cheap=("without privacy",),
+        elsewhere=("method", "n_iter"),  # rounds find nothing in six persons
     ),
     Walk(
         DPPCA,
@@ -374,22 +398,30 @@ WALKS = [
         fitted(BoundedScaler, "rows"),
         BUDGET | {"bounds": (-8, 8), "feature_range": (0, 1), "row_norm": None, "level": 0.2},
         {
-            "plain": {},
+            "plain": {"epsilon": 50.0},
             "given": {"bounds": (-9, 9)},
             "public rows": {"_public": True},
             "without privacy": {"epsilon": INF},
         },
-        {"without privacy": EXACT},
+        {
+            "given": BOUNDS_ARE_FREE | {"level": "where bounds are not given."},
+            "public rows": BOUNDS_ARE_FREE,
+            "without privacy": EXACT,
+        },
         cheap=("plain", "given", "without privacy"),
     ),
     Walk(
         GSDScorer,
         fitted(GSDScorer, "rows"),
         BUDGET
-        | {"n_components": 2, "mechanism": "power", "module": small_module, "n_classes": 4}
+        | {"n_components": 1, "mechanism": "power", "module": "cnn", "n_classes": 4}
         | {"input_shape": (5,)},
         {"plain": {}, "public rows": {"_public": True}, "without privacy": {"epsilon": INF}},
-        {"without privacy": EXACT},
+        {
+            "plain": NO_MODULE,
+            "public rows": NO_MODULE,
+            "without privacy": EXACT | NO_MODULE,
+        },
         cheap=("plain",),
     ),
     Walk(
@@ -435,12 +467,10 @@ WALKS = [
         {
             "plain": {},
             "random": {"method": "random", "candidates": {"alpha": [0.0, 1.0]}},
-            "without privacy": {"epsilon": INF},
         },
         {
             "plain": SEARCHED | {"n_trials": '"all" has no use for it.'},
             "random": SEARCHED,
-            "without privacy": SEARCHED | EXACT | {"n_trials": '"all" has no use for it.'},
         },
         cheap=("plain",),
     ),
@@ -462,8 +492,9 @@ WALKS = [
 
 def own_parameters(walk):
     """Parameters that this walk has to set: those of the object that are not of where and how."""
-    own = {*inspect.signature(walk.what).parameters}
-    return own - NOT_OF_WHAT
+    own = inspect.signature(walk.what).parameters.values()
+    names = {each.name for each in own if each.default is not each.empty}
+    return names - NOT_OF_WHAT - {*walk.elsewhere}
 
 
 def seen(walk, options):
@@ -473,17 +504,22 @@ def seen(walk, options):
         return walk.release(options), {str(each.message) for each in told}
 
 
+def set_here(walk, mode):
+    """Values of parameters that a mode has not set already."""
+    options, own = walk.modes[mode], own_parameters(walk)
+    for name, value in walk.others.items():
+        if ("__" in name or name in own or walk.what is TabularPipeline) and (
+            repr(options.get(name, ...)) != repr(value)
+        ):
+            yield name, value
+
+
 def silent(walk, mode):
     """Parameters that can be set in a mode and change nothing, without an error or a warning."""
     options, found = walk.modes[mode], set()
     start, told = seen(walk, options)
     assert seen(walk, options)[0] == start
-    for name, value in walk.others.items():
-        if name not in own_parameters(walk) and "__" not in name:
-            continue
-        own = inspect.signature(walk.what).parameters.get(name)
-        now = options.get(name, None if own is None else own.default)
-        assert now is not value
+    for name, value in set_here(walk, mode):
         try:
             other, more = seen(walk, {**options, name: value})
         except (ValueError, TypeError, AttributeError):
@@ -503,14 +539,12 @@ def rows():
 @pytest.mark.parametrize(("walk", "mode"), rows())
 def test_what_can_be_set_is_used_or_said_to_be_unused(walk, mode):
     unused = walk.unused.get(mode, {})
-    taken = {name: words for name, words in unused.items() if name in walk.others}
-    own = {*inspect.signature(walk.what).parameters}
-    taken = {name: words for name, words in taken.items() if name in own or "__" in name}
-    assert silent(walk, mode) == {*taken}
+    expected = {name: unused[name] for name, _ in set_here(walk, mode) if name in unused}
+    assert silent(walk, mode) == {*expected}
     text = " ".join(inspect.getdoc(walk.what).split())
-    assert [words for words in taken.values() if " ".join(words.split()) not in text] == []
+    assert [words for words in expected.values() if words not in text] == []
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 def test_the_walk_sets_every_parameter(walk):
-    assert own_parameters(walk) <= {*walk.others}
+    assert own_parameters(walk) <= {name.rpartition("__")[2] for name in walk.others}

@@ -584,3 +584,9 @@ def test_sparse_private_rows_are_not_taken_for_public_ones(rng):
     with pytest.raises(ValueError, match="is a part of `X` itself"):
         select_public({"a": X, "b": rng.normal(size=(30, 9))}, X, n_components=2)
     GSDScorer(n_components=2).fit(X, X_public=(X.copy(),))
+
+
+@pytest.mark.parametrize("module", [None, "cnn"])
+def test_weights_need_a_module_that_has_them(module):
+    with pytest.raises(ValueError, match="`params` are weights of a module of your own"):
+        gradient_subspace_distance(PRIVATE, PRIVATE, params={"weight": 1}, module=module)

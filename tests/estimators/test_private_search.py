@@ -652,3 +652,15 @@ def test_callbacks_that_would_count_trials_are_refused(inside):
         search(model, {}).fit(X, Y)
     with pytest.raises(ValueError, match="take them off with set_callbacks"):
         search(Pipeline([("model", FAST)]), {"model": [watched]}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("delta", 1e-7), ("neighboring_relation", "replace_one")]
+)
+def test_what_holds_for_all_of_a_search_is_given_to_the_search(name, own):
+    model, grid = DPSGDClassifier(**{name: own}), {"alpha": [0.0, 1.0]}
+    with pytest.raises(
+        ValueError, match=f"DPSGDClassifier has {name}=.*give `{name}` to the search"
+    ):
+        PrivateSearch(model, grid).privacy_event(500, 5, 1)
+    PrivateSearch(model, grid, **{name: own}).privacy_event(500, 5, 1)

@@ -525,6 +525,13 @@ def test_targets_without_a_range():
     assert tabular_pipeline(bounded, FREE).fit(FRAME, DAYS).score(FRAME, DAYS) > 0.6
 
 
+@pytest.mark.parametrize("target", [Range(0, 30), Buy()], ids=str)
+def test_a_target_has_one_range(target):
+    bounded = DPLinearRegression(target_bounds=(0, 20))
+    told(ValueError, r"target_bounds=\(0, 20\), and the pipeline target=", bounded, target=target)
+    assert tabular_pipeline(bounded, FREE, target=(0, 20))._parts().limits == (0, 20)
+
+
 def test_ranges_that_noise_would_hide_are_refused_before_anything_is_paid():
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
     made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 0.1)
