@@ -44,7 +44,7 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._workflow.plan import SHARES, Charge, Sums
+from dpsubspace._workflow.plan import _APART, Charge, _room
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 DELTA = 1e-5
@@ -192,12 +192,13 @@ def beside_takes(events, budget):
         charges.append(charge)
     if book.plan is None:
         return Charge.total(charges).epsilon <= budget
-    # All that is beside a plan with (nearly) nothing of delta, shared by one account.
-    plan, whole = replace(book.plan, delta=0.0), Charge.total(charges)
-    each = [
-        Sums.beside(plan, DELTA * sum(SHARES) / share)[place] for place, share in enumerate(SHARES)
-    ]
-    return any(account.takes(Charge(), whole) for account in each)
+    left, whole = budget - book.plan.before, Charge.total(charges)
+    each = [_room(left, DELTA, book.plan.slack, book.plan.first, part) for part in (_APART, 0.0)]
+    return any(
+        replace(account, epsilon=book.plan.before + account.epsilon).takes(Charge(), whole)
+        for account in each
+        if account.epsilon
+    )
 
 
 def smallest(fits):
