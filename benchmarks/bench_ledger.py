@@ -13,7 +13,8 @@ noise): the smallest epsilon of a ledger that takes all of it, none of which is 
 `plan` is the account of fits alone with all of delta (``pure_epsilon=0``), `sum` basic composition
 alone (each fit at an equal part of delta), `beside` the best of the accounts that count what is
 pure by its epsilon, alone with all of delta, and `told` a ledger that was told the sum of what is
-pure after the first fit as its `pure_epsilon`. `planned` is the epsilon by privacy loss distributions.
+pure after the first fit as its `pure_epsilon`. `planned` is the epsilon by privacy loss
+distributions.
 *Choices*: what the best adversary reaches who spends fits in so many steps, and all epsilon that is
 left as soon as it pays, in parts of delta: if one delta serves every sum of epsilons (`one_delta`),
 and in a ledger.
