@@ -13,7 +13,8 @@ noise): the smallest epsilon of a ledger that takes all of it, none of which is 
 `plan` is the account of fits alone with all of delta (``pure_epsilon=0``), `sum` basic composition
 alone (each fit at an equal part of delta), `beside` the best of the accounts that count what is
 pure by its epsilon, alone with all of delta, and `told` a ledger that was told the sum of what is
-pure as its `pure_epsilon`. `planned` is the epsilon by privacy loss distributions.
+pure after the first fit as its `pure_epsilon`. `planned` is the epsilon by privacy loss
+distributions.
 *Choices*: what the best adversary reaches who spends fits in so many steps, and all epsilon that is
 left as soon as it pays, in parts of delta: if one delta serves every sum of epsilons (`one_delta`),
 and in a ledger.
@@ -44,7 +45,7 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._workflow.plan import SHARES, Charge, Sums
+from dpsubspace._workflow.plan import _APART, Charge, _room
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 DELTA = 1e-5
@@ -145,7 +146,8 @@ SEQUENCES = {
 def sequences(args):
     for name, kinds in SEQUENCES.items():
         events = [event_at(kind) for kind in kinds]
-        pure = math.fsum(-kind for kind in kinds if kind.real < 0)
+        first = next(i for i, kind in enumerate(kinds) if kind.real >= 0)
+        pure = math.fsum(-kind for kind in kinds[first:] if kind.real < 0)
         fits = sum(kind.real >= 0 for kind in kinds)
         sums = [epsilon_of(e, DELTA / fits, "zero_out") for e in events]
         yield {
@@ -192,12 +194,13 @@ def beside_takes(events, budget):
         charges.append(charge)
     if book.plan is None:
         return Charge.total(charges).epsilon <= budget
-    # All that is beside a plan with (nearly) nothing of delta, shared by one account.
-    plan, whole = replace(book.plan, delta=0.0), Charge.total(charges)
-    each = [
-        Sums.beside(plan, DELTA * sum(SHARES) / share)[place] for place, share in enumerate(SHARES)
-    ]
-    return any(account.takes(Charge(), whole) for account in each)
+    left, whole = budget - book.plan.before, Charge.total(charges)
+    each = [_room(left, DELTA, book.plan.slack, book.plan.first, part) for part in (_APART, 0.0)]
+    return any(
+        replace(account, epsilon=book.plan.before + account.epsilon).takes(Charge(), whole)
+        for account in each
+        if account.epsilon
+    )
 
 
 def smallest(fits):

@@ -51,8 +51,8 @@ print(f"together: {privacy_cost([search, model], n_samples=1000):.2f}\n")
 # %%
 # Spend
 # -----
-# Whatever is fitted or scored inside of the block is charged. Scores need no delta. A part of
-# epsilon is set apart for them from the start, because they would be dear after a fit without it.
+# Whatever is fitted or scored inside of the block is charged. Scores need no delta. It is known
+# what they will cost, and so that part of epsilon is set apart for them from the start.
 
 with PrivacyLedger(epsilon=2.0, delta=1e-5, pure_epsilon=0.4) as ledger:
     search.fit(X_train, y_train)

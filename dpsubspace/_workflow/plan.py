@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import expit, log_ndtr
 
 from dpsubspace._accounting.cost import SMALLEST_DELTA, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.curves import LEAST_SLACK, Price
@@ -289,9 +289,9 @@ def response_divergence(sq_mu: float, epsilon: float, order: float) -> float:
         return float(np.exp(upper) * -np.expm1(min(lower - upper, 0.0)))
 
     if sq_mu == 0:
-        return max(0.0, -math.expm1(order - epsilon)) / (1 + math.exp(-epsilon))
+        return max(0.0, -math.expm1(min(order - epsilon, 0.0))) * float(expit(epsilon))
     likely, other = gaussian(order - epsilon), gaussian(order + epsilon)
-    return likely / (1 + math.exp(-epsilon)) + other / (1 + math.exp(epsilon))
+    return likely * float(expit(epsilon)) + other * float(expit(-epsilon))
 
 
 @lru_cache(maxsize=256)

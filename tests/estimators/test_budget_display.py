@@ -41,7 +41,7 @@ def close_figures():
 
 @pytest.fixture
 def ledger():
-    found = PrivacyLedger(epsilon=2.0, delta=1e-5)
+    found = PrivacyLedger(epsilon=2.0, delta=1e-5, pure_epsilon=0)
     found.fit(DPSGDClassifier(n_iter=3), X, Y, label="readmission")
     found.run(private_quantile, X[:, 0], 0.5, epsilon=0.3, bounds=(-9, 9), label="median")
     return found
