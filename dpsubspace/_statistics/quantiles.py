@@ -218,8 +218,8 @@ def _before(
 
     Sums of weights are exact, since these are multiples of 2^-24.
     """
-    counts = isinstance(grid, _Doubles) and grid.n_levels <= SEARCH  # else there are too many
-    if not counts or len(columns) <= _FEW * n_wanted:
+    few = len(columns) <= _FEW * n_wanted
+    if isinstance(grid, _Line) or grid.n_levels > SEARCH or few:  # too many cells to count
         ordered = made(_Ordered, columns, weights)
         return lambda wanted: added(_Ordered.before, ordered, grid.edge(wanted))
     # Few columns at a time, so that their counts stay in the cache.
