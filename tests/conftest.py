@@ -20,7 +20,7 @@ import helpers
 import numpy as np
 import pytest
 import salted
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dpsubspace._release import noise
 
@@ -108,8 +108,10 @@ def rng():
 # so that each test passes always or never, alone or with others. Other processes have the bits of
 # the system, as have tests with ``@pytest.mark.system_bits``. A salt enters names and seeds.
 
-settings.register_profile("by name", derandomize=True)
-settings.register_profile("by salt", derandomize=False, database=None)
+# No deadline: how long an example takes says something of the machine and not of the code.
+_SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("by name", derandomize=True, **_SLOW)
+settings.register_profile("by salt", derandomize=False, database=None, **_SLOW)
 settings.load_profile("by name")
 
 
