@@ -97,7 +97,7 @@ class BudgetDisplay:
     >>> [label.get_text() for label in display.ax_.get_yticklabels()]
     ['first model', 'left']
     >>> print(f"{display.shares[0]:.2f}")
-    0.29
+    0.30
     """
 
     # Set by `plot`.

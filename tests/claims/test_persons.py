@@ -241,7 +241,7 @@ def test_nothing_fitted_tells_the_number_of_rows():
 
 BAD = [
     (None, "single value"),
-    (np.zeros(7), "entries"),
+    (np.zeros(7), "one entry for each row"),
     (np.r_[np.nan, np.zeros(39)], "missing"),
     (np.array([None, *"a" * 39], dtype=object), "missing"),
     (np.array([1, *"a" * 39], dtype=object), "one type"),

@@ -20,7 +20,10 @@ from dpsubspace._release.mechanisms import release_laplace
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import bounded_sums, counted, grouped_sums
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* is NaN:dpsubspace.PrivacyWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* is NaN:dpsubspace.PrivacyWarning"),
+    pytest.mark.filterwarnings("ignore:.* will say nothing:dpsubspace.PrivacyWarning"),
+]
 ENDS = {"zero_out": "norm_bound", "replace_one": "replace_bound"}
 
 

@@ -387,6 +387,7 @@ def test_a_pipeline_transforms_public_rows_with_routing(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:.*sets the `random_state`:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("Meta", [OneVsRestClassifier, BaggingClassifier])
 def test_meta_estimators_hand_public_rows_on_with_routing(public_fits, Meta):
     X, y = blobs(n=200)

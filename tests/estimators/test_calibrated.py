@@ -224,7 +224,7 @@ REFUSED = {
         (np.ones((9, 3)), np.ones(9)),
         "expecting 1",
     ),
-    "lengths": (MODEL, {}, (X2, Y2[1:]), "300 rows and `y` 299"),
+    "lengths": (MODEL, {}, (X2, Y2[1:]), "compare their lengths"),
     "no y": (MODEL, {}, (X2, None), "requires y"),
     "one row": (MODEL, {}, (X2[0], Y2[:1]), "Expected 2D"),
 }

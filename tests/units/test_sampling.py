@@ -145,4 +145,4 @@ def test_ledger_counts_sampled_fits_beside_others():
     left = ledger.remaining()
     assert 0 < left < 2.0
     ledger.fit(CLASSIFIERS[0](epsilon=0.99 * left, delta=1e-5), X, y)
-    assert 0.98 * 2.0 < ledger.epsilon() <= 2.0
+    assert 0.95 * 2.0 < ledger.epsilon() <= 2.0
