@@ -224,13 +224,17 @@ def inside_ledger(
 
 @contextmanager
 def already_paid(
-    delta: float, planned: Iterable[DpEvent], note: Note | None = None
+    delta: float,
+    planned: Iterable[DpEvent],
+    kind: tuple[str, str],
+    note: Note | None = None,
 ) -> Iterator[None]:
     """Within it the `planned` events were charged before, as those of the trials of a search are.
 
     Each may be released once, or Gaussian mechanisms of no more mu in its place, and nothing
-    else may. To be entered by whatever thread or process releases them. `note` is told what is
-    around them.
+    else may. `kind` is their neighbouring relation and their unit: an event means another thing
+    for another relation, or of rows than of persons. To be entered by whatever thread or process
+    releases them. `note` is told what is around them.
     """
     left, turn = [event for event in planned if not is_free(event)], threading.Lock()
 
@@ -241,7 +245,7 @@ def already_paid(
         with turn:
             fitting = [plan for plan in left if plan == event]
             fitting = fitting or [plan for plan in left if covers(plan, event, relation)]
-            if not fitting:
+            if not fitting or (relation, guarantee.unit) != kind:
                 raise PrivacyError(_UNPLANNED)
             left.remove(fitting[0])
 

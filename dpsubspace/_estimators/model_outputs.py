@@ -23,6 +23,7 @@ __all__ = [
     "residuals",
     "scores_of",
     "squared_errors",
+    "taken",
     "threshold_of",
 ]
 
@@ -61,12 +62,12 @@ def by_record(
         return dict(says(X, slice(None)))
     rows, counts = records.rows_by_record(np.arange(records.n))
     people = np.split(rows, np.cumsum(counts)[:-1])
-    parts = [says(_taken(X, some), some) for some in people]
+    parts = [says(taken(X, some), some) for some in people]
     place = np.argsort(rows)
     return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
 
 
-def _taken(X: Any, rows: np.ndarray) -> Any:
+def taken(X: Any, rows: np.ndarray) -> Any:
     """Some rows of `X` in its own form."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]

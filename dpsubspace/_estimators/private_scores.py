@@ -309,9 +309,7 @@ class _Scores:
         if not self.groups:
             return score
         by = {
-            level: replace(
-                self._score(name, plain, found.value(plain, self.level), found, level), n=None
-            )
+            level: self._score(name, plain, found.value(plain, self.level), found, level)
             for level, found in self.groups.items()
         }
         return replace(score, by=by)
@@ -333,7 +331,7 @@ class _Scores:
         elif plain == "roc_auc":
             of_curve = found.value("roc_curve", self.level)
             assert isinstance(of_curve, Value)  # which noise hides where it hides the area
-            curve = self._score("roc_curve", "roc_curve", of_curve, found)
+            curve = self._score("roc_curve", "roc_curve", of_curve, found, group)
         sign = self.asked.sign(name)
         low, high = (value.low, value.high) if sign > 0 else (-value.high, -value.low)
         about = None
@@ -345,7 +343,7 @@ class _Scores:
             low,
             high,
             self.level,
-            self.records.n,
+            self.records.n if group is None else None,
             self.records.unit,
             at=value.at,
             cells=found.cells_of(plain),

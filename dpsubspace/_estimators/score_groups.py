@@ -46,8 +46,8 @@ class PublicGroups:
         codes = read_table(frame, Schema({name: kind}), name="by").codes[:, 0]
         if len(codes) != n_rows:
             raise ValueError(
-                f"`by` must have one entry for each row of `X`, got {len(codes)} entries for"
-                f" {n_rows} rows."
+                "`by` must have one entry for each row of `X`, and has more or fewer: compare"
+                " len(by[0]) and len(X)."
             )
         return cls(kind.values, np.where(codes < 0, len(kind.values), codes))
 

@@ -671,7 +671,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             of=type(self).__name__,
         )
         settle = about_to_release(guarantee, self._address)
-        with already_paid(guarantee.delta, (before.event, rest.event), payer.note):
+        kind = (guarantee.neighboring_relation, guarantee.unit)
+        with already_paid(guarantee.delta, (before.event, rest.event), kind, payer.note):
             yield settle
         if self.privacy_.event != guarantee.event:
             raise RuntimeError("a tabular pipeline ran something else than it had paid for.")

@@ -425,7 +425,13 @@ class Book:
             finally:
                 self.plan = before
             if spent.needs_delta:  # the epsilon that a plan was made with stays in it
-                charge = replace(charge, epsilon=max(charge.epsilon, entry.charge.epsilon))
+                old = entry.charge
+                if old.epsilon:
+                    charge = replace(
+                        charge,
+                        epsilon=max(charge.epsilon, old.epsilon),
+                        sum_epsilon=max(charge.sum_epsilon, old.sum_epsilon),
+                    )
             return self._change(entry, event, charge, plan)
 
     def settle(self, entry: LedgerEntry, event: DpEvent) -> LedgerEntry:
@@ -445,7 +451,8 @@ class Book:
             if charge.slack or charge.sum_epsilon or event == entry.event:
                 return entry
             lower = Charge(min(new, charge.sq_mu), sum_sq_mu=min(new, charge.sum_sq_mu))
-            return self._change(entry, event, lower, self.plan)
+            needed = lower.needs_delta or self.spent(but=entry).needs_delta
+            return self._change(entry, event, lower, self.plan if needed else None)
 
     def _change(
         self, entry: LedgerEntry, event: DpEvent, charge: Charge, plan: Plan | None
@@ -621,6 +628,7 @@ class Book:
         event, charge = self.entries[first].event, self.entries[first].charge
         # Less than what was charged before would leave nothing at all; more may not be.
         before = sum(entry.charge.epsilon for entry in self.entries[:first])
+        before = max(before, self.plan.before)  # an entry that was restated may be charged by mu
         high = before + charge.epsilon + self.terms.pure_epsilon
         if self.plan.closed:
             high = max(high, self.terms.epsilon - self.alone(event, self.terms.delta) * (1 - 1e-3))

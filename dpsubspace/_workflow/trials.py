@@ -22,11 +22,11 @@ from dpsubspace._accounting.repeats import only_once
 from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import unknown_name
-from dpsubspace._estimators.model_outputs import by_record
+from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import Records
+from dpsubspace._rows.records import PERSON, ROW, Records
 from dpsubspace._statistics.scores import score_total
 from dpsubspace._workflow.pipelines import private_parts
 from dpsubspace._workflow.planner import intact_parts, share_of_parts
@@ -256,8 +256,11 @@ class Trial:
         """
         if self._private:
             only_once()
-        planned = [self.candidate.plan(part) for part in self.candidate.paying]
-        with warnings.catch_warnings(), already_paid(self.delta, planned):
+        paying = self.candidate.paying
+        planned = [self.candidate.plan(part) for part in paying]
+        relation = paying[0]._whole.neighboring_relation if paying else ""
+        kind = (relation, ROW if rows.train.get("groups") is None else PERSON)
+        with warnings.catch_warnings(), already_paid(self.delta, planned, kind):
             warnings.simplefilter("ignore")
             model, values = self._fitted(rows), np.zeros(len(rows.y))
             if model is not None:
@@ -291,14 +294,23 @@ class Trial:
             return None
 
     def _values(self, model: Any, rows: Rows, scoring: Callable[..., Any]) -> np.ndarray:
-        def says(X: Any, some: Any) -> dict[str, np.ndarray]:
-            y = rows.y[some]
+        by_row = rows.records is not None and not rows.records.grouped
+
+        def values(X: Any, y: np.ndarray) -> np.ndarray | None:
             try:
                 with inside_ledger(self.delta, _refused):
-                    values = np.asarray(scoring(model, X, y), dtype=np.float64)
-                return {"": values if values.shape == (len(y),) else np.zeros(len(y))}
+                    found = np.asarray(scoring(model, X, y), dtype=np.float64)
             except Exception:
-                return {"": np.zeros(len(y))}
+                return None
+            return found if found.shape == (len(y),) else None
+
+        def says(X: Any, some: Any) -> dict[str, np.ndarray]:
+            y = rows.y[some]
+            found = values(X, y)
+            if found is None and by_row:  # what one row raises must change the scores of no others
+                each = [values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
+                found = np.array([0.0 if one is None else one[0] for one in each])
+            return {"": np.zeros(len(y)) if found is None else found}
 
         records = Records.of_rows(len(rows.y)) if rows.records is None else rows.records
         return by_record(rows.X, records, says)[""]

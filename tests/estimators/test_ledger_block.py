@@ -381,7 +381,7 @@ def test_planned_fits_are_paid_once_and_nothing_else_is():
     X, y = table()
     plan = small(delta=1e-7).privacy_event(n_samples=len(X))
     with ledger() as book:
-        with already_paid(1e-7, [plan]):
+        with already_paid(1e-7, [plan], ("zero_out", "row")):
             with pytest.raises(PrivacyError, match="no part of what was planned"):
                 private_mean(X, data_norm=1.0, epsilon=0.31)
             with pytest.raises(PrivacyError, match="no part of what was planned"):
@@ -397,20 +397,32 @@ def test_planned_fits_are_paid_once_and_nothing_else_is():
 
 def test_less_may_run_in_place_of_what_was_planned():
     X, y = table()
-    with already_paid(1e-5, [gaussian(10.0)]):
+    with already_paid(1e-5, [gaussian(10.0)], ("zero_out", "row")):
         with pytest.raises(PrivacyError, match="no part"):
             small(epsilon=None, noise_multiplier=9.9 * 5**0.5).fit(X, y)
         small(epsilon=None, noise_multiplier=10.1 * 5**0.5).fit(X, y)
 
 
+def test_what_was_planned_for_others_is_not_paid():
+    """The same event means less of rows than of persons, and less under another relation."""
+    X, y = table()
+    plan = small(delta=1e-5).privacy_event(n_samples=len(X))
+    for relation, unit in (("replace_one", "row"), ("zero_out", "person")):
+        with (
+            already_paid(1e-5, [plan], (relation, unit)),
+            pytest.raises(PrivacyError, match="no part of what was planned"),
+        ):
+            small().fit(X, y)
+
+
 def test_copies_of_a_context_pay_for_nothing_after_their_block():
     X, y = table()
     plan = small(delta=1e-5).privacy_event(n_samples=len(X))
-    with already_paid(1e-5, [plan]):
+    with already_paid(1e-5, [plan], ("zero_out", "row")):
         alone = contextvars.copy_context()
     assert alone.run(payer_around) is None
     with ledger() as book:
-        with already_paid(1e-5, [plan]):
+        with already_paid(1e-5, [plan], ("zero_out", "row")):
             inside = contextvars.copy_context()
         inside.run(small().fit, X, y)
         alone.run(small().fit, X, y)

@@ -572,3 +572,28 @@ def test_who_waits_for_a_charge_of_another_looks_again_at_once(tmp_path, monkeyp
         assert waits.wait(60)
     waiting.join(60)
     assert not waiting.is_alive() and max(slept) <= 2e-3
+
+
+def test_a_file_opens_again_after_a_fit_of_which_nothing_ran(tmp_path):
+    book = ledger(path=tmp_path / "ledger")
+    entry, _ = book._book.add("fit", gaussian(9.0), About())
+    book._book.settle(entry, composed([]))
+    again = PrivacyLedger.load(tmp_path / "ledger")
+    assert again.epsilon() == 0 and again.remaining() == pytest.approx(book.remaining())
+
+
+def test_a_file_opens_again_after_less_was_released_without_a_delta_than_a_plan_knew(tmp_path):
+    book = ledger(3.0, path=tmp_path / "ledger")
+    first, _ = book._book.add("first", laplace(0.5, "zero_out"), About())
+    book._book.add("second", laplace(0.5, "zero_out"), About())
+    book._book.add("fit", gaussian(6.0), About())
+    lower = book._book.restate(first, laplace(0.01, "zero_out"))
+    assert lower.charge.sum_epsilon == first.charge.sum_epsilon == 0.5  # which the sums rest on
+    assert PrivacyLedger.load(tmp_path / "ledger").epsilon() == book.epsilon()
+
+
+def test_a_file_of_a_single_account_goes_on_by_default(tmp_path):
+    ledger(path=tmp_path / "ledger", pure_epsilon=0.0)
+    assert PrivacyLedger(1.0, 1e-5, path=tmp_path / "ledger").remaining() > 0.99
+    with pytest.raises(ValueError, match="`pure_epsilon`"):
+        ledger(path=tmp_path / "ledger", pure_epsilon=0.2)

@@ -825,3 +825,17 @@ def test_a_frame_of_the_fit_is_told_of_and_nothing_keeps_its_rows():
     gc.collect()
     assert alive() is None
     private_score(pickle.loads(pickle.dumps(model)), other, y)
+
+
+def test_the_size_of_a_group_is_nowhere():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3000, 2))
+    labels, sex = (rows[:, 0] > 0).astype(int), np.arange(3000) % 2
+    model = LogisticRegression().fit(rows[:50], labels[:50])
+    options = {"metric": "roc_auc", "epsilon": 20.0}
+    score = private_score(model, rows.copy(), labels, by=(sex, [0, 1]), **options)
+    assert score.n == score.curve.n == 3000
+    assert score.by[0].n is None and score.by[0].curve.n is None
+    with pytest.raises(ValueError, match="`by`") as caught:
+        private_score(model, rows.copy(), labels, by=(sex[1:], [0, 1]), **options)
+    assert "3000" not in str(caught.value) and "2999" not in str(caught.value)

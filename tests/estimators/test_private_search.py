@@ -231,6 +231,24 @@ def test_a_score_moves_by_what_one_record_says(grouped):
     assert score_total(np.ones(9), Records.of_rows(9)).value[0] == 9
 
 
+def test_a_row_that_cannot_be_scored_changes_no_other_score():
+    def scoring(model, rows, labels):
+        if (rows[:, 0] > 1e3).any():
+            raise ValueError
+        return model.predict(rows) == labels
+
+    other = X.copy()
+    other[:, 0] = 0.0
+    values = []
+    for extreme in (0.0, 1e4):
+        other[7, 0] = extreme
+        rows = trials.Rows({}, other, Y, check_groups(None, other, None))
+        one = trials.Trial(None, 0, None, SeededNoise(0), DELTA)
+        values.append(one._values(LogisticRegression().fit(X, Y), rows, scoring))
+    assert np.flatnonzero(values[0] != values[1]).tolist() in ([7], [])
+    assert values[1][7] == 0 and values[1].mean() > 0.3
+
+
 def test_all_rows_of_a_person_are_on_one_side():
     people = np.random.default_rng(0).integers(60, size=400)
     model = search(FAST, SOME)
