@@ -734,7 +734,7 @@ def test_a_group_that_nobody_is_in_is_one_that_noise_hides():
         ("side", "no schema of the model says"),
         (sides(50), r"must be the name of a column .* never read"),
         ({"side": ["left"]}, "the levels of `by` cannot be used"),
-        ((sides(49), SIDES), "got 49 entries for 50 rows"),
+        ((sides(49), SIDES), "one entry for each row"),
         ({"side": SIDES}, "the columns of `X` have no names"),
         (("side", SIDES), "must be the name of a column"),
     ],
