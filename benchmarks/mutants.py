@@ -420,14 +420,20 @@ MUTANTS = [
             ),
             (
                 "score_cells",
-                "return BoundedL1Sum(total, 1.0, 2.0)",
-                "return BoundedL1Sum(total, 1.0, 1.0)",
+                "1.0 * len(lists), 2.0 * len(lists))",
+                "1.0 * len(lists), 1.0 * len(lists))",
                 CELLS,
             ),
             (
                 "score_cells",
-                "largest = float(shares.sum()) *",
-                "largest = 0.5 * float(shares.sum()) *",
+                "return float(shares.sum()) *",
+                "return 0.5 * float(shares.sum()) *",
+                CELLS,
+            ),
+            (
+                "score_cells",
+                "return BoundedL1Sum(total, largest, 2 * largest)",
+                "return BoundedL1Sum(total, largest, largest)",
                 CELLS,
             ),
             (
@@ -564,8 +570,14 @@ MUTANTS = [
             ),
             (
                 "_workflow/plan.py",
-                "total = Charge.total([spent, charge])",
-                "total = Charge.total([charge])",
+                "total = Charge.total([spent, charge])\n        if",
+                "total = Charge.total([charge])\n        if",
+                LEDGER,
+            ),
+            (
+                "_workflow/plan.py",
+                "total = Charge.total([spent, charge]).summed",
+                "total = charge.summed",
                 LEDGER,
             ),
             (
@@ -587,8 +599,8 @@ MUTANTS = [
                 f"{LEDGER} estimators/test_ledger_block.py",
             ),
             (
-                "_workflow/book.py",
-                "return most is not None and cost is not None and cost <= most * (1 + _EQUAL)",
+                "_accounting/cost.py",
+                "return most is not None and cost is not None and cost <= most * (1 + EQUAL)",
                 "return most is not None and cost is not None and cost <= 4 * most",
                 f"{LEDGER} estimators/test_ledger_block.py",
             ),
