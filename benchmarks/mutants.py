@@ -230,7 +230,7 @@ MUTANTS = [
                 "mechanisms",
                 "return max(self.norm_bound, half) if sampled else half",
                 "return half",
-                f"{RELEASES} {NOISE}",
+                f"units/test_release.py {RELEASES} {NOISE}",
             ),
             (
                 "mechanisms",
@@ -278,7 +278,7 @@ MUTANTS = [
                 "mechanisms",
                 '"replace_one": math.sqrt(2) * total.replace_bound,',
                 '"replace_one": total.replace_bound,',
-                f"estimators/test_pca.py {RELEASES} units/test_bingham.py",
+                f"units/test_release.py estimators/test_pca.py {RELEASES} units/test_bingham.py",
             ),
             (
                 "mechanisms",

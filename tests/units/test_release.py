@@ -10,7 +10,8 @@ from helpers import RARE, RELATIONS, ScaledNoise
 from scipy import stats
 
 from dpsubspace import DPSGDClassifier
-from dpsubspace._release.mechanisms import BoundedSum, release
+from dpsubspace._release import mechanisms
+from dpsubspace._release.mechanisms import BoundedSum, release, release_direction
 from dpsubspace._release.noise import SecureNoise, SeededNoise, as_noise
 
 SOURCES = [SecureNoise(), SeededNoise(1)]
@@ -123,3 +124,30 @@ def test_an_unbounded_sum_cannot_be_released_with_noise():
     total = BoundedSum(np.zeros(2), norm_bound=math.inf, replace_bound=math.inf)
     with pytest.raises(ValueError, match="noise scale"):
         release(total, 1.0, SeededNoise(0), neighboring_relation="zero_out")
+
+
+def test_noise_of_a_batch_is_that_of_the_larger_bound():
+    """A record that a batch has missed and one that it has are neighbours, too."""
+    square = BoundedSum(np.zeros(1), norm_bound=1.0, replace_bound=math.sqrt(2))
+    assert square.unit("zero_out", sampled=True) == square.unit("zero_out") == 1.0
+    assert square.unit("replace_one", sampled=True) == 1.0
+    assert square.unit("replace_one") == math.sqrt(2) / 2
+    vector = BoundedSum(np.zeros(1), norm_bound=1.0, replace_bound=2.0)
+    assert vector.unit("replace_one", sampled=True) == vector.unit("replace_one") == 1.0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_direction_is_drawn_at_the_temperature_that_is_charged(monkeypatch, relation):
+    """Energies of rows of norm c are in [0, c^2]: one replaced moves them by 2 c^2 in range."""
+    seen, c = [], 3.0
+    draw = mechanisms.sample_bingham
+    monkeypatch.setattr(
+        mechanisms,
+        "sample_bingham",
+        lambda matrix, *rest: seen.append(matrix) or draw(matrix, *rest),
+    )
+    moment = np.diag([5.0, 2.0, 1.0])
+    total = BoundedSum(moment, norm_bound=c**2, replace_bound=math.sqrt(2) * c**2)
+    release_direction(total, 0.7, SeededNoise(0), neighboring_relation=relation)
+    spread = {"zero_out": c**2, "replace_one": 2 * c**2}[relation]
+    np.testing.assert_allclose(seen[0], moment * 0.7 / spread, rtol=1e-15)
