@@ -512,7 +512,7 @@ MUTANTS = [
                 "_estimators/bounds.py",
                 "return 2 * (np.clip(targets, low, high) - low) / (high - low) - 1",
                 "return 2 * (targets - low) / (high - low) - 1",
-                f"{BOUNDS} estimators/test_regression.py",
+                f"{SUMS} {BOUNDS} estimators/test_regression.py",
             ),
             (
                 "_estimators/regression_fit.py",

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import non_private
+from dpsubspace._estimators.bounds import scaled
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.dense import DenseGradients
 from dpsubspace._gradients.linear import LinearSource, OuterGradients
@@ -23,7 +24,7 @@ from dpsubspace._rows.maps import RowMap, Shift
 from dpsubspace._solvers.steps import GEPStep, _Parts
 from dpsubspace._statistics import centring
 from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius, noisy_range
-from dpsubspace._statistics.means import bounded_row_sum
+from dpsubspace._statistics.means import bounded_row_sum, noisy_spread
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
@@ -427,3 +428,16 @@ def test_no_row_near_a_first_mean_is_longer_than_the_radius(dtype, as_rows, rng,
     exact = near.factors.astype(np.longdouble)[:, None] * X - near.shift.mean
     lengths = near.shrink * np.sqrt((exact**2).sum(axis=1))
     assert 0.99 * radius < lengths.max() <= radius * (1 + 1e-12)
+
+
+def test_a_long_row_moves_the_mean_square_of_lengths_by_all_of_its_bound(monkeypatch):
+    with releases(monkeypatch) as seen:
+        for first in (100.0, 0.0):
+            noisy_spread(np.array([first, 1.0, 0.5]), 3.0, some_releases(1.0, name="spread"))
+    here, there = (total for total, *_ in seen)
+    assert 8.99 < move(here, there) <= here.norm_bound == here.replace_bound < 9.01
+
+
+def test_targets_outside_of_their_range_are_at_its_ends():
+    found = scaled(np.array([[-1e9], [2.0], [5.0], [8.0], [1e9]]), np.array([2.0]), np.array([8.0]))
+    assert found.ravel().tolist() == [-1.0, -1.0, 0.0, 1.0, 1.0]
