@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "check_choice",
     "check_integer",
     "check_real",
+    "nearest",
     "shown",
 ]
 
@@ -29,6 +31,13 @@ _SHORT.maxstring, _SHORT.maxother = 100, 200
 def shown(value: Any) -> str:
     """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries."""
     return _SHORT.repr(_plain_value(value))
+
+
+def nearest(text: str, known: Iterable[Any]) -> str | None:
+    """The one of the texts in `known` that may be meant by `text`, if any is like it."""
+    plain = {each.strip().casefold(): each for each in known if isinstance(each, str)}
+    close = get_close_matches(text.strip().casefold(), plain, n=1)
+    return plain[close[0]] if close else None
 
 
 def _plain_value(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -36,7 +37,7 @@ __all__ = [
     "PrivateEstimator",
     "checked_target",
     "guarantee_of",
-    "unknown_name",
+    "named_parameters",
 ]
 
 
@@ -150,12 +151,8 @@ class PrivateEstimator(BaseEstimator):
         ValueError
             If there is no parameter of a name; the message has the names that there are.
         """
-        try:
+        with named_parameters(self, params):
             return super().set_params(**params)
-        except ValueError:
-            if said := unknown_name(self, params):
-                raise ValueError(said) from None
-            raise
 
     @property
     def _whole(self) -> Any:
@@ -293,7 +290,18 @@ def guarantee_of(
     return guarantee
 
 
-def unknown_name(estimator: Any, params: Mapping[str, Any]) -> str:
+@contextmanager
+def named_parameters(estimator: Any, params: Mapping[str, Any]) -> Iterator[None]:
+    """Within it a name that an estimator does not have ends in those that it has."""
+    try:
+        yield
+    except ValueError:
+        if said := _unknown_name(estimator, params):
+            raise ValueError(said) from None
+        raise
+
+
+def _unknown_name(estimator: Any, params: Mapping[str, Any]) -> str:
     """What to say of the first of `params` that an estimator does not have, or "".
 
     Never a text of the estimator itself: that of a schema has a line for each column.

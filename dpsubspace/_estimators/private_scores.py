@@ -30,6 +30,7 @@ from dpsubspace._estimators.score_request import Asked, classes_of
 from dpsubspace._estimators.score_results import PrivateScore, PrivateScores
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.fitted_to import has_seen
 from dpsubspace._rows.inputs import (
     check_classes,
     check_rows_and_labels,
@@ -37,7 +38,6 @@ from dpsubspace._rows.inputs import (
     named,
 )
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._rows.seen import has_seen
 from dpsubspace._statistics.score_metrics import Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 

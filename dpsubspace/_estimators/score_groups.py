@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpsubspace._checks import shown
+from dpsubspace._rows.fitted_to import models_inside
 from dpsubspace._tables.columns import names_of
 from dpsubspace._tables.frames import read_table
 from dpsubspace._tables.kinds import Categories
-from dpsubspace._tables.schema import Schema
+from dpsubspace._tables.schema import Schema, as_schema
 
 __all__ = ["PublicGroups"]
 
@@ -89,7 +90,8 @@ def _levels(levels: Any) -> Categories:
 
 def _of_schemas(name: str, model: Any) -> Categories:
     """What the schema of a model says about a column."""
-    for schema in _schemas(model):
+    schemas = (getattr(part, "schema", None) for part in models_inside(model))
+    for schema in (as_schema(each) for each in schemas if isinstance(each, Mapping)):
         kind = schema.get(name)
         if isinstance(kind, Categories):
             return kind
@@ -103,15 +105,3 @@ def _of_schemas(name: str, model: Any) -> Categories:
         f"no schema of the model says which levels the column {shown(name)} of `by` has: pass them,"
         f" as in by={{{name!r}: ['a', 'b']}}. They are public, and never read from the rows."
     )
-
-
-def _schemas(model: Any) -> Iterator[Schema]:
-    """Schemas of a model, of its steps and of what it wraps."""
-    schema = getattr(model, "schema", None)
-    if isinstance(schema, Mapping):
-        yield schema if isinstance(schema, Schema) else Schema(schema)
-    for _, step in getattr(model, "steps", None) or []:
-        yield from _schemas(step)
-    for inner in ("best_estimator_", "estimator"):
-        if getattr(model, inner, None) is not None:
-            yield from _schemas(getattr(model, inner))

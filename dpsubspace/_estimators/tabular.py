@@ -37,8 +37,8 @@ from dpsubspace._estimators.table_encoder import (
 )
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.data import Data
+from dpsubspace._rows.fitted_to import remember
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._rows.seen import remember
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
 from dpsubspace._tables.schema import Buy, Range

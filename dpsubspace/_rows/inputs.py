@@ -21,8 +21,8 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, shown
 from dpsubspace._rows.dask_parts import ROWS, TARGETS, is_collection, load, refuse_collection
+from dpsubspace._rows.fitted_to import remember
 from dpsubspace._rows.remote import gathered, is_remote, made
-from dpsubspace._rows.seen import remember
 
 __all__ = [
     "NO_NUMBERS",

@@ -6,12 +6,11 @@ Nothing here is private, and nothing of it enters a fit: :meth:`Schema.check` pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from dpsubspace._checks import shown
+from dpsubspace._checks import nearest, shown
 from dpsubspace._rows.dask_parts import refuse_collection
 from dpsubspace._tables.columns import (
     Coded,
@@ -50,7 +49,9 @@ def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[s
         raise ValueError(f"`y` has {len(_ids(targets))} values, and `X` has {n_rows(frame)} rows.")
     for name, kind in schema.items():
         if name not in columns:
-            yield name, f"is no column of the table.{_meant(name, names_of(frame) or [])}"
+            close = nearest(name, names_of(frame) or [])
+            hint = f" Did you mean {shown(close)}?" if close else ""
+            yield name, f"is no column of the table.{hint}"
             continue
         try:
             found = read_column(columns[name], "the column")
@@ -156,17 +157,8 @@ def _of_categories(found: Numeric | Coded, kind: Categories) -> Iterator[str]:
 
 def _close(value: Any, kind: Categories) -> str:
     """The category that a text may be meant for, if there is one."""
-    if not isinstance(value, str):
-        return ""
-    plain = {v.strip().casefold(): v for v in kind.values if isinstance(v, str)}
-    close = get_close_matches(value.strip().casefold(), plain, n=1)
-    return f", probably {shown(plain[close[0]])}" if close else ""
-
-
-def _meant(name: str, names: list[Any]) -> str:
-    plain = {each.strip().casefold(): each for each in names if isinstance(each, str)}
-    close = get_close_matches(name.strip().casefold(), plain, n=1)
-    return f" Did you mean {shown(plain[close[0]])}?" if close else ""
+    close = nearest(value, kind.values) if isinstance(value, str) else None
+    return f", probably {shown(close)}" if close else ""
 
 
 def _that_tell_who(

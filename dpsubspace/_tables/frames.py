@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from dpsubspace._checks import shown
+from dpsubspace._checks import nearest, shown
 from dpsubspace._rows.dask_parts import refuse_collection
 from dpsubspace._tables.columns import (
     Coded,
@@ -137,9 +136,8 @@ def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
 
 def _alike(absent: list[str], names: list[Any]) -> str:
     """Names that a table has and that may be meant by those that it lacks."""
-    plain = {name.strip().casefold(): name for name in names if isinstance(name, str)}
-    found = {a: get_close_matches(a.strip().casefold(), plain, n=1) for a in absent[:10]}
-    pairs = [f"{shown(plain[close[0]])} for {shown(a)}" for a, close in found.items() if close]
+    found = ((a, nearest(a, names)) for a in absent[:10])
+    pairs = [f"{shown(close)} for {shown(a)}" for a, close in found if close]
     return f" Did you mean {' and '.join(pairs)}?" if pairs else ""
 
 

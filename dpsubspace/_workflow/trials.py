@@ -21,7 +21,7 @@ from dpsubspace._accounting.permission import already_paid, inside_ledger
 from dpsubspace._accounting.repeats import only_once
 from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
-from dpsubspace._estimators.base import unknown_name
+from dpsubspace._estimators.base import named_parameters
 from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
@@ -81,12 +81,8 @@ class Candidate:
         # Values that are estimators are fitted later, and must not be shared between trials.
         values = {name: clone(value, safe=False) for name, value in params.items()}
         model: Any = clone(estimator)
-        try:
+        with named_parameters(model, values):
             model.set_params(**values)
-        except ValueError:
-            if said := unknown_name(model, values):
-                raise ValueError(said) from None
-            raise
         if has_callbacks(model):
             raise ValueError(
                 "a candidate has callbacks, which would be called in every trial and so tell how"

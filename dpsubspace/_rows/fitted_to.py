@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["has_seen", "remember"]
+__all__ = ["has_seen", "models_inside", "remember"]
 
 # Owner of the rows of the last fit of each estimator, and where its rows lie in it.
 _SEEN: weakref.WeakKeyDictionary[Any, tuple[weakref.ref[Any], dict[str, Any] | None]] = (
@@ -34,7 +34,7 @@ def remember(estimator: Any, X: Any) -> None:
 
 def has_seen(model: Any, X: Any) -> bool:
     """Whether `X` has rows that a model, or one that it is made of, is known to be fitted to."""
-    return any(_overlaps(part, X) for part in _parts(model))
+    return any(_overlaps(part, X) for part in models_inside(model))
 
 
 def _overlaps(model: Any, X: Any) -> bool:
@@ -55,15 +55,15 @@ def _overlaps(model: Any, X: Any) -> bool:
         return False
 
 
-def _parts(model: Any) -> Iterator[Any]:
+def models_inside(model: Any) -> Iterator[Any]:
     """A model, its steps, and what it wraps."""
     yield model
     for _, step in getattr(model, "steps", None) or []:
-        yield from _parts(step)
+        yield from models_inside(step)
     for name in ("best_estimator_", "estimator_", "estimator"):
         inner = getattr(model, name, None)
         if inner is not None and not isinstance(inner, str):
-            yield from _parts(inner)
+            yield from models_inside(inner)
 
 
 def _owner(X: Any) -> Any:
