@@ -1,11 +1,21 @@
 """Which functions of the package a call enters, and from where: the shape of one fit.
 
-``python tests/house/traced.py`` prints it for three fits. It reads whatever layout the package
-that Python finds has: files in one folder have no wings.
+``python tests/house/traced.py`` prints it for ten fits. It reads whatever layout the package
+that Python finds has: files in one folder have no wings. Its words:
+
+- *files*: modules that are entered, but for those of the ground, which everything uses;
+- *functions*: all that are entered, also of the ground; *lines* are their lines of code, without
+  docstrings, comments and blank lines;
+- a *move* leads to a function that is entered from another file (each counts once, whoever calls
+  it and however often; none to or from the ground), and is a *return* if that file has been
+  entered before: there is one for each move beyond the first into a file;
+- a *climb* is a call from a lower wing to a higher one.
 """
 
+import ast
 import inspect
 import sys
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +76,36 @@ class Trace:
         """Modules that were entered."""
         return {function.module for function in self.functions}
 
-    def moves(self, place=lambda module: module):
+    @property
+    def files_above_ground(self):
+        """Modules that were entered, but for those of the ground."""
+        return {module for module in self.files if wing_of(module)}
+
+    @property
+    def moves(self):
+        """Functions that were entered from another file, but for those of the ground."""
+        return {
+            called
+            for caller, called in self.calls
+            if caller.module != called.module and wing_of(caller.module) and wing_of(called.module)
+        }
+
+    @property
+    def returns(self):
+        """Number of moves into files that had been entered before."""
+        return len(self.moves) - len(self.files_above_ground) + 1
+
+    @property
+    def lines(self):
+        """Lines of code of the functions that were entered."""
+        found = {}
+        for module in self.files:
+            path = ROOT.joinpath(*module.split("."))
+            path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            found |= _lines_of_code(path, module)
+        return len(set().union(*(found.get(function, set()) for function in self.functions)))
+
+    def calls_between(self, place=lambda module: module):
         """Pairs of functions of which one calls the other, in another file (or other `place`)."""
         return {
             (caller, called)
@@ -78,7 +117,7 @@ class Trace:
         """Of those, the ones from a lower level to a higher one."""
         return {
             (caller, called)
-            for caller, called in self.moves(level)
+            for caller, called in self.calls_between(level)
             if level(caller.module) < level(called.module)
         }
 
@@ -91,6 +130,30 @@ def _function_of(code):
     parts = path.relative_to(ROOT).with_suffix("").parts
     name = code.co_qualname.replace("<locals>.", "")
     return Function(".".join(parts).removesuffix(".__init__"), name)
+
+
+def _lines_of_code(path, module):
+    """Lines of each function of a file that have code of its own, by function."""
+    text, found = path.read_text(encoding="utf-8"), {}
+    lines = text.splitlines()
+
+    def walk(node, name):
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                walk(child, name)
+                continue
+            inner = f"{name}.{child.name}".lstrip(".")
+            if not isinstance(child, ast.ClassDef):
+                own = set(range(child.lineno, child.end_lineno + 1))
+                first = child.body[0]
+                if ast.get_docstring(child) is not None:
+                    own -= set(range(first.lineno, first.end_lineno + 1))
+                own = {n for n in own if lines[n - 1].split("#")[0].strip()}
+                found[Function(module, inner)] = {(module, n) for n in own}
+            walk(child, inner)
+
+    walk(ast.parse(text), "")
+    return found
 
 
 def traced(call):
@@ -150,13 +213,49 @@ def fits():
     }
 
 
+def other_fits():
+    """Fits that a user may also run, by name."""
+    import numpy as np
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 5)) + 1.0, np.arange(400) % 2
+    X[:, 0] += y
+    options = {"epsilon": 5.0, "random_state": 0}
+    table = pd.DataFrame(X[:, :3], columns=list("abc")).assign(g=np.where(X[:, 3] > 0, "u", "v"))
+    schema = {"a": (-4, 4), "b": dpsubspace.Buy(), "c": (-4, 4), "g": ["u", "v"]}
+    model = dpsubspace.DPSGDClassifier(**options)
+    pipe = dpsubspace.tabular_pipeline(model, schema, epsilon=5.0)
+    scored = dpsubspace.DPSGDClassifier(**options)
+    people = np.repeat(np.arange(100), 4)
+
+    def score():
+        fitted = scored.fit(X, y)
+        options = {"metric": "accuracy", "epsilon": 1.0, "random_state": 0}
+        dpsubspace.private_score(fitted, X + 1e-9, y, **options)
+
+    return {
+        "DPSGDFClassifier": lambda: dpsubspace.DPSGDFClassifier(**options).fit(X, y),
+        "DPLinearRegression": lambda: dpsubspace.DPLinearRegression(**options).fit(X, X[:, 0]),
+        "tabular_pipeline(DPSGDClassifier)": lambda: pipe.fit(table, y),
+        "PersonalizedLinearRegression": lambda: dpsubspace.PersonalizedLinearRegression(
+            **options
+        ).fit(X, X[:, 0], groups=people),
+        "private_score (and its fit)": score,
+        "GSDScorer": lambda: dpsubspace.GSDScorer(**options).fit(X),
+        "private_mean": lambda: dpsubspace.private_mean(X, **options),
+    }
+
+
 def main():
     """Print one line for each fit."""
-    print("fit | files | functions | moves between files | wings | climbs | stack at first release")
-    for name, fit in fits().items():
+    warnings.simplefilter("ignore")
+    print("fit | files | functions | lines | moves | returns | climbs | stack at first release")
+    for name, fit in (fits() | other_fits()).items():
         trace = traced(fit)
-        counts = [trace.files, trace.functions, trace.moves(), trace.moves(wing_of), trace.climbs()]
-        print(name, *map(len, counts), trace.depth, sep=" | ")
+        files, functions, moves = trace.files_above_ground, trace.functions, trace.moves
+        counts = [len(files), len(functions), trace.lines, len(moves), trace.returns]
+        print(name, *counts, len(trace.climbs()), trace.depth, sep=" | ")
         if "-v" in sys.argv:
             for caller, called in sorted(trace.climbs()):
                 print(f"    {caller} -> {called}")
