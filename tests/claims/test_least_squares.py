@@ -12,12 +12,13 @@ from dpsubspace._array import plain_arithmetic, to_numpy
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._solvers.adassp import _penalty
+from dpsubspace._solvers.adassp import _penalty, _statistics
 from dpsubspace._solvers.descent import noise_of_mean
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.noisy_descent import _plan
 from dpsubspace._solvers.one_pass import OnePass, _n_blocks
 from dpsubspace._solvers.regression import Regression
+from dpsubspace._statistics.moments import Rows
 
 N, P = 400, 5
 
@@ -121,6 +122,24 @@ def test_a_replaced_record_moves_releases_by_no_more_than_is_charged(name, kind)
     assert sum(ratio**2 for _, _, ratio in moves(here, there)) <= allowed * (1 + 1e-9)
     for release, scale, ratio in moves(here, there):
         assert ratio <= 2 / scale * (1 + 1e-9), release
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_least_eigenvalue_moves_by_its_bound(replaced):
+    """One record that alone looks in its direction decides the least eigenvalue.
+
+    Its bound is that of the norm squared for both relations. Without rounding it is reached here.
+    """
+    found = []
+    for record in ([0.0, 0.0, 50.0], [50.0 * replaced, 0.0, 0.0]):
+        X = np.vstack([10.0 * np.eye(3)[:2], record])
+        affine = Affine.identity(3)
+        features = AffineRows(X, affine, constant=False).clipped(2.0)
+        releases = solved("adassp", *table())[1]
+        found.append(_statistics(Rows(features, 2.0), 3, releases)[0])
+    moved = abs(float(found[0].value[0]) - float(found[1].value[0]))
+    for bound in (found[0].norm_bound, found[0].replace_bound):
+        assert 0.99 * bound < moved <= bound
 
 
 @pytest.mark.parametrize("name", SOLVERS)
