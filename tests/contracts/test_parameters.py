@@ -6,18 +6,13 @@ privacy), or there is an error, or a warning that names the parameter; else the 
 that it is not used there, in the words that stand here.
 """
 
-import inspect
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
 from cases import tasks
 from helpers import blobs, public_rows
 from sklearn.base import is_regressor
+from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, settable
 
 from dpsubspace import (
     DPPCA,
@@ -47,53 +42,22 @@ PUBLIC, PUBLIC_LABELS = public_rows(5)
 TARGETS = X[:, 0] - X[:, 1] / 2 + np.repeat(np.sin(np.arange(6)), 10) * X[:, 2]
 PUBLIC_TARGETS = PUBLIC[:, 0]
 WHOSE = np.arange(60) // 2
-INF = float("inf")
-
-# Of these the docstrings of all objects say that they decide where and how fast, and not what.
-NOT_OF_WHAT = {"device", "microbatch_size", "n_jobs"}
-
-
-@dataclass(frozen=True)
-class Walk:
-    """An object, values of its parameters that are not its defaults, and modes to try them in."""
-
-    what: Any
-    release: Callable  # of a mode and a parameter: what others may see
-    others: Mapping[str, Any]
-    modes: Mapping[str, Mapping[str, Any]]
-    unused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by mode, in words
-    cheap: tuple[str, ...] = ()  # modes of the default suite
-    elsewhere: tuple[str, ...] = ()  # parameters that tests with more rows look at
-
-    @property
-    def name(self):
-        return self.what.__name__
-
-
-def of_privacy(said):
-    """What is said of a release; without privacy that is nothing."""
-    words = (repr(said.event), said.unit)
-    private = 0 < said.epsilon < INF
-    return (*words, said.epsilon, said.delta, said.neighboring_relation) if private else words
+PERSONS = {"fit__groups": WHOSE}
+INFORMED = {"fit__X_public": (PUBLIC,)}
+TASKS = {f"fit__{name}": value for name, value in tasks(PUBLIC).items()}
+# Other values of these.
+OTHER_ROWS = {"fit__X_public": (np.sin(PUBLIC),)}
+OTHER_LABELS = OTHER_ROWS | {"fit__y_public": (np.where(np.arange(60) < 9, 0, PUBLIC_LABELS),)}
+OTHER_VALUES = OTHER_ROWS | {"fit__y_public": (PUBLIC_TARGETS**2,)}
 
 
 def fitted(Estimator, task):
     """Fit of an estimator to rows, and all numbers that it shows of them."""
 
     def release(options):
-        own = {key: value for key, value in options.items() if not key.startswith("_")}
-        y, labels = {
-            "classes": (Y, PUBLIC_LABELS),
-            "numbers": (TARGETS, PUBLIC_TARGETS),
-            "rows": (None, None),
-        }[task]
-        given = {"X_public": (PUBLIC,)} if "_public" in options else {}
-        if "_labelled" in options:
-            given["y_public"] = (labels,)
-        if "_tasks" in options:
-            given |= tasks(PUBLIC)
-        if "_groups" in options:
-            given["groups"] = WHOSE if options["_groups"] is True else options["_groups"]
+        own = {key: value for key, value in options.items() if not key.startswith("fit__")}
+        given = {key[5:]: value for key, value in options.items() if key.startswith("fit__")}
+        y = {"classes": Y, "numbers": TARGETS, "rows": None}[task]
         model = Estimator(**{"random_state": 0, **own}).fit(X, *([] if y is None else [y]), **given)
         if isinstance(model, PersonalizedLinearRegression):
             model = model.public_part()  # a model of each person is for that person alone
@@ -157,19 +121,16 @@ def searched(options):
 
 # Words of docstrings ----------------------------------------------------------------------------
 
-NO_NOISE = '``float("inf")`` is not private: no noise is added.'
 NO_BATCHES = 'Not used with ``epsilon=float("inf")``: every step then uses all rows.'
 NO_CLIPPING = 'Nothing is clipped with ``epsilon=float("inf")``.'
 NOT_CENTRED = 'Not used with ``epsilon=float("inf")``: rows are then centred by their mean.'
 NO_RATE = "L-BFGS, which fits linear models without privacy, uses none."
 
-EXACT = dict.fromkeys(("delta", "neighboring_relation", "random_state"), NO_NOISE)
 EXACT_FIT = EXACT | {"batch_size": NO_BATCHES, "learning_rate": NO_RATE}
 EXACT_STEPS = EXACT_FIT | {"clip_norm": NO_CLIPPING}
 
 # Values that are set ------------------------------------------------------------------------------
 
-BUDGET = {"epsilon": 3.0, "delta": 1e-7, "neighboring_relation": "replace_one", "random_state": 1}
 STEPS = {
     "batch_size": 20,
     "alpha": 0.5,
@@ -187,28 +148,34 @@ ONE_STEP = {"n_iter": 2}
 WITHOUT = {"n_iter": 2, "epsilon": INF}
 MULTIPLIER = {"n_iter": 2, "epsilon": None, "noise_multiplier": 2.0}
 NO_RESIDUE = 'nor with ``epsilon=float("inf")`` where a residual leaves nothing out.'
+NO_HELP = {"fit__X_public": "the fit needs no help of theirs, and ends where it would without them"}
+NOT_LOOKED_AT = {"fit__y_public": 'With ``init="zero"`` only `mirror`'}
 NO_PUBLIC = dict.fromkeys(("n_components", "directions"), "Without public rows it has no effect")
 DESCENT_MODES = {
     "plain": ONE_STEP,
     "multiplier": MULTIPLIER,  # which needs no calibration
     "batches": MULTIPLIER | {"batch_size": 15},
-    "persons": ONE_STEP | {"_groups": True},
+    "persons": ONE_STEP | PERSONS,
     "no intercept": ONE_STEP | {"fit_intercept": False},
     "without privacy": WITHOUT,
     "without privacy, batches": WITHOUT | {"batch_size": 15},
 }
-GEP_MODES = {
-    "plain": ONE_STEP,
-    "public rows": ONE_STEP | {"_public": True},
-    "labels": ONE_STEP | {"_public": True, "_labelled": True, "init": "zero"},
-    "gradients": ONE_STEP | {"_public": True} | GRADIENTS,
-    "mirror": ONE_STEP | {"_public": True, "_labelled": True, "mirror": True, "init": "zero"},
-    "without privacy": WITHOUT,
-    "without privacy, public rows": WITHOUT | {"_public": True},
-    "without privacy, gradients": WITHOUT | {"_public": True} | GRADIENTS,
-    "without privacy, mirror": WITHOUT
-    | {"_public": True, "_labelled": True, "mirror": True, "init": "zero"},
-}
+
+
+def gep_modes(labels):
+    labelled = INFORMED | {"fit__y_public": (labels,)}
+    return {
+        "plain": ONE_STEP,
+        "public rows": ONE_STEP | INFORMED,
+        "labels": ONE_STEP | labelled | {"init": "zero"},
+        "gradients": ONE_STEP | INFORMED | GRADIENTS,
+        "mirror": ONE_STEP | labelled | {"mirror": True, "init": "zero"},
+        "without privacy": WITHOUT,
+        "without privacy, public rows": WITHOUT | INFORMED,
+        "without privacy, gradients": WITHOUT | INFORMED | GRADIENTS,
+        "without privacy, mirror": WITHOUT | labelled | {"mirror": True, "init": "zero"},
+    }
+
 
 REGRESSION = {
     "bounds": (-3, 3),
@@ -218,7 +185,7 @@ REGRESSION = {
 }
 NOT_WITHOUT = 'Not used with ``epsilon=float("inf")``'
 GROUPED = {"missing_groups": "What ``fit`` and ``predict`` do without `groups`."}
-SIX = {"_groups": np.arange(60) // 10}
+SIX = {"fit__groups": np.arange(60) // 10}
 RANGES_OF_PUBLIC = "Where the fit is given public rows, their ranges are taken instead."
 BOUNDS_ARE_FREE = dict.fromkeys(
     BUDGET, "What the fit cost and what that rests on: nothing, where bounds are public."
@@ -263,7 +230,7 @@ WALKS = [
     Walk(
         DPSGDClassifier,
         fitted(DPSGDClassifier, "classes"),
-        BUDGET | STEPS | CLASSES,
+        BUDGET | PERSONS | STEPS | CLASSES,
         DESCENT_MODES
         | {
             "hinge": ONE_STEP | {"loss": "hinge"},
@@ -279,7 +246,7 @@ WALKS = [
     Walk(
         DPSGDFClassifier,
         fitted(DPSGDFClassifier, "classes"),
-        BUDGET | STEPS | CLASSES | {"preprocessing": "adaptive"},
+        BUDGET | PERSONS | STEPS | CLASSES | {"preprocessing": "adaptive"},
         DESCENT_MODES | {"adaptive": {"n_iter": 2, "preprocessing": "adaptive", "epsilon": 200.0}},
         {
             "without privacy": EXACT_FIT | {"preprocessing": NOT_CENTRED},
@@ -290,7 +257,7 @@ WALKS = [
     Walk(
         DPSGDRegressor,
         fitted(DPSGDRegressor, "numbers"),
-        BUDGET | STEPS | NUMBERS,
+        BUDGET | PERSONS | STEPS | NUMBERS,
         DESCENT_MODES | {"given": {"n_iter": 2, "data_norm": 3.0, "target_bounds": (-2, 2)}},
         {
             "without privacy": EXACT_STEPS,
@@ -301,13 +268,14 @@ WALKS = [
     Walk(
         GEPClassifier,
         fitted(GEPClassifier, "classes"),
-        BUDGET | STEPS | CLASSES | GEP,
-        GEP_MODES,
+        BUDGET | PERSONS | OTHER_LABELS | STEPS | CLASSES | GEP,
+        gep_modes(PUBLIC_LABELS),
         {
             "plain": NO_PUBLIC,
-            "without privacy": EXACT_FIT | NO_PUBLIC,
-            "without privacy, public rows": EXACT_FIT | {"directions": NO_RESIDUE},
-            "without privacy, gradients": EXACT_FIT,
+            "labels": NOT_LOOKED_AT,
+            "without privacy": EXACT_FIT | NO_PUBLIC | NO_HELP,
+            "without privacy, public rows": EXACT_FIT | NO_HELP | {"directions": NO_RESIDUE},
+            "without privacy, gradients": EXACT_FIT | NO_HELP,
             "without privacy, mirror": EXACT | {"batch_size": NO_BATCHES},
         },
         cheap=("without privacy", "without privacy, mirror"),
@@ -315,8 +283,8 @@ WALKS = [
     Walk(
         GEPRegressor,
         fitted(GEPRegressor, "numbers"),
-        BUDGET | STEPS | NUMBERS | GEP,
-        GEP_MODES,
+        BUDGET | PERSONS | OTHER_VALUES | STEPS | NUMBERS | GEP,
+        gep_modes(PUBLIC_TARGETS),
         {
             "plain": NO_PUBLIC,
             "without privacy": EXACT_FIT | NO_PUBLIC,
@@ -329,13 +297,13 @@ WALKS = [
     Walk(
         DPLinearRegression,
         fitted(DPLinearRegression, "numbers"),
-        BUDGET | REGRESSION,
+        BUDGET | PERSONS | OTHER_ROWS | REGRESSION,
         {
             "plain": {},
             "given": {"bounds": (-8, 8), "target_bounds": (-9, 9)},
-            "public rows": {"_public": True},
+            "public rows": INFORMED,
             "moments": {"solver": "moments"},
-            "persons": {"_groups": True, "epsilon": 50.0},
+            "persons": PERSONS | {"epsilon": 50.0},
             "without privacy": {"epsilon": INF},
         },
         {
@@ -347,12 +315,12 @@ WALKS = [
     Walk(
         PublicSubspaceLinearRegression,
         fitted(PublicSubspaceLinearRegression, "numbers"),
-        BUDGET | REGRESSION | {"n_components": 2, "subspace": "moments"},
+        BUDGET | PERSONS | OTHER_VALUES | REGRESSION | {"n_components": 2, "subspace": "moments"},
         {
             "plain": {},
-            "tasks": {"_tasks": True},
-            "features": {"_public": True, "subspace": "features"},
-            "without privacy": {"epsilon": INF, "_tasks": True},
+            "tasks": TASKS,
+            "features": INFORMED | {"subspace": "features"},
+            "without privacy": TASKS | {"epsilon": INF},
         },
         {
             "plain": dict.fromkeys(("n_components", "subspace"), WITHOUT_PUBLIC),
@@ -365,10 +333,10 @@ WALKS = [
     Walk(
         PersonalizedLinearRegression,
         fitted(PersonalizedLinearRegression, "numbers"),
-        BUDGET | OF_PERSONS,
+        BUDGET | PERSONS | OTHER_VALUES | OF_PERSONS,
         {
             "rounds": SIX | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
-            "tasks": SIX | {"epsilon": 1e3, "_tasks": True, "n_iter": 1},
+            "tasks": SIX | TASKS | {"epsilon": 1e3, "n_iter": 1},
             "without privacy": SIX | {"epsilon": INF, "n_components": 1, "n_iter": 1},
         },
         {
@@ -383,6 +351,8 @@ WALKS = [
         DPPCA,
         fitted(DPPCA, "rows"),
         BUDGET
+        | PERSONS
+        | OTHER_ROWS
         | {"n_components": 1, "mechanism": "power", "centered": False, "data_norm": 3.0}
         | {"whiten": True},
         {
@@ -396,15 +366,20 @@ WALKS = [
     Walk(
         BoundedScaler,
         fitted(BoundedScaler, "rows"),
-        BUDGET | {"bounds": (-8, 8), "feature_range": (0, 1), "row_norm": None, "level": 0.2},
+        BUDGET
+        | PERSONS
+        | OTHER_ROWS
+        | {"bounds": (-8, 8), "feature_range": (0, 1), "row_norm": None, "level": 0.2},
         {
             "plain": {"epsilon": 50.0},
             "given": {"bounds": (-9, 9)},
-            "public rows": {"_public": True},
+            "public rows": INFORMED,
             "without privacy": {"epsilon": INF},
         },
         {
-            "given": BOUNDS_ARE_FREE | {"level": "where bounds are not given."},
+            "given": BOUNDS_ARE_FREE
+            | {"level": "where bounds are not given."}
+            | {"fit__X_public": "and bounds that are given do not."},
             "public rows": BOUNDS_ARE_FREE,
             "without privacy": EXACT,
         },
@@ -414,9 +389,11 @@ WALKS = [
         GSDScorer,
         fitted(GSDScorer, "rows"),
         BUDGET
+        | PERSONS
+        | OTHER_ROWS
         | {"n_components": 1, "mechanism": "power", "module": "cnn", "n_classes": 4}
         | {"input_shape": (5,)},
-        {"plain": {}, "public rows": {"_public": True}, "without privacy": {"epsilon": INF}},
+        {"plain": {}, "public rows": INFORMED, "without privacy": {"epsilon": INF}},
         {
             "plain": NO_MODULE,
             "public rows": NO_MODULE,
@@ -490,61 +467,12 @@ WALKS = [
 ]
 
 
-def own_parameters(walk):
-    """Parameters that this walk has to set: those of the object that are not of where and how."""
-    own = inspect.signature(walk.what).parameters.values()
-    names = {each.name for each in own if each.default is not each.empty}
-    return names - NOT_OF_WHAT - {*walk.elsewhere}
-
-
-def seen(walk, options):
-    """What is released and what is warned of."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        return walk.release(options), {str(each.message) for each in told}
-
-
-def set_here(walk, mode):
-    """Values of parameters that a mode has not set already."""
-    options, own = walk.modes[mode], own_parameters(walk)
-    for name, value in walk.others.items():
-        if ("__" in name or name in own or walk.what is TabularPipeline) and (
-            repr(options.get(name, ...)) != repr(value)
-        ):
-            yield name, value
-
-
-def silent(walk, mode):
-    """Parameters that can be set in a mode and change nothing, without an error or a warning."""
-    options, found = walk.modes[mode], set()
-    start, told = seen(walk, options)
-    assert seen(walk, options)[0] == start
-    for name, value in set_here(walk, mode):
-        try:
-            other, more = seen(walk, {**options, name: value})
-        except (ValueError, TypeError, AttributeError):
-            continue
-        if other == start and not any(name in each for each in more - told):
-            found.add(name)
-    return found
-
-
-def rows():
-    for walk in WALKS:
-        for mode in walk.modes:
-            marks = () if mode in walk.cheap else pytest.mark.exhaustive
-            yield pytest.param(walk, mode, id=f"{walk.name}, {mode}", marks=marks)
-
-
-@pytest.mark.parametrize(("walk", "mode"), rows())
+@pytest.mark.parametrize(("walk", "mode"), rows(WALKS))
 def test_what_can_be_set_is_used_or_said_to_be_unused(walk, mode):
-    unused = walk.unused.get(mode, {})
-    expected = {name: unused[name] for name, _ in set_here(walk, mode) if name in unused}
-    assert silent(walk, mode) == {*expected}
-    text = " ".join(inspect.getdoc(walk.what).split())
-    assert [words for words in expected.values() if words not in text] == []
+    check(walk, mode)
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 def test_the_walk_sets_every_parameter(walk):
-    assert own_parameters(walk) <= {name.rpartition("__")[2] for name in walk.others}
+    names = {name.rpartition("__")[2] for name in walk.others}
+    assert settable(walk.what) <= names | {*walk.elsewhere}
