@@ -38,13 +38,21 @@ from dpsubspace import (
 
 X, Y = blobs(n=60)
 PUBLIC, PUBLIC_LABELS = public_rows(5)
-# Six persons differ in the weight of a column.
-TARGETS = X[:, 0] - X[:, 1] / 2 + np.repeat(np.sin(np.arange(6)), 10) * X[:, 2]
+TARGETS = X[:, 0] - X[:, 1] / 2 + X[:, 2]
 PUBLIC_TARGETS = PUBLIC[:, 0]
 WHOSE = np.arange(60) // 2
 PERSONS = {"fit__groups": WHOSE}
 INFORMED = {"fit__X_public": (PUBLIC,)}
 TASKS = {f"fit__{name}": value for name, value in tasks(PUBLIC).items()}
+# Persons differ in the weight of the second column, and public tasks in another direction.
+DIARIES, AUTHORS = np.random.default_rng(1).normal(size=(360, 3)), np.arange(360) // 6
+ENTRIES = DIARIES[:, 0] + 2 * np.sin(np.arange(60))[AUTHORS] * DIARIES[:, 1]
+MANY = {"fit__groups": AUTHORS}
+ELSEWHERE = np.random.default_rng(2).normal(size=(6, 20, 3))
+ASKED_ELSEWHERE = {
+    "fit__X_public": (*ELSEWHERE,),
+    "fit__y_public": tuple(x @ [1, a, a] for x, a in zip(ELSEWHERE, range(-2, 4), strict=True)),
+}
 # Other values of these.
 OTHER_ROWS = {"fit__X_public": (np.sin(PUBLIC),)}
 OTHER_LABELS = OTHER_ROWS | {"fit__y_public": (np.where(np.arange(60) < 9, 0, PUBLIC_LABELS),)}
@@ -59,9 +67,6 @@ def fitted(Estimator, task):
         given = {key[5:]: value for key, value in options.items() if key.startswith("fit__")}
         y = {"classes": Y, "numbers": TARGETS, "rows": None}[task]
         model = Estimator(**{"random_state": 0, **own}).fit(X, *([] if y is None else [y]), **given)
-        if isinstance(model, PersonalizedLinearRegression):
-            model = model.public_part()  # a model of each person is for that person alone
-            return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
         names = ("n_iter_", "data_norm_", "target_bounds_", "classes_", "components_", "bounds_")
         shown = [getattr(model, name, None) for name in names]
         ways = ("decision_function", "predict", "transform")
@@ -69,6 +74,15 @@ def fitted(Estimator, task):
         return of_privacy(model.privacy_), repr(shown), np.asarray(ask(X)).tolist()
 
     return release
+
+
+def of_persons(options):
+    """What a fit of personal models publishes: a model of each person is for that person alone."""
+    own = {key: value for key, value in options.items() if not key.startswith("fit__")}
+    given = {key[5:]: value for key, value in options.items() if key.startswith("fit__")}
+    model = PersonalizedLinearRegression(**{"random_state": 0, **own})
+    model = model.fit(DIARIES, ENTRIES, **given).public_part()
+    return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
 
 
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 2] > 1, "x", "y")})
@@ -185,7 +199,6 @@ REGRESSION = {
 }
 NOT_WITHOUT = 'Not used with ``epsilon=float("inf")``'
 GROUPED = {"missing_groups": "What ``fit`` and ``predict`` do without `groups`."}
-SIX = {"fit__groups": np.arange(60) // 10}
 RANGES_OF_PUBLIC = "Where the fit is given public rows, their ranges are taken instead."
 BOUNDS_ARE_FREE = dict.fromkeys(
     BUDGET, "What the fit cost and what that rests on: nothing, where bounds are public."
@@ -332,20 +345,28 @@ WALKS = [
     ),
     Walk(
         PersonalizedLinearRegression,
-        fitted(PersonalizedLinearRegression, "numbers"),
-        BUDGET | PERSONS | OTHER_VALUES | OF_PERSONS,
+        of_persons,
+        BUDGET
+        | {"fit__groups": AUTHORS // 2, "fit__X_public": (*np.sin(ELSEWHERE),)}
+        | {"fit__y_public": tuple(x @ [1, 1, 2] for x in ELSEWHERE)}
+        | OF_PERSONS,
         {
-            "rounds": SIX | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
-            "tasks": SIX | TASKS | {"epsilon": 1e3, "n_iter": 1},
-            "without privacy": SIX | {"epsilon": INF, "n_components": 1, "n_iter": 1},
+            # Whether a round finds more than noise here is up to the noise.
+            "rounds": MANY
+            | {"epsilon": 1e3, "n_components": 1, "n_iter": 1, "method": OF_PERSONS["method"]},
+            "tasks": MANY | ASKED_ELSEWHERE | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
+            "without privacy": MANY
+            | ASKED_ELSEWHERE
+            | {"epsilon": INF, "n_components": 1, "n_iter": 1},
         },
         {
             "rounds": GROUPED,
             "tasks": GROUPED | {"bounds": RANGES_OF_PUBLIC},
-            "without privacy": EXACT | GROUPED | {"batch_size": NOT_WITHOUT},
+            "without privacy": EXACT
+            | GROUPED
+            | {"batch_size": NOT_WITHOUT, "bounds": RANGES_OF_PUBLIC},
         },
         cheap=("without privacy",),
-        elsewhere=("method", "n_iter"),  # rounds find nothing in six persons
     ),
     Walk(
         DPPCA,
