@@ -57,6 +57,13 @@ def settable(door):
     return {each.name for each in given if each.default is not each.empty} - NOT_OF_WHAT
 
 
+def split(options, part):
+    """Options of the object, and those of one part of it by their own names."""
+    of_part = {key: value for key, value in options.items() if key.startswith(f"{part}__")}
+    own = {key: value for key, value in options.items() if key not in of_part}
+    return own, {key.removeprefix(f"{part}__"): value for key, value in of_part.items()}
+
+
 def of_privacy(said):
     """What is said of a release; without privacy that is nothing."""
     words = (repr(said.event), said.unit)

@@ -12,7 +12,7 @@ import pytest
 from cases import tasks
 from helpers import blobs, public_rows
 from sklearn.base import is_regressor
-from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, settable
+from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, settable, split
 
 from dpsubspace import (
     DPPCA,
@@ -63,8 +63,7 @@ def fitted(Estimator, task):
     """Fit of an estimator to rows, and all numbers that it shows of them."""
 
     def release(options):
-        own = {key: value for key, value in options.items() if not key.startswith("fit__")}
-        given = {key[5:]: value for key, value in options.items() if key.startswith("fit__")}
+        own, given = split(options, "fit")
         y = {"classes": Y, "numbers": TARGETS, "rows": None}[task]
         model = Estimator(**{"random_state": 0, **own}).fit(X, *([] if y is None else [y]), **given)
         names = ("n_iter_", "data_norm_", "target_bounds_", "classes_", "components_", "bounds_")
@@ -78,8 +77,7 @@ def fitted(Estimator, task):
 
 def of_persons(options):
     """What a fit of personal models publishes: a model of each person is for that person alone."""
-    own = {key: value for key, value in options.items() if not key.startswith("fit__")}
-    given = {key[5:]: value for key, value in options.items() if key.startswith("fit__")}
+    own, given = split(options, "fit")
     model = PersonalizedLinearRegression(**{"random_state": 0, **own})
     model = model.fit(DIARIES, ENTRIES, **given).public_part()
     return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
@@ -125,11 +123,11 @@ def half(model, X, y):
 
 def searched(options):
     """What a search tells; what is set in the estimator inside has "inner" before its name."""
-    of_inner = {key[7:]: value for key, value in options.items() if key.startswith("inner__")}
+    own, of_inner = split(options, "inner")
+    own, given = split(own, "fit")
     inner = DPSGDClassifier(**{"n_iter": 2, **of_inner})
-    own = {key: value for key, value in options.items() if not key.startswith("inner__")}
     search = PrivateSearch(inner, **{"candidates": {"alpha": [0.0, 1.0]}, "random_state": 0, **own})
-    search.fit(X, Y > 0)
+    search.fit(X, Y > 0, **given)
     return of_privacy(search.privacy_), search.best_score_, search.decision_function(X).tolist()
 
 
