@@ -91,13 +91,14 @@ def in_a_table(Model):
 
     def release(options):
         parts = {"pipeline": {}, "encoder": {}, "model": {"random_state": 0}}
-        for key, value in options.items():
+        own, given = split(options, "fit")
+        for key, value in own.items():
             part, _, name = key.rpartition("__")
             parts[part or "model"][name] = value
         schema = {"a": (-9, 9), "b": parts["encoder"].pop("b", (-9, 9)), "c": ["x", "y"]}
         steps = [("encoder", TableEncoder(schema, **parts["encoder"]))]
         made = TabularPipeline([*steps, ("model", Model(**parts["model"]))], **parts["pipeline"])
-        made.fit(FRAME, TARGETS if is_regressor(made) else Y > 0)
+        made.fit(FRAME, TARGETS if is_regressor(made) else Y > 0, **given)
         ask = made.predict if is_regressor(made) else made.decision_function
         return of_privacy(made.privacy_), ask(FRAME).tolist()
 
@@ -459,7 +460,10 @@ WALKS = [
         BUDGET
         | {"method": "random", "n_trials": 3, "scoring": half, "validation_fraction": 0.4}
         | {"target_bounds": (-1, 1), "candidates": {"alpha": [2.0]}}
-        | {f"inner__{name}": value for name, value in BUDGET.items()},
+        | {f"inner__{name}": value for name, value in BUDGET.items()}
+        | PERSONS
+        | {"fit__X_public": (PUBLIC,), "fit__y_public": (PUBLIC_LABELS > 0,)}
+        | {"fit__X_public_val": (PUBLIC,), "fit__y_public_val": (PUBLIC_LABELS > 0,)},
         {
             "plain": {},
             "random": {"method": "random", "candidates": {"alpha": [0.0, 1.0]}},
@@ -476,7 +480,9 @@ WALKS = [
             in_a_table(Model),
             {f"pipeline__{name}": value for name, value in BUDGET.items()}
             | {f"encoder__{name}": value for name, value in BUDGET.items()}
-            | {"pipeline__target": (-3, 3), "encoder__interactions": True, **others},
+            | {"pipeline__target": (-3, 3), "encoder__interactions": True, **others}
+            | PERSONS
+            | {"fit__X_public": (FRAME[:9],), "fit__y_public": (TARGETS[:9],)},
             modes,
             unused,
             cheap=("plain",),
