@@ -147,9 +147,9 @@ class PrivacyLedger:
     made there nor private functions that are called there (``delayed(private_mean)(X)``) are
     charged, except in forks. Make estimators in the block, and let a worker open the ledger by its
     `path` for the rest. A task that Dask runs again is charged again, and a task of Dask makes no
-    new file at a `path`. What other libraries fit is not seen, nor what ``sklearn.metrics`` computes
-    from predictions. Exact scores by ``score`` of estimators of this package are noted in `seen`,
-    and not counted: :func:`private_score` gives scores that are.
+    new file at a `path`. What other libraries fit is not seen, nor what ``sklearn.metrics``
+    computes from predictions. Exact scores by ``score`` of estimators of this package are noted in
+    `seen`, and not counted: :func:`private_score` gives scores that are.
 
     The file has one JSON record a line, each with the hash of the one before. What was changed
     in it is found when it is read. That its last lines were cut off is not, nor that somebody wrote
