@@ -269,6 +269,11 @@ def _select(
     check_choice("method", method, _METHODS)
     c = check_integer("n_classes", n_classes, low=2)
     model, labelled = named("select_public"), method == "validation"
+    if labelled and module is not None:
+        raise ValueError(
+            "method='validation' trains a logistic regression on each set, and no `module`: leave"
+            " `module` out, or use method='energy'."
+        )
     if isinstance(X, Mapping):
         raise ValueError("`X` is a dict: the candidates come first, select_public(candidates, X).")
     if labelled and y is None:

@@ -56,14 +56,15 @@ class GradientDirections(BaseEstimator):
     residual_norm : float or "auto", default="auto"
         Bound on the L2 norm of the residual of one gradient, which is what it has off the
         directions. "auto" is a fifth of the `clip_norm` of the estimator, and half of it for
-        modules.
+        modules. Not used without a residual.
     embedding_share : float or "auto", default="auto"
         Share in [0.001, 0.999] of the budget of a step (of mu^2) for the embedding, which is what a
         gradient has on the directions; the residual gets the rest. "auto" is 0.8, and 0.5 for
         modules. Without a residual the embedding gets all.
     power_iterations : int or None, default=1
         Number of power iterations, from a random start, by which the directions are found. None
-        computes them exactly.
+        computes them exactly, as is always done for gradients of no more entries than there are
+        public rows.
     groups : None, "layers", int or list of lists of str, default=None
         For modules: groups of parameters with directions of their own, whose numbers are in
         proportion to the square roots of the sizes of the groups. "layers" makes a group of each

@@ -281,9 +281,12 @@ class GEPClassifier(LinearClassifier):
             as one together: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
-            sliced by cross-validation.
+            sliced by cross-validation. With ``epsilon=float("inf")`` the fit needs no help of
+            theirs, and ends where it would without them, but for `mirror` and directions without a
+            residual.
         y_public : array-like of shape (m,), or tuple of such, optional
-            Their labels, in the form of `X_public`.
+            Their labels, in the form of `X_public`. With ``init="zero"`` only `mirror` and
+            directions of public labels look at them.
 
         Returns
         -------
@@ -540,7 +543,9 @@ class GEPRegressor(LinearRegressor):
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
         y_public : array-like of shape (m,) or (m, n_targets), or tuple of such, optional
-            Their targets, in the form of `X_public`.
+            Their targets, in the form of `X_public`. With ``init="zero"`` only `mirror`,
+            directions of public labels and, where no `target_bounds` are given, the range of the
+            targets look at them.
 
         Returns
         -------

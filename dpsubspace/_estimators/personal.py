@@ -88,7 +88,8 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     method : {"gradient", "moments"}, default="gradient"
         What a round of improving the directions releases. "gradient" releases a matrix of as many
         numbers as the directions have. "moments" releases all products of these numbers, for
-        comparison with Jain et al. (2021): far more noise for one exact step.
+        comparison with Jain et al. (2021): far more noise for one exact step. Neither changes
+        anything where a round finds no more than noise: mostly so without public tasks.
     bounds : tuple (low, high) or None, default=None
         Public ranges of the columns: two numbers, which apply to every column, or two arrays of
         shape (n_features,), the low ends and the high ends. Ranges that are much wider than the
@@ -102,7 +103,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     n_iter : int or "auto", default="auto"
         Number of rounds, all of them charged. "auto" takes two at most, and none where noise would
         hide what a round brings: directions from public tasks, or from one release, are hard to
-        improve.
+        improve. Without privacy, too, a round that finds no more than noise changes nothing.
     batch_size : int or None, default=None
         Expected number of persons in the random (Poisson) batch of a round. None uses all persons
         in every round, which needs the least noise. Not used with ``epsilon=float("inf")``.

@@ -240,8 +240,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             place of the number of rows in everything that follows from it. A person's rows count
             as one together: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, default=None
-            Public rows, which ``bounds="auto"`` and "public" look at. A tuple is never
-            sliced by cross-validation.
+            Public rows, which ``bounds="auto"`` and "public" look at, and bounds that are given do
+            not. A tuple is never sliced by cross-validation.
 
         Returns
         -------

@@ -222,7 +222,7 @@ def audit_estimator(
         Rows beside the canaries, public or synthetic ones. Where a canary is told better among
         other rows, as of quantiles and components, only their numbers are used.
     y : array-like of shape (n_samples,), optional
-        Their targets.
+        Their targets. What is fitted to rows alone does not look at them.
     method : {"auto", "one_run", "many_runs"}, default="auto"
         "one_run" is one fit with all canaries at once, each along a feature of its own: fast, for
         estimators that are linear in features, and for means and covariances. "many_runs" is a

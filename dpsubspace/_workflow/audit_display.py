@@ -105,9 +105,9 @@ class AuditDisplay:
         X : array-like of shape (n_samples, n_features)
             Rows beside the canaries, public or synthetic ones.
         y : array-like of shape (n_samples,), optional
-            Their targets.
+            Their targets. What is fitted to rows alone does not look at them.
         audit_params : dict or None, default=None
-            Passed to :func:`audit_estimator`.
+            Passed to :func:`audit_estimator`, but for `random_state`.
         random_state : int or None, default=None
             Seed of the coins and of the noise of all fits. None draws secure noise.
         ax : matplotlib Axes or None, default=None
@@ -124,11 +124,19 @@ class AuditDisplay:
         ------
         PrivacyError
             If one cannot be audited.
+        ValueError
+            If a parameter is out of its range, or `audit_params` has a `random_state`.
         ImportError
             If matplotlib is not installed; nothing was fitted then.
         """
         pyplot("AuditDisplay")
-        options: dict[str, Any] = {"random_state": random_state} | (audit_params or {})
+        options = dict(audit_params or {})
+        if "random_state" in options:
+            raise ValueError(
+                "`audit_params` has a `random_state`, which is a parameter of its own here: pass"
+                " AuditDisplay.from_estimators(..., random_state=...)."
+            )
+        options["random_state"] = random_state
         found = [audit_estimator(each, X, y, **options) for each in estimators.values()]
         return cls.from_results(found, names=[*estimators], ax=ax, **plot_params)
 

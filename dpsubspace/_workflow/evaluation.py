@@ -31,13 +31,13 @@ class PrivateRocCurveDisplay:
     tpr : array-like of shape (n_points,)
         True positive rates.
     low, high : array-like of shape (n_points,) or None, default=None
-        Ends of the band.
+        Ends of the band: both, or neither.
     roc_auc : PrivateScore, float or None, default=None
         Area under the curve, for the legend.
     name : str or None, default=None
         Name of the curve in the legend.
     level : float or None, default=None
-        How often the band covers a point of it, for the legend.
+        How often the band covers a point of it, which is not drawn.
     privacy : PrivacyGuarantee or None, default=None
         What the curve cost.
 
@@ -285,11 +285,11 @@ class PrivateCalibrationDisplay:
     prob_true : array-like of shape (n_points,)
         Share of the second class among the rows of the cell.
     low, high : array-like of shape (n_points,) or None, default=None
-        Ends of the band.
+        Ends of the band: both, or neither.
     name : str or None, default=None
         Name of the curve in the legend.
     level : float or None, default=None
-        How often the band covers a point of it.
+        How often the band covers a point of it, which is not drawn.
     privacy : PrivacyGuarantee or None, default=None
         What the curve cost.
 
@@ -558,7 +558,12 @@ def _axes(name: str, ax: Any) -> Any:
 
 def _band(ax: Any, line: Any, x: Any, low: Any, high: Any, band_kw: dict[str, Any] | None) -> Any:
     """Band of the color of a line; None where it has no ends."""
-    if low is None or high is None:
+    if (low is None) != (high is None):
+        missing, given = ("low", "high") if low is None else ("high", "low")
+        raise ValueError(
+            f"`{given}` is one end of the band, and `{missing}` is None: give both, or neither."
+        )
+    if low is None:
         return None
     options = {"color": line.get_color(), "alpha": 0.2, "linewidth": 0} | (band_kw or {})
     return ax.fill_between(np.asarray(x), np.asarray(low), np.asarray(high), **options)

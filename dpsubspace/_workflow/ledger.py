@@ -147,9 +147,9 @@ class PrivacyLedger:
     made there nor private functions that are called there (``delayed(private_mean)(X)``) are
     charged, except in forks. Make estimators in the block, and let a worker open the ledger by its
     `path` for the rest. A task that Dask runs again is charged again, and a task of Dask makes no
-    new file at a `path`. What other libraries fit is not seen. Exact scores of
-    estimators of this package are noted in `seen`, and not counted: :func:`private_score` gives
-    scores that are.
+    new file at a `path`. What other libraries fit is not seen, nor what ``sklearn.metrics``
+    computes from predictions. Exact scores by ``score`` of estimators of this package are noted in
+    `seen`, and not counted: :func:`private_score` gives scores that are.
 
     The file has one JSON record a line, each with the hash of the one before. What was changed
     in it is found when it is read. That its last lines were cut off is not, nor that somebody wrote
@@ -378,9 +378,10 @@ class PrivacyLedger:
         label : str, default=""
             Name of the entry in the ledger's printed form.
         neighboring_relation : {"zero_out", "replace_one"}, optional
-            Relation that an event is for. It must be given, since an event does not say it.
+            Relation that an event is for. It must be given, since an event does not say it. A
+            guarantee says its own.
         unit : str, optional
-            Unit that an event is for; that of the ledger by default.
+            Unit that an event is for; that of the ledger by default. A guarantee says its own.
         already_released : bool, default=False
             Whether it is known that this has been released already: it is recorded, and what is
             over the budget or seeded is not raised.
@@ -392,6 +393,8 @@ class PrivacyLedger:
         PrivacyError
             If a guarantee is for another relation or unit, or its noise is seeded, or the
             event is one that cannot be counted, or another process than the ledger's asks.
+        ValueError
+            If a parameter is not what a guarantee says; nothing is recorded then.
         """
         import dp_accounting as dpa
 
@@ -400,6 +403,8 @@ class PrivacyLedger:
         self._book.check_process()
         what = guarantee_in(event) or getattr(event, "privacy", event)
         if isinstance(what, PrivacyGuarantee):
+            given = {"neighboring_relation": neighboring_relation, "unit": unit}
+            _check_agrees(what, given)
             relation, unit = what.neighboring_relation, what.unit
             about = _about(what)
             self._record(what.event, (relation, unit), what.secure, label, already_released, about)
@@ -951,6 +956,17 @@ _NEW_IN_TASK = (
     " of your Client, with a `path` on a drive that all workers share. Nothing was released or"
     " charged."
 )
+
+
+def _check_agrees(guarantee: PrivacyGuarantee, given: dict[str, str | None]) -> None:
+    """ValueError where what a guarantee says of itself was given as something else."""
+    for name, value in given.items():
+        own = getattr(guarantee, name)
+        if value not in (None, own):
+            raise ValueError(
+                f"`{name}`={value!r} is not that of this guarantee, which is {own!r}: leave it out,"
+                " a guarantee says it itself. Nothing was recorded."
+            )
 
 
 def _about(guarantee: PrivacyGuarantee) -> About:

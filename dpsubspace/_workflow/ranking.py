@@ -44,11 +44,13 @@ class GSDRankingDisplay:
     row_names : sequence of str or None, default=None
         Names of the rows of `distances` where it has two dimensions.
     spread : array-like of shape (n_sets,) or None, default=None
-        Half the length of the error bars: the standard deviation over repeats, say.
+        Half the length of the error bars: the standard deviation over repeats, say. A heat map has
+        none.
     reference : float or None, default=None
-        A distance that others are held against, drawn as a dashed line across the bars.
+        A distance that others are held against, drawn as a dashed line across the bars. A heat map
+        has none.
     reference_name : str, default="no public data"
-        What the line is, in the legend.
+        What the line at `reference` is, in the legend.
     distance_name : str, default="Distance"
         What the distances are, at their axis.
 
@@ -134,7 +136,7 @@ class GSDRankingDisplay:
         reference : float or None, default=None
             A distance that others are held against, drawn as a dashed line across the bars.
         reference_name : str, default="no public data"
-            What the line is, in the legend.
+            What the line at `reference` is, in the legend.
         distance_name : str, default="Distance"
             What the distances are, at their axis.
         ax : matplotlib Axes or None, default=None
@@ -282,13 +284,13 @@ class GSDRankingDisplay:
         values_format : str, default=".3g"
             How to write them.
         bar_kw : dict or None, default=None
-            Passed to ``ax.barh``.
+            Passed to ``ax.barh``, for bars.
         image_kw : dict or None, default=None
-            Passed to ``ax.imshow``.
+            Passed to ``ax.imshow``, for a heat map.
         text_kw : dict or None, default=None
             Passed to ``ax.text`` or ``ax.bar_label`` for the numbers.
         reference_kw : dict or None, default=None
-            Passed to ``ax.axvline`` for `reference`.
+            Passed to ``ax.axvline`` for `reference`, across bars.
 
         Returns
         -------

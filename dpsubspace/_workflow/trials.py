@@ -202,7 +202,13 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of ``fit`` of a model beside rows and targets, as scikit-learn takes them."""
     given = {k: v for k, v in train.items() if k not in ("X", "y") and v is not None}
     if type(model) is not Pipeline:
-        return {k: v for k, v in given.items() if k in inspect.signature(model.fit).parameters}
+        taken = inspect.signature(model.fit).parameters
+        if unknown := sorted({"X_public", "y_public"} & {*given} - {*taken}):
+            raise ValueError(
+                f"{type(model).__name__} takes no `{unknown[0]}`: leave it out, or search over an"
+                " estimator that learns from public rows, such as GEPClassifier."
+            )
+        return {k: v for k, v in given.items() if k in taken}
     if not given or get_config()["enable_metadata_routing"]:
         return given
     inside = any(type(step) is ColumnTransformer for _, step in model.steps)

@@ -6,18 +6,13 @@ privacy), or there is an error, or a warning that names the parameter; else the 
 that it is not used there, in the words that stand here.
 """
 
-import inspect
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
 from cases import tasks
 from helpers import blobs, public_rows
 from sklearn.base import is_regressor
+from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, settable, split
 
 from dpsubspace import (
     DPPCA,
@@ -43,61 +38,34 @@ from dpsubspace import (
 
 X, Y = blobs(n=60)
 PUBLIC, PUBLIC_LABELS = public_rows(5)
-# Six persons differ in the weight of a column.
-TARGETS = X[:, 0] - X[:, 1] / 2 + np.repeat(np.sin(np.arange(6)), 10) * X[:, 2]
+TARGETS = X[:, 0] - X[:, 1] / 2 + X[:, 2]
 PUBLIC_TARGETS = PUBLIC[:, 0]
 WHOSE = np.arange(60) // 2
-INF = float("inf")
-
-# Of these the docstrings of all objects say that they decide where and how fast, and not what.
-NOT_OF_WHAT = {"device", "microbatch_size", "n_jobs"}
-
-
-@dataclass(frozen=True)
-class Walk:
-    """An object, values of its parameters that are not its defaults, and modes to try them in."""
-
-    what: Any
-    release: Callable  # of a mode and a parameter: what others may see
-    others: Mapping[str, Any]
-    modes: Mapping[str, Mapping[str, Any]]
-    unused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by mode, in words
-    cheap: tuple[str, ...] = ()  # modes of the default suite
-    elsewhere: tuple[str, ...] = ()  # parameters that tests with more rows look at
-
-    @property
-    def name(self):
-        return self.what.__name__
-
-
-def of_privacy(said):
-    """What is said of a release; without privacy that is nothing."""
-    words = (repr(said.event), said.unit)
-    private = 0 < said.epsilon < INF
-    return (*words, said.epsilon, said.delta, said.neighboring_relation) if private else words
+PERSONS = {"fit__groups": WHOSE}
+INFORMED = {"fit__X_public": (PUBLIC,)}
+TASKS = {f"fit__{name}": value for name, value in tasks(PUBLIC).items()}
+# Persons differ in the weight of the second column, and public tasks in another direction.
+DIARIES, AUTHORS = np.random.default_rng(1).normal(size=(360, 3)), np.arange(360) // 6
+ENTRIES = DIARIES[:, 0] + 2 * np.sin(np.arange(60))[AUTHORS] * DIARIES[:, 1]
+MANY = {"fit__groups": AUTHORS}
+ELSEWHERE = np.random.default_rng(2).normal(size=(6, 20, 3))
+ASKED_ELSEWHERE = {
+    "fit__X_public": (*ELSEWHERE,),
+    "fit__y_public": tuple(x @ [1, a, a] for x, a in zip(ELSEWHERE, range(-2, 4), strict=True)),
+}
+# Other values of these.
+OTHER_ROWS = {"fit__X_public": (np.sin(PUBLIC),)}
+OTHER_LABELS = OTHER_ROWS | {"fit__y_public": (np.where(np.arange(60) < 9, 0, PUBLIC_LABELS),)}
+OTHER_VALUES = OTHER_ROWS | {"fit__y_public": (PUBLIC_TARGETS**2,)}
 
 
 def fitted(Estimator, task):
     """Fit of an estimator to rows, and all numbers that it shows of them."""
 
     def release(options):
-        own = {key: value for key, value in options.items() if not key.startswith("_")}
-        y, labels = {
-            "classes": (Y, PUBLIC_LABELS),
-            "numbers": (TARGETS, PUBLIC_TARGETS),
-            "rows": (None, None),
-        }[task]
-        given = {"X_public": (PUBLIC,)} if "_public" in options else {}
-        if "_labelled" in options:
-            given["y_public"] = (labels,)
-        if "_tasks" in options:
-            given |= tasks(PUBLIC)
-        if "_groups" in options:
-            given["groups"] = WHOSE if options["_groups"] is True else options["_groups"]
+        own, given = split(options, "fit")
+        y = {"classes": Y, "numbers": TARGETS, "rows": None}[task]
         model = Estimator(**{"random_state": 0, **own}).fit(X, *([] if y is None else [y]), **given)
-        if isinstance(model, PersonalizedLinearRegression):
-            model = model.public_part()  # a model of each person is for that person alone
-            return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
         names = ("n_iter_", "data_norm_", "target_bounds_", "classes_", "components_", "bounds_")
         shown = [getattr(model, name, None) for name in names]
         ways = ("decision_function", "predict", "transform")
@@ -105,6 +73,14 @@ def fitted(Estimator, task):
         return of_privacy(model.privacy_), repr(shown), np.asarray(ask(X)).tolist()
 
     return release
+
+
+def of_persons(options):
+    """What a fit of personal models publishes: a model of each person is for that person alone."""
+    own, given = split(options, "fit")
+    model = PersonalizedLinearRegression(**{"random_state": 0, **own})
+    model = model.fit(DIARIES, ENTRIES, **given).public_part()
+    return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
 
 
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 2] > 1, "x", "y")})
@@ -115,13 +91,14 @@ def in_a_table(Model):
 
     def release(options):
         parts = {"pipeline": {}, "encoder": {}, "model": {"random_state": 0}}
-        for key, value in options.items():
+        own, given = split(options, "fit")
+        for key, value in own.items():
             part, _, name = key.rpartition("__")
             parts[part or "model"][name] = value
         schema = {"a": (-9, 9), "b": parts["encoder"].pop("b", (-9, 9)), "c": ["x", "y"]}
         steps = [("encoder", TableEncoder(schema, **parts["encoder"]))]
         made = TabularPipeline([*steps, ("model", Model(**parts["model"]))], **parts["pipeline"])
-        made.fit(FRAME, TARGETS if is_regressor(made) else Y > 0)
+        made.fit(FRAME, TARGETS if is_regressor(made) else Y > 0, **given)
         ask = made.predict if is_regressor(made) else made.decision_function
         return of_privacy(made.privacy_), ask(FRAME).tolist()
 
@@ -147,29 +124,26 @@ def half(model, X, y):
 
 def searched(options):
     """What a search tells; what is set in the estimator inside has "inner" before its name."""
-    of_inner = {key[7:]: value for key, value in options.items() if key.startswith("inner__")}
+    own, of_inner = split(options, "inner")
+    own, given = split(own, "fit")
     inner = DPSGDClassifier(**{"n_iter": 2, **of_inner})
-    own = {key: value for key, value in options.items() if not key.startswith("inner__")}
     search = PrivateSearch(inner, **{"candidates": {"alpha": [0.0, 1.0]}, "random_state": 0, **own})
-    search.fit(X, Y > 0)
+    search.fit(X, Y > 0, **given)
     return of_privacy(search.privacy_), search.best_score_, search.decision_function(X).tolist()
 
 
 # Words of docstrings ----------------------------------------------------------------------------
 
-NO_NOISE = '``float("inf")`` is not private: no noise is added.'
 NO_BATCHES = 'Not used with ``epsilon=float("inf")``: every step then uses all rows.'
 NO_CLIPPING = 'Nothing is clipped with ``epsilon=float("inf")``.'
 NOT_CENTRED = 'Not used with ``epsilon=float("inf")``: rows are then centred by their mean.'
 NO_RATE = "L-BFGS, which fits linear models without privacy, uses none."
 
-EXACT = dict.fromkeys(("delta", "neighboring_relation", "random_state"), NO_NOISE)
 EXACT_FIT = EXACT | {"batch_size": NO_BATCHES, "learning_rate": NO_RATE}
 EXACT_STEPS = EXACT_FIT | {"clip_norm": NO_CLIPPING}
 
 # Values that are set ------------------------------------------------------------------------------
 
-BUDGET = {"epsilon": 3.0, "delta": 1e-7, "neighboring_relation": "replace_one", "random_state": 1}
 STEPS = {
     "batch_size": 20,
     "alpha": 0.5,
@@ -187,28 +161,34 @@ ONE_STEP = {"n_iter": 2}
 WITHOUT = {"n_iter": 2, "epsilon": INF}
 MULTIPLIER = {"n_iter": 2, "epsilon": None, "noise_multiplier": 2.0}
 NO_RESIDUE = 'nor with ``epsilon=float("inf")`` where a residual leaves nothing out.'
+NO_HELP = {"fit__X_public": "the fit needs no help of theirs, and ends where it would without them"}
+NOT_LOOKED_AT = {"fit__y_public": 'With ``init="zero"`` only `mirror`'}
 NO_PUBLIC = dict.fromkeys(("n_components", "directions"), "Without public rows it has no effect")
 DESCENT_MODES = {
     "plain": ONE_STEP,
     "multiplier": MULTIPLIER,  # which needs no calibration
     "batches": MULTIPLIER | {"batch_size": 15},
-    "persons": ONE_STEP | {"_groups": True},
+    "persons": ONE_STEP | PERSONS,
     "no intercept": ONE_STEP | {"fit_intercept": False},
     "without privacy": WITHOUT,
     "without privacy, batches": WITHOUT | {"batch_size": 15},
 }
-GEP_MODES = {
-    "plain": ONE_STEP,
-    "public rows": ONE_STEP | {"_public": True},
-    "labels": ONE_STEP | {"_public": True, "_labelled": True, "init": "zero"},
-    "gradients": ONE_STEP | {"_public": True} | GRADIENTS,
-    "mirror": ONE_STEP | {"_public": True, "_labelled": True, "mirror": True, "init": "zero"},
-    "without privacy": WITHOUT,
-    "without privacy, public rows": WITHOUT | {"_public": True},
-    "without privacy, gradients": WITHOUT | {"_public": True} | GRADIENTS,
-    "without privacy, mirror": WITHOUT
-    | {"_public": True, "_labelled": True, "mirror": True, "init": "zero"},
-}
+
+
+def gep_modes(labels):
+    labelled = INFORMED | {"fit__y_public": (labels,)}
+    return {
+        "plain": ONE_STEP,
+        "public rows": ONE_STEP | INFORMED,
+        "labels": ONE_STEP | labelled | {"init": "zero"},
+        "gradients": ONE_STEP | INFORMED | GRADIENTS,
+        "mirror": ONE_STEP | labelled | {"mirror": True, "init": "zero"},
+        "without privacy": WITHOUT,
+        "without privacy, public rows": WITHOUT | INFORMED,
+        "without privacy, gradients": WITHOUT | INFORMED | GRADIENTS,
+        "without privacy, mirror": WITHOUT | labelled | {"mirror": True, "init": "zero"},
+    }
+
 
 REGRESSION = {
     "bounds": (-3, 3),
@@ -218,7 +198,6 @@ REGRESSION = {
 }
 NOT_WITHOUT = 'Not used with ``epsilon=float("inf")``'
 GROUPED = {"missing_groups": "What ``fit`` and ``predict`` do without `groups`."}
-SIX = {"_groups": np.arange(60) // 10}
 RANGES_OF_PUBLIC = "Where the fit is given public rows, their ranges are taken instead."
 BOUNDS_ARE_FREE = dict.fromkeys(
     BUDGET, "What the fit cost and what that rests on: nothing, where bounds are public."
@@ -263,7 +242,7 @@ WALKS = [
     Walk(
         DPSGDClassifier,
         fitted(DPSGDClassifier, "classes"),
-        BUDGET | STEPS | CLASSES,
+        BUDGET | PERSONS | STEPS | CLASSES,
         DESCENT_MODES
         | {
             "hinge": ONE_STEP | {"loss": "hinge"},
@@ -279,7 +258,7 @@ WALKS = [
     Walk(
         DPSGDFClassifier,
         fitted(DPSGDFClassifier, "classes"),
-        BUDGET | STEPS | CLASSES | {"preprocessing": "adaptive"},
+        BUDGET | PERSONS | STEPS | CLASSES | {"preprocessing": "adaptive"},
         DESCENT_MODES | {"adaptive": {"n_iter": 2, "preprocessing": "adaptive", "epsilon": 200.0}},
         {
             "without privacy": EXACT_FIT | {"preprocessing": NOT_CENTRED},
@@ -290,7 +269,7 @@ WALKS = [
     Walk(
         DPSGDRegressor,
         fitted(DPSGDRegressor, "numbers"),
-        BUDGET | STEPS | NUMBERS,
+        BUDGET | PERSONS | STEPS | NUMBERS,
         DESCENT_MODES | {"given": {"n_iter": 2, "data_norm": 3.0, "target_bounds": (-2, 2)}},
         {
             "without privacy": EXACT_STEPS,
@@ -301,13 +280,14 @@ WALKS = [
     Walk(
         GEPClassifier,
         fitted(GEPClassifier, "classes"),
-        BUDGET | STEPS | CLASSES | GEP,
-        GEP_MODES,
+        BUDGET | PERSONS | OTHER_LABELS | STEPS | CLASSES | GEP,
+        gep_modes(PUBLIC_LABELS),
         {
             "plain": NO_PUBLIC,
-            "without privacy": EXACT_FIT | NO_PUBLIC,
-            "without privacy, public rows": EXACT_FIT | {"directions": NO_RESIDUE},
-            "without privacy, gradients": EXACT_FIT,
+            "labels": NOT_LOOKED_AT,
+            "without privacy": EXACT_FIT | NO_PUBLIC | NO_HELP,
+            "without privacy, public rows": EXACT_FIT | NO_HELP | {"directions": NO_RESIDUE},
+            "without privacy, gradients": EXACT_FIT | NO_HELP,
             "without privacy, mirror": EXACT | {"batch_size": NO_BATCHES},
         },
         cheap=("without privacy", "without privacy, mirror"),
@@ -315,8 +295,8 @@ WALKS = [
     Walk(
         GEPRegressor,
         fitted(GEPRegressor, "numbers"),
-        BUDGET | STEPS | NUMBERS | GEP,
-        GEP_MODES,
+        BUDGET | PERSONS | OTHER_VALUES | STEPS | NUMBERS | GEP,
+        gep_modes(PUBLIC_TARGETS),
         {
             "plain": NO_PUBLIC,
             "without privacy": EXACT_FIT | NO_PUBLIC,
@@ -329,13 +309,13 @@ WALKS = [
     Walk(
         DPLinearRegression,
         fitted(DPLinearRegression, "numbers"),
-        BUDGET | REGRESSION,
+        BUDGET | PERSONS | OTHER_ROWS | REGRESSION,
         {
             "plain": {},
             "given": {"bounds": (-8, 8), "target_bounds": (-9, 9)},
-            "public rows": {"_public": True},
+            "public rows": INFORMED,
             "moments": {"solver": "moments"},
-            "persons": {"_groups": True, "epsilon": 50.0},
+            "persons": PERSONS | {"epsilon": 50.0},
             "without privacy": {"epsilon": INF},
         },
         {
@@ -347,12 +327,12 @@ WALKS = [
     Walk(
         PublicSubspaceLinearRegression,
         fitted(PublicSubspaceLinearRegression, "numbers"),
-        BUDGET | REGRESSION | {"n_components": 2, "subspace": "moments"},
+        BUDGET | PERSONS | OTHER_VALUES | REGRESSION | {"n_components": 2, "subspace": "moments"},
         {
             "plain": {},
-            "tasks": {"_tasks": True},
-            "features": {"_public": True, "subspace": "features"},
-            "without privacy": {"epsilon": INF, "_tasks": True},
+            "tasks": TASKS,
+            "features": INFORMED | {"subspace": "features"},
+            "without privacy": TASKS | {"epsilon": INF},
         },
         {
             "plain": dict.fromkeys(("n_components", "subspace"), WITHOUT_PUBLIC),
@@ -364,25 +344,35 @@ WALKS = [
     ),
     Walk(
         PersonalizedLinearRegression,
-        fitted(PersonalizedLinearRegression, "numbers"),
-        BUDGET | OF_PERSONS,
+        of_persons,
+        BUDGET
+        | {"fit__groups": AUTHORS // 2, "fit__X_public": (*np.sin(ELSEWHERE),)}
+        | {"fit__y_public": tuple(x @ [1, 1, 2] for x in ELSEWHERE)}
+        | OF_PERSONS,
         {
-            "rounds": SIX | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
-            "tasks": SIX | {"epsilon": 1e3, "_tasks": True, "n_iter": 1},
-            "without privacy": SIX | {"epsilon": INF, "n_components": 1, "n_iter": 1},
+            # Whether a round finds more than noise here is up to the noise.
+            "rounds": MANY
+            | {"epsilon": 1e3, "n_components": 1, "n_iter": 1, "method": OF_PERSONS["method"]},
+            "tasks": MANY | ASKED_ELSEWHERE | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
+            "without privacy": MANY
+            | ASKED_ELSEWHERE
+            | {"epsilon": INF, "n_components": 1, "n_iter": 1},
         },
         {
             "rounds": GROUPED,
             "tasks": GROUPED | {"bounds": RANGES_OF_PUBLIC},
-            "without privacy": EXACT | GROUPED | {"batch_size": NOT_WITHOUT},
+            "without privacy": EXACT
+            | GROUPED
+            | {"batch_size": NOT_WITHOUT, "bounds": RANGES_OF_PUBLIC},
         },
         cheap=("without privacy",),
-        elsewhere=("method", "n_iter"),  # rounds find nothing in six persons
     ),
     Walk(
         DPPCA,
         fitted(DPPCA, "rows"),
         BUDGET
+        | PERSONS
+        | OTHER_ROWS
         | {"n_components": 1, "mechanism": "power", "centered": False, "data_norm": 3.0}
         | {"whiten": True},
         {
@@ -396,15 +386,20 @@ WALKS = [
     Walk(
         BoundedScaler,
         fitted(BoundedScaler, "rows"),
-        BUDGET | {"bounds": (-8, 8), "feature_range": (0, 1), "row_norm": None, "level": 0.2},
+        BUDGET
+        | PERSONS
+        | OTHER_ROWS
+        | {"bounds": (-8, 8), "feature_range": (0, 1), "row_norm": None, "level": 0.2},
         {
             "plain": {"epsilon": 50.0},
             "given": {"bounds": (-9, 9)},
-            "public rows": {"_public": True},
+            "public rows": INFORMED,
             "without privacy": {"epsilon": INF},
         },
         {
-            "given": BOUNDS_ARE_FREE | {"level": "where bounds are not given."},
+            "given": BOUNDS_ARE_FREE
+            | {"level": "where bounds are not given."}
+            | {"fit__X_public": "and bounds that are given do not."},
             "public rows": BOUNDS_ARE_FREE,
             "without privacy": EXACT,
         },
@@ -414,9 +409,11 @@ WALKS = [
         GSDScorer,
         fitted(GSDScorer, "rows"),
         BUDGET
+        | PERSONS
+        | OTHER_ROWS
         | {"n_components": 1, "mechanism": "power", "module": "cnn", "n_classes": 4}
         | {"input_shape": (5,)},
-        {"plain": {}, "public rows": {"_public": True}, "without privacy": {"epsilon": INF}},
+        {"plain": {}, "public rows": INFORMED, "without privacy": {"epsilon": INF}},
         {
             "plain": NO_MODULE,
             "public rows": NO_MODULE,
@@ -463,7 +460,10 @@ WALKS = [
         BUDGET
         | {"method": "random", "n_trials": 3, "scoring": half, "validation_fraction": 0.4}
         | {"target_bounds": (-1, 1), "candidates": {"alpha": [2.0]}}
-        | {f"inner__{name}": value for name, value in BUDGET.items()},
+        | {f"inner__{name}": value for name, value in BUDGET.items()}
+        | PERSONS
+        | {"fit__X_public": (PUBLIC,), "fit__y_public": (PUBLIC_LABELS > 0,)}
+        | {"fit__X_public_val": (PUBLIC,), "fit__y_public_val": (PUBLIC_LABELS > 0,)},
         {
             "plain": {},
             "random": {"method": "random", "candidates": {"alpha": [0.0, 1.0]}},
@@ -480,7 +480,9 @@ WALKS = [
             in_a_table(Model),
             {f"pipeline__{name}": value for name, value in BUDGET.items()}
             | {f"encoder__{name}": value for name, value in BUDGET.items()}
-            | {"pipeline__target": (-3, 3), "encoder__interactions": True, **others},
+            | {"pipeline__target": (-3, 3), "encoder__interactions": True, **others}
+            | PERSONS
+            | {"fit__X_public": (FRAME[:9],), "fit__y_public": (TARGETS[:9],)},
             modes,
             unused,
             cheap=("plain",),
@@ -490,61 +492,12 @@ WALKS = [
 ]
 
 
-def own_parameters(walk):
-    """Parameters that this walk has to set: those of the object that are not of where and how."""
-    own = inspect.signature(walk.what).parameters.values()
-    names = {each.name for each in own if each.default is not each.empty}
-    return names - NOT_OF_WHAT - {*walk.elsewhere}
-
-
-def seen(walk, options):
-    """What is released and what is warned of."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        return walk.release(options), {str(each.message) for each in told}
-
-
-def set_here(walk, mode):
-    """Values of parameters that a mode has not set already."""
-    options, own = walk.modes[mode], own_parameters(walk)
-    for name, value in walk.others.items():
-        if ("__" in name or name in own or walk.what is TabularPipeline) and (
-            repr(options.get(name, ...)) != repr(value)
-        ):
-            yield name, value
-
-
-def silent(walk, mode):
-    """Parameters that can be set in a mode and change nothing, without an error or a warning."""
-    options, found = walk.modes[mode], set()
-    start, told = seen(walk, options)
-    assert seen(walk, options)[0] == start
-    for name, value in set_here(walk, mode):
-        try:
-            other, more = seen(walk, {**options, name: value})
-        except (ValueError, TypeError, AttributeError):
-            continue
-        if other == start and not any(name in each for each in more - told):
-            found.add(name)
-    return found
-
-
-def rows():
-    for walk in WALKS:
-        for mode in walk.modes:
-            marks = () if mode in walk.cheap else pytest.mark.exhaustive
-            yield pytest.param(walk, mode, id=f"{walk.name}, {mode}", marks=marks)
-
-
-@pytest.mark.parametrize(("walk", "mode"), rows())
+@pytest.mark.parametrize(("walk", "mode"), rows(WALKS))
 def test_what_can_be_set_is_used_or_said_to_be_unused(walk, mode):
-    unused = walk.unused.get(mode, {})
-    expected = {name: unused[name] for name, _ in set_here(walk, mode) if name in unused}
-    assert silent(walk, mode) == {*expected}
-    text = " ".join(inspect.getdoc(walk.what).split())
-    assert [words for words in expected.values() if words not in text] == []
+    check(walk, mode)
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 def test_the_walk_sets_every_parameter(walk):
-    assert own_parameters(walk) <= {name.rpartition("__")[2] for name in walk.others}
+    names = {name.rpartition("__")[2] for name in walk.others}
+    assert settable(walk.what) <= names | {*walk.elsewhere}

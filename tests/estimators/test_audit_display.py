@@ -67,6 +67,8 @@ def test_estimators_are_audited():
     assert [each.name for each in display.results] == ["DPSGDClassifier", "private_mean"]
     with pytest.raises(PrivacyError, match="one_run"):
         AuditDisplay.from_estimators({"it": BoundedScaler()}, X, audit_params={"method": "one_run"})
+    with pytest.raises(ValueError, match="a parameter of its own here"):
+        AuditDisplay.from_estimators(audited, X, y, audit_params={"random_state": 0})
 
 
 @pytest.mark.parametrize("options", [{"results": []}, {"results": [result(1.0)], "names": []}])

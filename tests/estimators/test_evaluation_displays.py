@@ -113,3 +113,9 @@ def test_without_matplotlib_nothing_is_released(monkeypatch, Display):
     monkeypatch.setattr("dpsubspace._workflow.evaluation.private_score", pytest.fail)
     with pytest.raises(ImportError, match=rf"{Display.__name__} needs matplotlib"):
         Display.from_estimator(MODEL, X[500:], Y[500:])
+
+
+def test_a_band_has_two_ends():
+    display = PrivateRocCurveDisplay(fpr=[0, 1], tpr=[0, 1], low=[0, 1])
+    with pytest.raises(ValueError, match="`low` is one end of the band, and `high` is None"):
+        display.plot()

@@ -452,6 +452,7 @@ BAD_CHOICES = {
     ),
     "method": (CANDIDATES, {"method": "luck"}, "`method` must be one of"),
     "labels": (CANDIDATES, {"method": "validation"}, "pass `y`"),
+    "a module": (CANDIDATES, {"method": "validation", "module": "cnn"}, "leave `module` out"),
     "public labels": (
         CANDIDATES,
         {"method": "validation", "y": LABELS[:1200]},

@@ -174,6 +174,16 @@ def test_what_is_out_already_is_recorded_over_budget(released):
     assert (book.epsilon() == math.inf) == (released in (non_private(), GUARANTEE))
 
 
+@pytest.mark.parametrize("other", [{"neighboring_relation": "replace_one"}, {"unit": "person"}])
+def test_what_a_guarantee_says_of_itself_cannot_be_said_otherwise(other):
+    ledger, found = PrivacyLedger(2.0, 1e-5), private_mean(np.ones((50, 2)), data_norm=2.0)
+    with pytest.raises(ValueError, match=f"`{next(iter(other))}`=.* leave it out"):
+        ledger.charge(found, **other)
+    assert len(ledger) == 0
+    ledger.charge(found, neighboring_relation="zero_out", unit="row")
+    assert len(ledger) == 1
+
+
 def test_a_charge_cannot_be_changed_afterwards():
     book = ledger(2.0)
     parts = [gaussian(4.0), gaussian(4.0)]

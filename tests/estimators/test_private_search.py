@@ -477,6 +477,8 @@ def test_public_rows_reach_the_candidates():
     model = search(GEPClassifier(n_iter=3), {"n_components": [2, 3, 4, 5]}, scoring=scoring)
     model.fit(X, Y, X_public=(X[:50],))
     assert {*seen} <= {2, 3, 4, 5}
+    with pytest.raises(ValueError, match="takes no `X_public`: leave it out"):
+        search(FAST, {"alpha": [0.0, 1.0]}).fit(X, Y, X_public=(X[:50],))
     with pytest.raises(ValueError, match=r"transform_input=\['X_public'\]"):
         search(Pipeline([("model", GEPClassifier())]), {"model__n_components": [2, 3]}).fit(
             X, Y, X_public=(X[:50],)
