@@ -215,12 +215,13 @@ class PrivacyGuarantee:
         words = RELATION_IN_WORDS[relation]
         if self.unit != "row":
             words = RELATION_OF_PERSONS[relation].format(unit=self.unit)
+        what = "call" if self.of.startswith(("private_", "select_")) else "fit"
         rows = [
             ("neighbours", f"{relation}: {words}"),
             ("released", describe(self.event)),
             ("randomness", randomness),
             ("public", ", ".join(self.public)),
-            ("covers", "this fit only: no other step, score or fit on the same records"),
+            ("covers", f"this {what} only: no other step, score or fit on the same records"),
         ]
         if self.joint:
             rows.append(("joint", "publish public_part() alone: the rest belongs to the persons"))

@@ -17,10 +17,11 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.remote import made
-from dpsubspace._statistics.counts import SMALLEST, noisy_range
+from dpsubspace._statistics.counts import LARGEST, SMALLEST, noisy_range
 from dpsubspace._statistics.focus import FOCUS_RELEASES, noisy_focus
+from dpsubspace.exceptions import PrivacyWarning, warn
 
-__all__ = ["Bounded", "Bounds", "MappedRows", "ScaledRows", "scaled"]
+__all__ = ["Bounded", "Bounds", "MappedRows", "ScaledRows", "scaled", "warn_of_largest"]
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,7 @@ class ScaledRows:
             return max(float(row_norms(data.public.X).max()), 1e-49), True
         norms = to_numpy(made(row_norms, data.X))
         *_, largest, found = noisy_range(norms, releases, "bounds", stream="norms")
+        warn_of_largest(largest, "the lengths of rows", "`data_norm`")
         return max(largest, SMALLEST), found
 
     def _range(self, values: np.ndarray, data: Data, releases: Releases) -> tuple[Any, Any, Any]:
@@ -189,12 +191,26 @@ class ScaledRows:
             for i in range(values.shape[1])
         ]
         low, high, clear = zip(*found, strict=True)
+        warn_of_largest(max(*high, *(-end for end in low)), "the targets", "`target_bounds`")
         return low, high, clear
 
 
 def _scaled_like(targets: np.ndarray, low: np.ndarray, high: np.ndarray, like: Array) -> Array:
     """The same in the dtype of the rows, and where these are."""
     return as_like(scaled(targets, low, high), like)
+
+
+def warn_of_largest(bound: float, what: str, parameter: str) -> None:
+    """Warn where a released bound is the largest of all: what is beyond counts as so large."""
+    if bound >= LARGEST:
+        warn(
+            f"the released bound on {what} is the largest that is looked for, 2^40 (about a"
+            " million millions). What is larger counts as so large, and the result is then far"
+            " off. Use larger units, such as days in place of nanoseconds, or give"
+            f" {parameter} from public knowledge.",
+            PrivacyWarning,
+            about=("largest", what),
+        )
 
 
 def scaled(targets: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

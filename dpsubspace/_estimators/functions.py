@@ -16,6 +16,7 @@ from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
 from dpsubspace._estimators.base import guarantee_of
+from dpsubspace._estimators.bounds import warn_of_largest
 from dpsubspace._estimators.words import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -596,7 +597,9 @@ def _bought_norm(rows: Any, releases: Releases) -> float:
     """Bound on the norms of nearly all rows, released."""
     norms = made(row_norms, rows)
     if releases.budget.private:
-        return max(noisy_range(norms, releases, "norm")[1], SMALLEST)
+        largest = noisy_range(norms, releases, "norm")[1]
+        warn_of_largest(largest, "the lengths of rows", "`data_norm` or `bounds`")
+        return max(largest, SMALLEST)
     return max(*gathered(_longest, norms), SMALLEST)
 
 

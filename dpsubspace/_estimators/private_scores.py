@@ -28,6 +28,7 @@ from dpsubspace._estimators.score_groups import PublicGroups
 from dpsubspace._estimators.score_release import Found, Said, parts_of, tell_before
 from dpsubspace._estimators.score_request import Asked, classes_of
 from dpsubspace._estimators.score_results import PrivateScore, PrivateScores
+from dpsubspace._estimators.words import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.fitted_to import has_seen
@@ -38,7 +39,7 @@ from dpsubspace._rows.inputs import (
     named,
 )
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._statistics.score_metrics import Value
+from dpsubspace._statistics.score_metrics import OF_ERRORS, Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 __all__ = ["private_score"]
@@ -47,6 +48,7 @@ __all__ = ["private_score"]
 _LOSS_BOUND = 5.0
 
 
+@with_words
 def private_score(
     model: Any,
     X: Any,
@@ -323,15 +325,22 @@ class _Scores:
         group: Any = None,
     ) -> PrivateScore:
         """A metric by the name and with the sign that it was asked for."""
-        curve = None
+        curve, whose = None, "" if group is None else f" of group {group!r}"
         if isinstance(value, PrivacyError):
-            whose = "" if group is None else f" of group {group!r}"
             warn(f"{name}{whose} is NaN: {value}", PrivacyWarning, about=("score", name, group))
             value = Value(math.nan, math.nan, math.nan)
         elif plain == "roc_auc":
             of_curve = found.value("roc_curve", self.level)
             assert isinstance(of_curve, Value)  # which noise hides where it hides the area
             curve = self._score("roc_curve", "roc_curve", of_curve, found, group)
+        elif plain in OF_ERRORS and found.sums is not None and found.sums.hides(plain):
+            warn(
+                f"noise hides {name}{whose}: what was released tells that {plain} is at most"
+                f" {value.high:.3g}, and no more. Tighter `target_bounds`, more"
+                f" {self.records.unit}s, a larger epsilon, or fewer metrics in one call help.",
+                PrivacyWarning,
+                about=("score", name, group),
+            )
         sign = self.asked.sign(name)
         low, high = (value.low, value.high) if sign > 0 else (-value.high, -value.low)
         about = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -84,11 +84,11 @@ class PrivateScore:
     n: int | None
     unit: str = "row"
     at: np.ndarray | None = None
-    cells: ScoreCells | None = None
+    cells: ScoreCells | None = field(default=None, repr=False)
     pos_label: Any = None
-    curve: PrivateScore | None = None
-    by: Mapping[Any, PrivateScore] | None = None
-    privacy_: PrivacyGuarantee | None = None
+    curve: PrivateScore | None = field(default=None, repr=False)
+    by: Mapping[Any, PrivateScore] | None = field(default=None, repr=False)
+    privacy_: PrivacyGuarantee | None = field(default=None, repr=False)
 
     def __float__(self) -> float:
         return float(self.value)
@@ -103,7 +103,7 @@ class PrivateScore:
     def _words(self) -> str:
         """The value, with its interval."""
         if np.ndim(self.value):
-            return f"{np.size(self.value)} values, with intervals"
+            return f"{np.size(self.value)} values: see `value`, with intervals in `low` and `high`"
         value, low, high = (f"{float(x):.4g}" for x in (self.value, self.low, self.high))
         return f"{value} ({100 * self.level:g}% interval {low} to {high})"
 

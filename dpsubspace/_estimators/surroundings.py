@@ -254,11 +254,13 @@ def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> 
 
 
 def _warn_of_step(name: str, hosts: list[_Host]) -> None:
-    """Warn of the first step of a Pipeline that learns from the rows."""
+    """Warn of the first step of a Pipeline that learns from the rows, or part of another model."""
     pipelines = [host.owner for host in hosts if type(host.owner) is Pipeline]
     steps = [step for pipeline in pipelines for step in pipeline.steps]
     found = next((step for step in steps if any(_learners(step[1]))), None)
-    if found is not None:
+    if found is None:
+        _warn_of_part(name, hosts)
+    else:
         warn(
             f"step {found[0]!r} ({type(found[1]).__name__}) before {name} learns from the rows"
             " without any privacy, and what it has learned is part of the Pipeline: the"
@@ -266,6 +268,23 @@ def _warn_of_step(name: str, hosts: list[_Host]) -> None:
             " on public rows and wrap it in sklearn.frozen.FrozenEstimator.",
             PrivacyWarning,
             about=("learning step", name, found[0]),
+        )
+
+
+def _warn_of_part(name: str, hosts: list[_Host]) -> None:
+    """Warn of the first part of what is fitted around that learns from the rows."""
+    owners = [host.owner for host in hosts if host.owner is not None]
+    parts = ((owner, part) for owner in owners for part in _inside(owner) or ())
+    learners = ((type(owner).__name__, x) for owner, part in parts for x in _learners(part))
+    whole, found = next(learners, ("", None))
+    if found is not None:
+        warn(
+            f"{type(found).__name__} beside {name} in {whole} learns from the rows or targets"
+            f" without any privacy, and what it has learned is part of the {whole}: the guarantee"
+            f" covers {name} alone. Replace it by what is public, such as a function, or fit it to"
+            " public rows and wrap it in sklearn.frozen.FrozenEstimator.",
+            PrivacyWarning,
+            about=("learning part", name, whole),
         )
 
 

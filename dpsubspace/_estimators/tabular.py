@@ -35,6 +35,7 @@ from dpsubspace._estimators.table_encoder import (
     TablePlan,
     tell_of_dropped,
 )
+from dpsubspace._estimators.words import with_words
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.fitted_to import remember
@@ -365,6 +366,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     # Public surface -------------------------------------------------------------------------
 
+    @with_words
     @with_callbacks
     def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None

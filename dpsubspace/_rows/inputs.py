@@ -205,6 +205,8 @@ def _validated(
     """scikit-learn's validation, with our words where its own quote an entry or mislead."""
     for name, value in zip(("X", "y"), (X, *y), strict=False):
         refuse_collection(name, value)
+    if _has_dates(X):
+        raise ValueError(without_values(X, "convert", _OF_NUMBERS))
     dtypes = [np.float64, np.float32]
     try:
         # Its sum of all entries may overflow both ways: NumPy would warn, and so tell of a row.
@@ -297,6 +299,19 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
 _FIRST_SIDE = re.compile(r"(shape(?: was)? ?=?\s*\()[1-9]\d*(?!\d*, 0\))")
 
 
+def _has_dates(X: Any) -> bool:
+    """Whether columns hold dates or times, by their dtype: NumPy would count their ticks."""
+    dtypes: Any = [getattr(X, "dtype", None)]
+    if hasattr(X, "columns"):
+        dtypes = getattr(X, "dtypes", ())
+    return any(
+        dtype.is_temporal()
+        if hasattr(dtype, "is_temporal")  # of Polars
+        else getattr(dtype, "kind", "O") in "mM"
+        for dtype in dtypes
+    )
+
+
 def _numeric(dtype: Any) -> bool:
     """Whether a column of a data frame of pandas or Polars holds numbers, by its dtype."""
     if hasattr(dtype, "is_numeric"):  # of Polars
@@ -341,7 +356,10 @@ def check_classes(
     labels = np.unique(column_or_1d(np.asarray(classes)))
     if len(labels) < 2:
         raise ValueError(f"`classes` must name at least two classes, got {len(labels)}.")
-    codes = np.searchsorted(labels, y) if _comparable(labels, y) else np.zeros(len(y), dtype=int)
+    codes = np.zeros(len(y), dtype=int)
+    if _comparable(labels, y):
+        with suppress(TypeError):  # objects of which none is like a label
+            codes = np.searchsorted(labels, y)
     codes = np.clip(codes, 0, len(labels) - 1)
     if not np.array_equal(labels[codes], y):
         raise ValueError(
@@ -390,6 +408,9 @@ def log_class_weights(class_weight: Any, classes: np.ndarray) -> np.ndarray:
     for label, weight in class_weight.items():
         match = np.flatnonzero(classes == label)
         if len(match) != 1:
-            raise ValueError(f"`class_weight` has the label {shown(label)}, which is not a class.")
+            raise ValueError(
+                f"`class_weight` has the label {shown(label)}, and the classes are"
+                f" {shown(classes)}: name some of them, as they are written in `y`."
+            )
         weights[match[0]] = check_real(f"class_weight[{shown(label)}]", weight, low=0.0)
     return np.log(weights)

@@ -247,7 +247,10 @@ def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
     if values is None:
         raise ValueError("`groups` must be one column, and has entries of several.")
     if values.ndim == 0:
-        raise ValueError("`groups` must have one entry for each row of `X`, got a single value.")
+        raise ValueError(
+            "`groups` must have one entry for each row of `X`, got a single value: pass the column"
+            " itself, such as table['patient'], and not its name."
+        )
     if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 1):
         several = f"{values.shape[1]} columns" if values.ndim == 2 else f"{values.ndim} axes"
         raise ValueError(f"`groups` must be one column, who each row belongs to, got {several}.")

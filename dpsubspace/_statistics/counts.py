@@ -26,6 +26,7 @@ from dpsubspace._rows.remote import added, made
 from dpsubspace._statistics.cells import cell_counts, places
 
 __all__ = [
+    "LARGEST",
     "RADIUS_COUNTS",
     "SMALLEST",
     "count_above_noise",
@@ -39,9 +40,9 @@ __all__ = [
 
 
 # Octaves on either side of 1 in which values are counted. What is nearer to 0 than the last of
-# them counts as 0, and no bound that is bought is smaller.
+# them counts as 0, and no bound that is bought is smaller, or larger than the other end.
 _OCTAVES = 40
-SMALLEST = 2.0**-_OCTAVES
+SMALLEST, LARGEST = 2.0**-_OCTAVES, 2.0**_OCTAVES
 
 
 def _cells(per_octave: int) -> np.ndarray:

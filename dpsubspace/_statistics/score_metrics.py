@@ -24,6 +24,7 @@ __all__ = [
     "FROM_CELLS",
     "FROM_LABELS",
     "OF_ALL_ROWS",
+    "OF_ERRORS",
     "SUMS",
     "Counted",
     "Summed",
@@ -76,6 +77,9 @@ _MEANS = {
     "mean_squared_error": ("error^2", "error^4"),
     "root_mean_squared_error": ("error^2", "error^4"),
 }
+
+# Means of errors: 0 is a perfect model.
+OF_ERRORS = ("mean_absolute_error", "mean_squared_error", "root_mean_squared_error")
 
 
 def needed_sums(metrics: list[str]) -> dict[str, float]:
@@ -183,6 +187,15 @@ class Summed:
 
     def _moved(self, spread: float, scale: float, rng: np.random.Generator) -> np.ndarray:
         return spread * rng.normal(size=_DRAWS) + scale * rng.laplace(size=_DRAWS)
+
+    def hides(self, metric: str) -> bool:
+        """Whether noise, which is above `most` in 1 of 20 draws, may be all that a mean is.
+
+        Noise that is smaller than the largest error of one record hides nothing.
+        """
+        main, _ = _MEANS[metric]
+        most = math.log(20) * self.scales[main]
+        return self.means[main] <= most and most * self.n >= 1
 
     def clear_variance(self, mean: float) -> float:
         """Variance of targets of such a mean, from -1 to 1, that is told from its noise."""

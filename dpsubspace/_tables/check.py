@@ -132,7 +132,8 @@ def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
         return
     cut, width = np.clip(values, kind.low, kind.high), float(kind.high) - float(kind.low)
     used = np.ptp(np.quantile(cut, [_OUTER, 1 - _OUTER])) / width
-    if np.median(cut) < kind.low + _LOWEST * width and used > _NARROW:
+    # No scale tells values apart that are all at the low end.
+    if kind.low < np.median(cut) < kind.low + _LOWEST * width and used > _NARROW:
         yield "has half of its values in the lowest tenth of the range: log=True may suit it."
     elif used < _NARROW:
         yield f"has nearly all of its values in {used:.1%} of the range: it is wider than needed."

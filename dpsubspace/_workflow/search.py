@@ -24,6 +24,7 @@ from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline
+from dpsubspace._estimators.words import with_words
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.trials import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
@@ -198,6 +199,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     best_params_: Mapping[str, Any]
     best_score_: float
 
+    @with_words
     def __init__(
         self,
         estimator: Any,
@@ -377,6 +379,12 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             )
         if self.scoring is None:
             if is_regressor(self.estimator):
+                if self.target_bounds is None:
+                    raise ValueError(
+                        "`target_bounds` of the search must be given for a regressor, since errors"
+                        " are scored in parts of them: pass the range of the targets that the"
+                        " estimator has, such as PrivateSearch(..., target_bounds=(0, 100))."
+                    )
                 check_bounds("target_bounds", self.target_bounds)
             elif not is_classifier(self.estimator):
                 raise ValueError(

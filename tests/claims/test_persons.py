@@ -241,6 +241,7 @@ def test_nothing_fitted_tells_the_number_of_rows():
 
 BAD = [
     (None, "single value"),
+    ("patient", "pass the column itself"),
     (np.zeros(7), "one entry for each row"),
     (np.r_[np.nan, np.zeros(39)], "missing"),
     (np.array([None, *"a" * 39], dtype=object), "missing"),

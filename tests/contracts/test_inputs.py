@@ -497,7 +497,9 @@ def test_messages_have_no_types_of_numpy_in_them():
     y = y.astype(np.uint8)
     fits = {
         "`epsilon`.*got -1.0": lambda: DPSGDClassifier(epsilon=np.float64(-1)).fit(X, y),
-        "has the label 7,": lambda: DPSGDClassifier(class_weight={np.uint8(7): 1.0}).fit(X, y),
+        r"has the label 7, and the classes are \[0, 1\]": lambda: DPSGDClassifier(
+            class_weight={np.uint8(7): 1.0}
+        ).fit(X, y),
         r"got \(1.0, 0.0\)": lambda: DPSGDRegressor(target_bounds=(*np.eye(2)[0],)).fit(X, y),
         r"\[6, 7\]: the classes are \[0, 1\]": lambda: GEPClassifier().fit(
             X, y, X_public=(X + 0,), y_public=(y + np.uint8(6),)

@@ -5,7 +5,16 @@ import inspect
 import pytest
 from helpers import blobs
 
-from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier, private_quantile
+from dpsubspace import (
+    DPLinearRegression,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    PrivateSearch,
+    private_quantile,
+    private_score,
+    tabular_pipeline,
+)
 
 
 @pytest.mark.parametrize(
@@ -14,8 +23,19 @@ from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier, pr
         (lambda X, y: DPSGDFClassifier(early_stopping=True), "`n_iter`"),
         (lambda X, y: DPSGDClassifier(C=1.0), "`alpha`"),
         (lambda X, y: DPSGDFClassifier(sample_weight=y), "`class_weight`"),
-        (lambda X, y: DPLinearRegression(max_iter=5), "`n_iter`"),
+        (lambda X, y: DPSGDRegressor(max_iter=5), "`n_iter`"),
+        (lambda X, y: DPLinearRegression(max_iter=5), "steps .* cannot be set"),
+        (lambda X, y: DPLinearRegression(C=5), "no penalty"),
+        (lambda X, y: DPLinearRegression(alpha=5), "no penalty"),
         (lambda X, y: private_quantile(X, quantiles=[0.5]), "`level`"),
+        (lambda X, y: private_score(DPSGDFClassifier(), X, y, scoring="f1"), "`metric`"),
+        (lambda X, y: PrivateSearch(DPSGDFClassifier(), {}, cv=3), "`validation_fraction`"),
+        (lambda X, y: DPLinearRegression().fit(X, y, y_public=y), "PublicSubspaceLinear"),
+        (lambda X, y: DPSGDFClassifier().fit(X, y, sample_weight=y), "`class_weight`"),
+        (
+            lambda X, y: tabular_pipeline("regression", {"a": (0, 1)}).fit(X, y, sample_weight=y),
+            "`class_weight`",
+        ),
     ],
 )
 def test_the_way_out_is_said(call, way_out):
@@ -34,3 +54,5 @@ def test_parameters_that_are_named_as_the_way_out_exist():
     for estimator in (DPSGDClassifier, DPSGDFClassifier):
         assert {"n_iter", "alpha", "class_weight"} <= set(inspect.signature(estimator).parameters)
     assert "level" in inspect.signature(private_quantile).parameters
+    assert "metric" in inspect.signature(private_score).parameters
+    assert "validation_fraction" in inspect.signature(PrivateSearch).parameters

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from helpers import RELATIONS, ScaledNoise, examples, releases, some_releases
 from hypothesis import given
@@ -370,6 +371,24 @@ def test_parameters_out_of_range(function, name, value):
 def test_own_parameters_out_of_range(function, options):
     with pytest.raises(ValueError, match=next(iter(options))):
         function(np.ones((50, 2)), **options)
+
+
+@pytest.mark.parametrize("function", [private_covariance, private_mean, private_quantile])
+def test_dates_are_refused_as_they_are_in_tables(function):
+    days = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=50)})
+    columns = [] if function is private_covariance else [days["day"], days["day"].to_numpy()]
+    for rows in (days, days.to_numpy(), days - days.iloc[0], pl.from_pandas(days), *columns):
+        with pytest.raises(ValueError, match="dates to a number of days"):
+            function(rows)
+
+
+@pytest.mark.parametrize("function", [private_mean, private_covariance])
+def test_a_bound_at_the_end_of_what_is_looked_for_is_told_of(function):
+    """A mean of microseconds since 1970 was that of 2^40, and nothing said so."""
+    ticks = np.linspace(1.4e15, 1.5e15, 4000)[:, None]
+    with pytest.warns(PrivacyWarning, match=r"is the largest that is looked for, 2\^40"):
+        function(ticks, epsilon=1e6)
+    function(ticks / 1e6, epsilon=1e6)  # noise is hundreds of times too small to fill a cell
 
 
 @pytest.mark.parametrize("function", [private_covariance, private_mean, private_quantile])

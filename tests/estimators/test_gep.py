@@ -500,6 +500,11 @@ BAD_LABELS = [
     (GEPClassifier, {"X_public": P, "y_public": Q + 1}, r"`y_public`.*\[.*3.*\].*`classes`"),
     (GEPClassifier, {"X_public": P, "y_public": Q.astype(str)}, "`y_public` has labels that"),
     (
+        GEPClassifier,
+        {"X_public": P, "y_public": Q.astype(str).astype(object)},
+        "`y_public` has labels that",
+    ),
+    (
         GEPRegressor,
         {"X_public": P, "y_public": np.eye(60)[:, :2]},
         "2 targets a row, but `y` has 1",

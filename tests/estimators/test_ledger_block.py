@@ -512,6 +512,18 @@ def test_a_step_that_learns_from_private_rows_is_named(inside):
     assert not told(ColumnTransformer([("a", known, [0])], remainder="passthrough"))
 
 
+def test_what_learns_beside_a_fit_is_named():
+    """The mean of the targets in TransformedTargetRegressor, and members that are not private."""
+    X, y = table()
+    scaled = TransformedTargetRegressor(DPLinearRegression(), transformer=StandardScaler())
+    members = VotingClassifier([("a", small(epsilon=3.0)), ("b", LogisticRegression())])
+    for model, learner in ((scaled, "StandardScaler"), (members, "LogisticRegression")):
+        told = [text for text in warned(lambda m=model: m.fit(X, y)) if "learns from" in text]
+        assert len(told) == 1 and told[0].startswith(f"{learner} beside DP")
+    plain = TransformedTargetRegressor(DPLinearRegression(), func=abs, inverse_func=abs)
+    assert not [text for text in warned(lambda: plain.fit(X, y)) if "learns from" in text]
+
+
 def test_a_search_in_a_ledger_says_that_its_scores_are_not_private():
     X, y = table()
 

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RELATIONS
+from helpers import RELATIONS, scale_noise
 from scipy import sparse
 from scipy.special import expit
 from sklearn import metrics
@@ -421,6 +421,8 @@ def test_a_score_is_a_number_with_an_interval():
     assert str(score).startswith(f"accuracy = {score.value:.4g} (95% interval")
     again = pickle.loads(pickle.dumps(score))
     assert again.value == score.value
+    assert "counts" not in repr(score) and len(repr(score)) < 200
+    assert "this call only" in str(score.privacy_)
     curve = private_score(Linear(), X, y, metric="roc_curve", random_state=0)
     assert "with intervals" in str(curve)
     fpr, tpr = curve.cells.roc_curve()
@@ -782,6 +784,17 @@ def test_what_noise_may_well_hide_is_told_before_any_charge():
         options = {"metric": "r2", "target_bounds": (-9, 9), "epsilon": 0.5}
         ledger.run(private_score, Ridge().fit(X, X[:, 0]), X, X[:, 0], **options)
     assert len(ledger.entries) == 0
+
+
+def test_an_error_that_noise_hides_is_told_of(monkeypatch):
+    """With a tenth of the noise, less than e^-30 of the draws are above what is stated."""
+    scale_noise(monkeypatch, 0.1)
+    X = np.linspace(-1, 1, 40)[:, None]
+    model = Ridge().fit(X, X[:, 0])
+    options = {"target_bounds": (-1, 1), "epsilon": 1e-4, "random_state": 0}
+    for metric in ("mean_absolute_error", "neg_root_mean_squared_error"):
+        with pytest.warns(PrivacyWarning, match=f"noise hides {metric}: .* is at most"):
+            private_score(model, X, X[:, 0] ** 2, metric=metric, **options)
 
 
 def test_enough_rows_are_told_of_nothing():

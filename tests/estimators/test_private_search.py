@@ -620,7 +620,7 @@ ERRORS = [
         {"estimator": PersonalizedLinearRegression(), "target_bounds": (0, 1), "candidates": {}},
         "single persons",
     ),
-    ({"estimator": DPLinearRegression(), "candidates": {}}, "`target_bounds` must"),
+    ({"estimator": DPLinearRegression(), "candidates": {}}, "`target_bounds` of the search"),
     ({"scoring": "accuracy"}, "Scorers of scikit-learn return one number"),
     ({"estimator": EXACT, "candidates": {"n_components": [1, 2]}}, "`scoring` must be given"),
     ({"method": "grid"}, "`method` must be one of"),

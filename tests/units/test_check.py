@@ -59,6 +59,11 @@ def test_a_finding(capsys, column, values, kind, finding):
     assert all(line.startswith(f"{column}: ") for line in found)
 
 
+def test_most_rows_at_the_low_end_need_no_logarithm(capsys):
+    children = pd.DataFrame({"age": [0] * 25 + [1, 2, 3] * 5})
+    assert told(capsys, {"age": Range(0, 12)}, children) == ["The table agrees with the schema."]
+
+
 def test_the_target_of_a_regression_in_another_unit(capsys):
     found = told(capsys, KIND, ROWS[["age", "ward"]], 3 - 0.5 * ROWS["age"])
     assert found == ["age: tells `y` exactly in all rows: is it the label, or known only after it?"]
