@@ -82,6 +82,7 @@ import numpy as np
 __all__ = [
     "ADAPTIVE_NOISE",
     "ADAPTIVE_PARTS",
+    "ALIKE",
     "ANCHOR_DIRECTIONS",
     "BIAS",
     "BOUNDS_SHARE",
@@ -362,6 +363,10 @@ ROWS_FOR_BOUNDS = 8.0
 # columns on of two, is this share of the largest square that a row can have. Rows of two such
 # columns are long beside the bias entry (its mean is at most this), as those of categories are not.
 DOMINANT, MANY_COLUMNS, LONG_ROWS = 0.6, 8, 0.1
+
+# Rows hardly differ where their mean square distance from their mean, over the largest square that
+# a row can have, cannot be told from 0 and is at most this.
+ALIKE = 0.05
 
 
 # Linear regression ----------------------------------------------------------------------------

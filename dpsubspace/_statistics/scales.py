@@ -551,6 +551,9 @@ _TWO = 0.02
 _PAIRED = np.array([0.12, 0.25, 0.4, 0.5])[:, None]
 _NEGLIGIBLE = 1e-9
 
+# Deviations of noise that hardly any of the shares beyond edges is off by.
+_BEYOND_DOUBT = 3.5
+
 
 @dataclass
 class _Window:
@@ -667,17 +670,17 @@ def _intervals(
 def _beyond(seen: _Noisy, masses: np.ndarray, side: int) -> np.ndarray:
     """Shares beyond edges on a side, never rising outwards: as released, and as it is likely.
 
-    What is likely may be wrong by as much as it is itself, and what is released by its noise: they
-    are averaged by these variances. So counts decide wherever noise leaves them to be seen. What is
-    released has a deviation of its noise added: ranges that are too wide do less harm.
+    What is likely may be wrong by as much as it is itself, and what is released by its noise. Where
+    fewer were released by more than a deviation of that, they are averaged by these variances; and
+    no fewer than are released beyond all doubt are taken to be there.
     """
     inverse, spread = _tails(side)
     likely = np.cumsum(masses[:, ::-side], axis=1)[:, ::-side]
     likely = likely[:, 1:] if side > 0 else likely[:, -2::-1]
-    shown = seen.values @ inverse
-    deviation = seen.noise * spread
+    shown, deviation = seen.values @ inverse, seen.noise * spread
     share = likely**2 / (likely**2 + deviation**2 + 1e-300)
-    both = np.maximum(likely + share * (shown + deviation - likely), 0.0)
+    both = likely + share * np.minimum(shown + deviation - likely, 0.0)
+    both = np.maximum(np.maximum(both, shown - _BEYOND_DOUBT * deviation), 0.0)
     outermost = np.zeros((len(both), 1))
     return np.column_stack([np.maximum.accumulate(both[:, ::-1], axis=1)[:, ::-1], outermost])
 
