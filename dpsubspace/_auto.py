@@ -95,6 +95,7 @@ __all__ = [
     "COHERENCE",
     "DOMINANT",
     "EMBEDDING_SHARE",
+    "FILLED",
     "FOCUS_SHARE",
     "HIDING",
     "HIDING_MODULES",
@@ -367,6 +368,10 @@ DOMINANT, MANY_COLUMNS, LONG_ROWS = 0.6, 8, 0.1
 # Rows hardly differ where their mean square distance from their mean, over the largest square that
 # a row can have, cannot be told from 0 and is at most this.
 ALIKE = 0.05
+
+# Ranges are too wide where the standard deviation of what they are of is at most this in half
+# ranges: that of a normal distribution whose 3 deviations fill a range is 1 / 3.
+FILLED = 0.2
 
 
 # Linear regression ----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ __all__ = [
     "tell_of_offset",
     "tell_of_ranges",
     "tell_of_units",
+    "tell_of_wide_ranges",
     "warn_of_bounds",
     "warn_of_noise",
 ]
@@ -135,6 +136,19 @@ def tell_of_ranges(
             PrivacyWarning,
             about=("bounds", name, *columns[:5]),
         )
+
+
+def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
+    """Warn of public ranges that columns fill little of, as their released squares show."""
+    if fills > _auto.FILLED:
+        return
+    warn(
+        f"`bounds` are about {1 / (3 * fills):.0f} times as wide as the columns, or more, as their"
+        " released squares show. Noise is in proportion to the ranges: give narrower ones from"
+        " public knowledge, or bounds=None, which finds them.",
+        PrivacyWarning,
+        about=("wide ranges", type(estimator).__name__),
+    )
 
 
 def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:

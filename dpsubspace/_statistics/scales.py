@@ -535,8 +535,9 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
 
 # Where nearly all of a column lies ------------------------------------------------------------
 
-# Deviations of the noise of a count that make a column of so many records visible.
-LEAST = 4.0
+# Deviations of the noise of a count that make a column of so many records visible: nearby cells
+# count for each other, so that there are few places where noise may look like a column.
+LEAST = 3.0
 
 # Half of an interval in units of the next cells, and by how much these have to be smaller than
 # those before, for which what was released then is given up.

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
@@ -137,7 +138,7 @@ def alike(offset, n=4000, d=20):
 
 
 def test_rows_that_hardly_differ_beside_their_offset_are_told_by_the_released_mean():
-    """Rows differ from their mean by less than 0.01 of their length, which no noise can tell from 0.
+    """Rows differ from their mean by less than 0.01 of their length, which noise hides.
 
     What is released of that is within 2 deviations of it but for 1 fit in 40. So fewer than 25 of
     40 fits tell it with a chance below 1e-13.
@@ -167,7 +168,7 @@ def test_classes_that_no_row_can_have_are_told_by_the_released_weights():
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("row_norm", ["l2", 2.0])
 def test_a_class_out_of_reach_is_predicted_for_no_row(n_classes, row_norm, rng):
-    """And the bound is tight for two classes: a little less of an offset, and a row has the class."""
+    """Of two classes, one that is told of is one that the largest or the least score excludes."""
     X, y = rng.normal(size=(60, 3)), np.arange(60) % n_classes
     model = DPSGDClassifier(row_norm=row_norm, random_state=0).fit(X, y)
     n_scores = 1 if n_classes == 2 else n_classes
@@ -186,6 +187,22 @@ def test_a_class_out_of_reach_is_predicted_for_no_row(n_classes, row_norm, rng):
         if n_classes == 2:
             scores = np.ravel(model.decision_function(rows))
             assert (0 in told) <= (scores.min() > 0) and (1 in told) <= (scores.max() < 0)
+
+
+def test_public_ranges_that_columns_hardly_fill_are_told_by_their_released_squares():
+    """Squares in half ranges have a mean of 0.0001 or 0.06, and its noise a deviation of 0.004.
+
+    The limit is 0.04 less two deviations: 8 of them are left on either side.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 5))
+    y = X.sum(axis=1) + rng.normal(size=5000)
+    (text,) = messages(DPLinearRegression(bounds=(-100, 100), random_state=0), X, y)
+    assert text.startswith("`bounds` are about") and "bounds=None" in text
+    for model in (DPLinearRegression(bounds=(-4, 4), random_state=0), DPLinearRegression()):
+        assert messages(model, X, y) == []
+    exact = DPLinearRegression(bounds=(-100, 100), epsilon=float("inf"))
+    assert messages(exact, X, y) == []
 
 
 def test_two_columns_of_many_may_hold_the_length():
