@@ -82,6 +82,7 @@ import numpy as np
 __all__ = [
     "ADAPTIVE_NOISE",
     "ADAPTIVE_PARTS",
+    "ALIKE",
     "ANCHOR_DIRECTIONS",
     "BIAS",
     "BOUNDS_SHARE",
@@ -94,6 +95,7 @@ __all__ = [
     "COHERENCE",
     "DOMINANT",
     "EMBEDDING_SHARE",
+    "FILLED",
     "FOCUS_SHARE",
     "HIDING",
     "HIDING_MODULES",
@@ -362,6 +364,14 @@ ROWS_FOR_BOUNDS = 8.0
 # columns on of two, is this share of the largest square that a row can have. Rows of two such
 # columns are long beside the bias entry (its mean is at most this), as those of categories are not.
 DOMINANT, MANY_COLUMNS, LONG_ROWS = 0.6, 8, 0.1
+
+# Rows hardly differ where their mean square distance from their mean, over the largest square that
+# a row can have, cannot be told from 0 and is at most this.
+ALIKE = 0.05
+
+# Ranges are too wide where the standard deviation of what they are of is at most this in half
+# ranges: that of a normal distribution whose 3 deviations fill a range is 1 / 3.
+FILLED = 0.2
 
 
 # Linear regression ----------------------------------------------------------------------------

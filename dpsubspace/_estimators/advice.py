@@ -11,6 +11,7 @@ import numpy as np
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._checks import shown
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._solvers.descent import STEPS
@@ -18,9 +19,12 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = [
     "tell_of_bounds",
+    "tell_of_classes",
     "tell_of_noise",
+    "tell_of_offset",
     "tell_of_ranges",
     "tell_of_units",
+    "tell_of_wide_ranges",
     "warn_of_bounds",
     "warn_of_noise",
 ]
@@ -134,6 +138,19 @@ def tell_of_ranges(
         )
 
 
+def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
+    """Warn of public ranges that columns fill little of, as their released squares show."""
+    if fills > _auto.FILLED:
+        return
+    warn(
+        f"`bounds` are about {1 / (3 * fills):.0f} times as wide as the columns, or more, as their"
+        " released squares show. Noise is in proportion to the ranges: give narrower ones from"
+        " public knowledge, or bounds=None, which finds them.",
+        PrivacyWarning,
+        about=("wide ranges", type(estimator).__name__),
+    )
+
+
 def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
     """Warn of noise where releases have decided how many weights are trained from zero."""
     features, directions = found.problem.features, found.problem.directions
@@ -144,11 +161,14 @@ def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float
     warn_of_noise(estimator, budget, guarantee, features.n_samples, n_weights, bearable)
 
 
-def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> None:
-    """Warn where the released mean shows that a column holds most of the length of the rows."""
+def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
+    """Warn where the released mean shows that a column holds most of the length of the rows.
+
+    Whether it did.
+    """
     features = fitted.problem.features
     if fitted.shift is None or features is None or not budget.private:
-        return
+        return False
     noise = budget.scales.get("coarse mean", budget.scales.get("mean", 0.0))
     noise *= fitted.bounded.row_map.bound / features.n_samples
     n_features = estimator.n_features_in_
@@ -165,6 +185,79 @@ def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> None:
             PrivacyWarning,
             about=("units", type(estimator).__name__, *columns),
         )
+    return bool(columns)
+
+
+def tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
+    """Warn where the released mean shows that rows hardly differ beside their distance from 0.
+
+    Rows of norm at most b have a mean square distance of at most ``b^2 - |mean|^2`` from their
+    mean, whatever the rows are. Noise of deviation s makes the square of the released mean larger
+    by s^2 an entry, with a deviation of about ``2 s |mean|``.
+    """
+    features = fitted.problem.features
+    if fitted.shift is None or features is None or not budget.private:
+        return
+    if "mean" not in budget.scales or "coarse mean" in budget.scales:
+        return  # no mean of rows as they are, or rows are scaled to their distance from it
+    bound = fitted.bounded.row_map.bound
+    mean = fitted.shift.mean / bound
+    noise = budget.scales["mean"] / features.n_samples
+    square = float(mean @ mean)
+    deviation = 2 * noise * math.sqrt(square)
+    spread = 1 - square + len(mean) * noise**2
+    if spread > 2 * deviation or spread + 2 * deviation > _auto.ALIKE:
+        return
+    way_out = (
+        "Use preprocessing='auto', or scale" if hasattr(estimator, "preprocessing") else "Scale"
+    )
+    warn(
+        "the released mean is as long as the rows can be: they are far from 0 and hardly differ"
+        f" beside that, so that noise may hide how they do. {way_out} the columns before the fit,"
+        " for example with a BoundedScaler.",
+        PrivacyWarning,
+        about=("offset", type(estimator).__name__),
+    )
+
+
+def tell_of_classes(estimator: Any) -> None:
+    """Warn of classes that no row can be predicted to have, as the released weights prove."""
+    classes, offset = estimator.classes_, np.broadcast_to(estimator.offset_, len(estimator.coef_))
+    weights = np.column_stack([estimator.coef_, estimator.intercept_])
+    if len(classes) == 2:
+        weights, offset = np.vstack([0 * weights, weights]), np.concatenate([[0.0], offset])
+    found = np.flatnonzero(_out_of_reach(weights, offset, estimator._fitted_row_map))
+    if not len(found):
+        return
+    several = len(found) > 1
+    which = ", ".join(shown(label) for label in classes[found[:5]].tolist())
+    which += f" and {len(found) - 5} more" if len(found) > 5 else ""
+    warn(
+        f"class{'es' * several} {which} {'are' if several else 'is'} never predicted: the released"
+        f" weights put {'their scores' if several else 'its score'} below that of another class for"
+        " every row there can be. Probabilities may still rank rows. More rows, a larger epsilon or"
+        " `class_weight` may help.",
+        PrivacyWarning,
+        about=("classes", type(estimator).__name__, *map(str, found[:5])),
+    )
+
+
+def _out_of_reach(weights: np.ndarray, offset: np.ndarray, row_map: RowMap) -> np.ndarray:
+    """Classes whose score is below that of one other for all rows that a map can give.
+
+    A row (x, t) has ``|(x, t)| <= b``, and also ``|x| <= c`` and ``0 <= t <= s``, so that its score
+    ``w_a @ x + v_a t + o_a`` is above another class's by at most ``o_a - o_b`` and the smaller of
+    ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``.
+    """
+    apart = weights[:, None] - weights
+    reach = row_map.bound * np.linalg.norm(apart, axis=2)
+    if row_map.norm in ("clip", "ball"):
+        longest = float(row_map.data_norm or 0.0) if row_map.norm == "clip" else 1.0
+        entry = (row_map.bias or 0.0) * longest / float(row_map.data_norm or 1.0)
+        own = longest * np.linalg.norm(apart[:, :, :-1], axis=2)
+        reach = np.minimum(reach, own + entry * np.maximum(apart[:, :, -1], 0.0))
+    with np.errstate(invalid="ignore"):  # without a bound, where weights are equal
+        return np.any(offset[:, None] - offset + reach * (1 + 1e-9) < 0, axis=1)
 
 
 def _dominant(mean: np.ndarray, noise: float, n_features: int, row_map: RowMap) -> np.ndarray:

@@ -18,7 +18,13 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bool, check_choice, check_real, shown
 from dpsubspace._compat import CallbackSupportMixin, nameless
-from dpsubspace._estimators.advice import tell_of_noise, tell_of_units, warn_of_noise
+from dpsubspace._estimators.advice import (
+    tell_of_classes,
+    tell_of_noise,
+    tell_of_offset,
+    tell_of_units,
+    warn_of_noise,
+)
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
 from dpsubspace._estimators.bounds import MappedRows
 from dpsubspace._estimators.fitting import checked_descent, fit_privately
@@ -290,9 +296,12 @@ class LinearClassifier(PrivateClassifier):
         advise = partial(self._advise, plan)
         found, budget = fit_privately(self, plan, data, tuple(public), advise, noise=noise)
         self._store(found, labels)
-        tell_of_units(self, found, budget)
+        if not tell_of_units(self, found, budget) and data.public is None:
+            tell_of_offset(self, found, budget)
         if plan.decides_weights(data.sizes(1)):
             tell_of_noise(self, found, budget, _auto.HIDING)
+        if budget.private:
+            tell_of_classes(self)
         return self
 
     def _advise(

@@ -23,7 +23,7 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
-from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
+from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wide_ranges, warn_of_noise
 from dpsubspace._estimators.base import checked_target
 from dpsubspace._estimators.fitting import fit_privately
 from dpsubspace._estimators.lazy import by_blocks
@@ -144,6 +144,8 @@ class _LinearRegression(PrivateRegressor):
         self._store(found, values)
         if budget.private:
             tell_of_ranges(self, self.bounds_found_)
+            if self.bounds is not None:
+                tell_of_wide_ranges(self, found.fills)
         return self
 
     def _advise(

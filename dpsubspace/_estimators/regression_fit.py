@@ -60,6 +60,9 @@ class Prepared:
         Whether noise left the place of each column and each target to be seen.
     view : View
         How rows were seen.
+    fills : float
+        How much of their ranges columns fill at most, as
+        :class:`~dpsubspace._statistics.standards.Standard` has it.
     """
 
     problem: Regression
@@ -68,6 +71,7 @@ class Prepared:
     limit: float
     found: Mapping[str, np.ndarray]
     view: View
+    fills: float
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,9 @@ class FittedRegression:
         How rows were seen.
     n_iter : int
         Number of steps.
+    fills : float
+        How much of their ranges columns fill at most, as
+        :class:`~dpsubspace._statistics.standards.Standard` has it.
     """
 
     affine: Affine
@@ -105,6 +112,7 @@ class FittedRegression:
     found: Mapping[str, np.ndarray]
     view: View
     n_iter: int
+    fills: float
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -249,6 +257,7 @@ class RegressionFit:
             found=prepared.found,
             view=prepared.view,
             n_iter=solution.n_iter,
+            fills=prepared.fills,
         )
 
     def standardised(self, data: Data, releases: Releases) -> Prepared:
@@ -278,4 +287,5 @@ class RegressionFit:
         )
         location, scale = (as_like(x, values) for x in (targets.location, targets.scale))
         problem = Regression(rows, (values - location) / scale)
-        return Prepared(problem, affine, targets, standard.limit, standard.found, view)
+        limit, fills = standard.limit, standard.columns.fills
+        return Prepared(problem, affine, targets, limit, standard.found, view, fills)

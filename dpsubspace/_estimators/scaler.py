@@ -75,7 +75,7 @@ class _Plan:
             return {}
         if n_features is not None:
             n_features = check_integer("n_features", n_features, low=1)
-        return {"bounds": range_part(self.target, n_samples, n_features)}
+        return {"bounds": range_part(self.target, n_samples, n_features, level=self.level)}
 
     def bounds(
         self, X: np.ndarray, public_sets: tuple[np.ndarray, ...], releases: Releases
@@ -162,16 +162,18 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     Released: private bounds only, of all columns together. Public ones neither use nor spend
     `epsilon`, and ``epsilon=float("inf")`` takes exact ones. With many rows for the noise, counts
     at each of 20 stages of a search for two quantiles of every column; else the counts of all
-    columns in cells between powers of 2, once. In either case a record is in one cell of a
-    column, so that the L2 sensitivity is sqrt(n_features) (``"zero_out"``) or
-    sqrt(2 n_features) (``"replace_one"``). Event: 20 Gaussian mechanisms, or one. The unit is one
-    row. Assumed public: the numbers of rows and features, given bounds, `X_public` and all other
-    parameters. The output for a private row is private; only the map is covered.
+    columns in cells between powers of 2, and then up to three times in closer cells, as public
+    sums of neighbouring cells. In either case a record is in one cell of a column, so that the L2
+    sensitivity is sqrt(n_features) (``"zero_out"``) or sqrt(2 n_features) (``"replace_one"``).
+    Event: 20 Gaussian mechanisms, or 2 to 4. The unit is one row. Assumed public: the numbers of
+    rows and features, given bounds, `X_public` and all other parameters. The output for a private
+    row is private; only the map is covered.
 
     Noise grows with the square root of the number of columns. Where it hides a column, the
     fit warns if sizes tell, and the column may end at a random scale: give bounds from public
     knowledge where there is any. A column of which all but a share of `level` has one value
-    counts as constant, unless public rows say otherwise. From few rows, bounds end at powers of 2.
+    counts as constant, unless public rows say otherwise. From few rows, bounds are those of common
+    distributions that agree with the counts, and leave out about `level` as well.
 
     Examples
     --------

@@ -212,10 +212,11 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     -----
     Released: bought ranges only, of all such columns together: noisy counts at each of 20 stages
     of a search for two quantiles of every column, or, where there are few rows, counts in cells
-    between powers of 2, once; and before it, where values may be missing, the number of those.
-    A record is in one cell of a column, so that the L2 sensitivity for c columns is sqrt(c)
+    between powers of 2, and up to three times in closer cells, as public sums of neighbouring
+    cells; and before it, where values may be missing, the number of those. A record
+    is in one cell of a column, so that the L2 sensitivity for c columns is sqrt(c)
     (``"zero_out"``) or sqrt(2 c) (``"replace_one"``); that of the numbers of missing values is
-    sqrt(c). Event: 20 Gaussian mechanisms, or one, and one more for missing values. The unit is
+    sqrt(c). Event: 20 Gaussian mechanisms, or 2 to 4, and one more for missing values. The unit is
     one row. Assumed public: the schema, the number of rows and all other parameters, and that
     the data pass the checks. Values outside of a range count as its ends; how many there are is
     not told. The output for a private row is private; only the map is covered.

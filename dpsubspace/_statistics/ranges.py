@@ -1,10 +1,12 @@
 """Ranges of columns that are bought: where nearly all of the values of each lie.
 
-Design note. There are two ways to buy a range. Counts in cells of an octave are one release, and
-so need the fewest rows, but place a column far from 0, a year say, no better than between two
-powers of 2. A search for quantiles finds any scale and any offset and takes twenty releases.
-Sizes and the budget, all public, decide: a search whose noise would hide a quarter of the rows at
-either end is left alone.
+Design note. There are two ways to buy a range. A search for quantiles takes twenty releases and
+assumes nothing: it is used where public sizes and the budget say that its noise hides no more
+rows than are to be left out, so that no turn of it is wrong but by an accident of 1 in 30,000.
+With fewer rows it would leave out all that noise hides, most of the rows of a small table.
+Counts in cells, ever closer, then take two to four releases, and the ends are those of
+distributions that agree with all counts: the rows that noise hides are taken to lie
+where those that can be seen suggest.
 """
 
 from __future__ import annotations
@@ -16,42 +18,61 @@ import numpy as np
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import gaussian
 from dpsubspace._release.releases import Releases
-from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_ranges, noisy_shares
+from dpsubspace._statistics.counts import SMALLEST, noisy_shares
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
+from dpsubspace._statistics.scales import LEAST, noisy_intervals
 
 __all__ = ["GAPS", "LEVEL", "exact_extents", "hidden_records", "noisy_extents", "range_part"]
 
-# Share of the values to leave out at either end, and the share that noise may hide there
-# before a search is given up: from cancer (398 rows, 30 columns) and census data (5,000 and
-# 32,561 rows, 5 columns) before a classifier, at epsilon 0.1 to 6.
-LEVEL, _HIDDEN = 0.01, 0.25
+# Share of the values to leave out at either end.
+LEVEL = 0.01
+
+# Standard deviations of a rank that a search keeps away from either end to take no wrong turn.
+_SAFE = 4.0
+
+# Numbers of releases of counts, of which the first is taken that leaves a column visible that has
+# this share of the records: more of them look closer, and each has more noise.
+_COUNTS, _VISIBLE = (4, 3, 2), 0.25
 
 # Part of what buys ranges that counts missing values first, where there may be any.
 GAPS = 0.1
 
 
 def range_part(
-    target: Target, n_samples: int | None, n_columns: int | None, share: float = 1.0
+    target: Target,
+    n_samples: int | None,
+    n_columns: int | None,
+    share: float = 1.0,
+    *,
+    level: float = LEVEL,
 ) -> Part:
     """Releases that buy the ranges of some columns with a `share` of the budget.
 
-    A search for quantiles, where public sizes say that noise leaves enough; or counts, once.
+    A search for quantiles, where public sizes say that noise hides none of them; or counts.
     """
     if not target.private or n_samples is None or n_columns is None:
         return Part(share)
-    whole = target.calibrated(gaussian, n_samples) * math.sqrt(SEARCH / share)
-    hidden = 2 * rank_noise(whole, n_columns, 2, target.neighboring_relation)
-    return Part(share, SEARCH if hidden <= _HIDDEN * n_samples else 1)
+    relation = target.neighboring_relation
+    whole = target.calibrated(gaussian, n_samples) / math.sqrt(share)
+    searched = rank_noise(whole * math.sqrt(SEARCH), n_columns, 2, relation)
+    if _SAFE * searched <= level * n_samples:
+        return Part(share, SEARCH)
+    hidden = [_hidden(whole * math.sqrt(count), n_columns, relation) for count in _COUNTS]
+    visible = [c for c, rows in zip(_COUNTS, hidden, strict=True) if rows <= _VISIBLE * n_samples]
+    return Part(share, max(visible, default=min(_COUNTS)))
+
+
+def _hidden(multiplier: float, n_columns: int, relation: str) -> float:
+    """Records of a column that the noise of counts hides."""
+    return LEAST * multiplier * math.sqrt(n_columns * (0.5 if relation == "replace_one" else 1.0))
 
 
 def hidden_records(budget: Budget, name: str, n_columns: int) -> tuple[float, bool]:
     """How many records noise hides at either end of each column; and if a search finds ranges."""
     multiplier, relation = budget.scales[name], budget.target.neighboring_relation
-    searched = budget.parts[name].count > 1
-    if searched:
-        return 2 * rank_noise(multiplier, n_columns, 2, relation), True
-    unit = math.sqrt(n_columns * (0.5 if relation == "replace_one" else 1.0))
-    return count_above_noise(multiplier * unit, per_octave=1), False
+    if budget.parts[name].count == SEARCH:
+        return _SAFE * rank_noise(multiplier, n_columns, 2, relation), True
+    return _hidden(multiplier, n_columns, relation), False
 
 
 def noisy_extents(
@@ -82,19 +103,19 @@ def noisy_extents(
     low, high : ndarray of shape (c,)
         Ends of the intervals.
     found : boolean ndarray of shape (c,)
-        False where noise has hidden the column. A search always comes to an end.
+        False where noise has hidden the column. A search always finds it.
 
     Notes
     -----
     Privacy: that of :func:`~dpsubspace._statistics.quantiles.noisy_quantiles` or of
-    :func:`~dpsubspace._statistics.counts.noisy_ranges`, and before it that of
+    :func:`~dpsubspace._statistics.scales.noisy_intervals`, and before it that of
     :func:`~dpsubspace._statistics.counts.noisy_shares` for gaps. What follows is postprocessing.
     """
     there = None
     if gaps is not None:
         there = 1 - np.clip(noisy_shares(np.isnan(values).astype(np.float64), releases, gaps), 0, 1)
-    if releases.budget.parts[name].count == 1:
-        return noisy_ranges(values, releases, name, per_octave=1)
+    if releases.budget.parts[name].count != SEARCH:
+        return noisy_intervals(values, releases, name, level=level, there=there)
     levels = np.array([level, 1 - level])
     found = noisy_quantiles(values, levels, releases, name, there=there)
     low, high = found.min(axis=0), found.max(axis=0)

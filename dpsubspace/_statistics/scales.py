@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp, ndtr
@@ -40,14 +41,14 @@ from dpsubspace._statistics.shapes import (
     wide_shapes,
 )
 
-__all__ = ["SCALES", "Scales", "noisy_scales", "scale_share"]
+__all__ = ["LEAST", "SCALES", "Scales", "noisy_intervals", "noisy_scales", "scale_share"]
 
 # Names of the releases and their shares of what they cost together: where columns lie, how widely
 # they are spread, and how long rows are in these units.
 SCALES = {"octaves": 0.5, "cells": 0.4, "lengths": 0.1}
 
 # Octaves on either side of 1.
-_OCTAVES = 40
+_OCTAVES = 64
 
 # Equal cells are in the middle 6 units of a column, which is known to be about 1 wide.
 _N_CELLS, _REACH = 256, 3.0
@@ -236,7 +237,7 @@ class _Noisy:
     """Released means of a public map, of shape (c, k), and the deviation of their noise."""
 
     values: np.ndarray
-    noise: float
+    noise: Any
 
     def log_likelihoods(self, expected: np.ndarray, columns: slice | int) -> np.ndarray:
         """Of distributions that give `expected`, (h, k), up to a constant: (columns, h)."""
@@ -530,6 +531,260 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
     order = np.argsort(values)
     rank = np.searchsorted(np.cumsum(weights[order]), level * (1 - 1e-9))
     return float(values[order[min(rank, len(order) - 1)]])
+
+
+# Where nearly all of a column lies ------------------------------------------------------------
+
+# Deviations of the noise of a count that make a column of so many records visible: nearby cells
+# count for each other, so that there are few places where noise may look like a column.
+LEAST = 3.0
+
+# Half of an interval in units of the next cells, and by how much these have to be smaller than
+# those before, for which what was released then is given up.
+_WITHIN, _CLOSER = 1.5, 0.5
+
+# A column that has one value is taken to be so many cells wide.
+_POINT = 2.0
+
+# How likely a column is taken to have two values, shares of the second, and a probability that
+# changes no result.
+_TWO = 0.02
+_PAIRED = np.array([0.12, 0.25, 0.4, 0.5])[:, None]
+_NEGLIGIBLE = 1e-9
+
+# Deviations of noise that hardly any of the shares beyond edges is off by.
+_BEYOND_DOUBT = 3.5
+
+
+@dataclass
+class _Window:
+    """Where columns are looked at, (c,), and what all releases there say of them together.
+
+    `total` is the sum of what was released, of shape (c, k), and `times` how often.
+    """
+
+    location: np.ndarray
+    unit: np.ndarray
+    total: np.ndarray
+    times: np.ndarray
+
+    def add(self, values: np.ndarray) -> None:
+        """Add what is released."""
+        self.total += values
+        self.times += 1
+
+    def move(self, low: np.ndarray, high: np.ndarray) -> None:
+        """Look closer at columns that turned out to be narrow, and forget what was seen of them."""
+        least = _POINT * (2 * _REACH / _N_CELLS) * self.unit
+        unit = np.maximum((high - low) / 2, least) / _WITHIN
+        closer = unit < _CLOSER * self.unit
+        self.location = np.where(closer, low / 2 + high / 2, self.location)
+        self.unit = np.where(closer, unit, self.unit)
+        self.total[closer], self.times[closer] = 0.0, 0
+
+
+def noisy_intervals(
+    columns: np.ndarray,
+    releases: Releases,
+    name: str,
+    *,
+    level: float,
+    there: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Release for each column an interval that probably leaves out a share of it at either end.
+
+    Parameters
+    ----------
+    columns : ndarray of shape (n, c)
+        Private columns. NaN counts for nothing.
+    releases : Releases
+        With two or more called `name`: octaves, and then cells that are closer each time.
+    name : str
+        Their name.
+    level : float
+        Share of the values to leave out at either end.
+    there : ndarray of shape (c,), optional
+        Public or released share of the records that have a value in each column.
+
+    Returns
+    -------
+    low, high : ndarray of shape (c,)
+        Ends of the intervals.
+    found : boolean ndarray of shape (c,)
+        Whether noise has left a column's size to be seen.
+
+    Notes
+    -----
+    Privacy: as for :func:`noisy_scales`. First a public map of the counts of all columns in
+    octaves, and then the same in cells that are functions of earlier releases alone. A record is
+    in one cell of a column, so it moves what is released of c columns by at most sqrt(c) times the
+    bounds of :class:`_Map`. What follows is postprocessing. Events: a Gaussian mechanism for each.
+
+    The interval is that of the average of all distributions of the public list, weighted by how
+    well each agrees with what was released. So it tells of the few values at either end
+    what the others suggest where noise hides them, and is wider where less is known. Cells
+    that are not given up for closer ones are counted again, which adds to what is known.
+    """
+    records, weights = releases.records_of(columns), releases.records_of(columns).weights_numpy
+    share = np.ones(columns.shape[1]) if there is None else np.maximum(there, _GRAIN)
+
+    def released(public: _Map, counts: np.ndarray) -> _Noisy:
+        noisy = _released(releases, name, public, [counts], [1.0], records)[0]
+        # Shares of the values that are there; the noise is that of the column with fewest.
+        return _Noisy(noisy.values / share[:, None], noisy.noise / float(share.min()))
+
+    octaves = released(_octaves(), _in_octaves(columns, weights))
+    (fit,) = _coarse([octaves], [_COLUMNS])
+    shape = (columns.shape[1], _cells().matrix.shape[1])
+    window = _Window(fit.location, fit.scale, np.zeros(shape), np.zeros(shape[0], dtype=np.int64))
+    low, high = fit.location, fit.location
+    single = np.zeros(shape[0], dtype=bool)
+    for _ in range(releases.budget.parts[name].count - 1):
+        cells = released(_cells(), _in_cells(columns, weights, window.location, window.unit))
+        window.add(cells.values)
+        low, high = _intervals(window, cells.noise, fit, level)
+        single = (high - low) / 2 <= _POINT / 2 * (2 * _REACH / _N_CELLS) * window.unit
+        window.move(low, high)
+    # All in one cell, again and again: one value, as far as can be told.
+    middle = np.where(single, low / 2 + high / 2, 0.0)
+    return np.where(single, middle, low), np.where(single, middle, high), fit.sure
+
+
+def _intervals(
+    window: _Window, noise: float, fit: _Fit, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the averages of what agrees with all releases of the present cells."""
+    edges = np.concatenate([_edges(), [2 * _REACH]])
+    low, high = np.empty(len(window.unit)), np.empty(len(window.unit))
+    for some in slices(len(window.unit), TOGETHER):
+        times = window.times[some, None]
+        seen = _Noisy(window.total[some] / times, noise / np.sqrt(times))
+        masses = _agreeing(seen, window, fit, some)
+        for side, ends in ((1, high), (-1, low)):
+            beyond = _beyond(seen, masses, side)
+            # The edge beyond which no more than the level lies: a value is somewhere in its cell.
+            place = edges[np.argmax(beyond <= level, axis=1)]
+            ends[some] = window.location[some] + side * window.unit[some] * place
+    return low, high
+
+
+def _beyond(seen: _Noisy, masses: np.ndarray, side: int) -> np.ndarray:
+    """Shares beyond edges on a side, never rising outwards: as released, and as it is likely.
+
+    What is likely may be wrong by as much as it is itself, and what is released by its noise. Where
+    fewer were released by more than a deviation of that, they are averaged by these variances; and
+    no fewer than are released beyond all doubt are taken to be there.
+    """
+    inverse, spread = _tails(side)
+    likely = np.cumsum(masses[:, ::-side], axis=1)[:, ::-side]
+    likely = likely[:, 1:] if side > 0 else likely[:, -2::-1]
+    shown, deviation = seen.values @ inverse, seen.noise * spread
+    share = likely**2 / (likely**2 + deviation**2 + 1e-300)
+    both = likely + share * np.minimum(shown + deviation - likely, 0.0)
+    both = np.maximum(np.maximum(both, shown - _BEYOND_DOUBT * deviation), 0.0)
+    outermost = np.zeros((len(both), 1))
+    return np.column_stack([np.maximum.accumulate(both[:, ::-1], axis=1)[:, ::-1], outermost])
+
+
+@cache
+def _tails(side: int) -> tuple[np.ndarray, np.ndarray]:
+    """What makes shares beyond the edges of cells from a release of the map, and its deviation.
+
+    Edges are in the order of their distance from the far end of the other side.
+    """
+    cells = np.linalg.pinv(_cells().matrix[:-1])
+    sums = np.cumsum(cells[:, ::-side], axis=1)
+    inverse = sums[:, ::-1][:, 1:]
+    return inverse, np.linalg.norm(inverse, axis=0)
+
+
+def _agreeing(seen: _Noisy, window: _Window, fit: _Fit, some: slice) -> np.ndarray:
+    """Shares of cells, (columns, cells), on average over distributions as likely as each is."""
+    shapes, masses, expected = _near()
+    near = seen.log_likelihoods(expected, slice(None))
+    places, alone = _heaps()
+    heaps = seen.log_likelihoods(alone, slice(None)).argmax(axis=1)
+    averages = np.empty((len(heaps), masses.shape[1]))
+    for column, heap in enumerate(heaps):
+        own = _Noisy(seen.values[[column]], seen.noise[[column]])
+        prior = _SizePrior.of(window, fit, some.start + column)
+        heaped, more = _heaped_at(int(heap))
+        log = _pairs(own, int(heap))
+        pair = places[heap] * (1 - _PAIRED) + places * _PAIRED, np.abs(places - places[heap])
+        likely = [
+            near[column] + prior.log(shapes.mean, shapes.deviation) + np.log(shapes.prior),
+            own.log_likelihoods(more @ _cells().matrix[:-1], slice(None))[0]
+            + prior.log(heaped.mean, heaped.deviation)
+            + np.log(heaped.prior),
+            (log + prior.log(pair[0], np.sqrt(_PAIRED * (1 - _PAIRED)) * pair[1])).ravel(),
+        ]
+        weights = _normalised(np.concatenate(likely))
+        ends = np.cumsum([len(part) for part in likely])
+        # The list is long, and hardly any of it agrees.
+        used = np.flatnonzero(weights[: ends[0]] > _NEGLIGIBLE)
+        average = weights[used] @ masses[used] + weights[ends[0] : ends[1]] @ more
+        paired = weights[ends[1] :].reshape(log.shape)
+        average[1:-1] += (_PAIRED * paired).sum(axis=0)
+        average[1 + heap] += ((1 - _PAIRED) * paired).sum()
+        averages[column] = average
+    return averages
+
+
+@dataclass(frozen=True)
+class _SizePrior:
+    """How likely sizes are by what octaves showed of a column in some units about a place."""
+
+    place: float
+    unit: float
+    octave: np.ndarray
+    known: np.ndarray
+
+    @classmethod
+    def of(cls, window: _Window, fit: _Fit, column: int) -> _SizePrior:
+        octave = np.arange(fit.sizes.shape[1]) + _first_octave()
+        known = np.log(np.convolve(fit.sizes[column], _ROUNDED, "same") + 1e-9)
+        return cls(float(window.location[column]), float(window.unit[column]), octave, known)
+
+    def log(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        """Logarithm of that of distributions, which are also about where the cells are."""
+        square = (self.unit * mean + self.place) ** 2 + (self.unit * deviation) ** 2
+        known = np.interp(0.5 * np.log2(square + 1e-300), self.octave, self.known)
+        return known - 0.5 * (mean / _OFF) ** 2
+
+
+def _pairs(seen: _Noisy, heap: int) -> np.ndarray:
+    """Log likelihoods, with the prior, of a second value in each cell that a share has, (q, cells).
+
+    The first is in the cell `heap`. A column may have one value only, which is the same cell twice.
+    """
+    alone = _heaps()[1]
+    shown = alone @ seen.values[0]
+    squares = np.einsum("ij,ij->i", alone, alone)
+    q = _PAIRED
+    size = (1 - q) ** 2 * squares[heap] + q**2 * squares + 2 * q * (1 - q) * (alone @ alone[heap])
+    fit = (1 - q) * shown[heap] + q * shown - 0.5 * size
+    log = fit / (float(seen.noise[0, 0]) ** 2 + _MISFIT**2)
+    return log + math.log(_TWO / (_N_CELLS**2 * len(q)))
+
+
+@cache
+def _heaped() -> tuple[Shapes, np.ndarray]:
+    """Distributions with a shared value at 0 and a tail, in cells over twice the width."""
+    shapes = heaped_shapes()
+    shapes = shapes.at(~shapes.point)
+    step = _edges()[1] - _edges()[0]
+    return shapes, shapes.masses(step * (np.arange(-_N_CELLS, _N_CELLS + 1) - 0.5))
+
+
+def _heaped_at(heap: int) -> tuple[Shapes, np.ndarray]:
+    """The same with the shared value in a cell, and their shares of the cells."""
+    shapes, wide = _heaped()
+    first = _N_CELLS - heap + 1
+    last = first + _N_CELLS
+    left, right = wide[:, :first].sum(axis=1), wide[:, last:].sum(axis=1)
+    masses = np.column_stack([left, wide[:, first:last], right])
+    moved = shapes.moved(float(_heaps()[0][heap]), 1.0)
+    return replace(moved, prior=moved.prior / _N_CELLS), masses
 
 
 # How long rows are ----------------------------------------------------------------------------

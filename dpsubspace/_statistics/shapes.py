@@ -16,7 +16,7 @@ from scipy.special import ndtr
 __all__ = ["Shapes", "heaped_shapes", "near_shapes", "together", "wide_shapes"]
 
 # Powers of 2 between which the root mean squares of columns are looked for.
-_SIZES = range(-34, 36)
+_SIZES = range(-34, 62)
 
 # A value that many records share is spread by this part of the distance to the others, and
 # where it is 0, by so little that all of it is.

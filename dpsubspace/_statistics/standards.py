@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,14 +42,18 @@ class Standard:
         What to subtract.
     scale : ndarray of shape (c,)
         What to divide by; positive.
+    fills : float
+        Bound on the standard deviation that columns have in half ranges, as a root mean square:
+        all but twice the noise of what is released says so. It is 1 where nothing does.
     """
 
     location: np.ndarray
     scale: np.ndarray
+    fills: float = 1.0
 
     def without(self, lost: np.ndarray) -> Standard:
         """The same without some columns: nothing is left of them, in units of an infinite scale."""
-        return Standard(self.location, np.where(lost, np.inf, self.scale))
+        return replace(self, scale=np.where(lost, np.inf, self.scale))
 
     def about_zero(self) -> Standard:
         """The same for columns that must not be shifted: their root mean squares."""
@@ -94,12 +99,15 @@ def noisy_standard(
     squares = noisy[c:]
     common = max(float(squares.mean() - (means**2).mean()), noise, _FLATTEST**2)
     errors = noise * np.sqrt(1 + 4 * means**2)
+    # Squares of noisy means are too large by their noise.
+    filled = float((squares - np.clip(noisy[:c], -1, 1) ** 2).mean()) + noise**2
+    fills = math.sqrt(max(filled, 0.0) + 2 * float(np.sqrt((errors**2).mean() / max(c, 1))))
     variances = _together(squares - means**2, errors, common)
     scales = np.sqrt(np.clip(variances, max(_FLAT**2 * common, noise / 2), 1.0))
     if not releases.budget.private:
         exact = np.sqrt(np.maximum(squares - means**2, 0.0))
         scales = np.where(exact > _FLATTEST, exact, 1.0)
-    return Standard(middle + half * means, half * scales)
+    return Standard(middle + half * means, half * scales, min(fills, 1.0))
 
 
 def _moments(rows: AffineRows) -> BoundedSum:

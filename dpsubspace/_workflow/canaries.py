@@ -39,8 +39,8 @@ from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
-from dpsubspace._statistics.counts import count_above_noise
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
+from dpsubspace._statistics.scales import LEAST
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["DESIGNS", "Design", "Planted", "Subject", "subject_of"]
@@ -370,9 +370,9 @@ def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
     (n, d), level = X.shape, subject.parameters.get("level", "auto")
     (leaf, *_) = counted(subject.what.privacy_event(n + 1, d))
     halved = 1.0 if subject.relation == "zero_out" else math.sqrt(0.5)
-    if leaf.count == 1:  # all cells of a column are counted, and those that are full enough kept
+    if leaf.count != SEARCH:  # all cells of a column are counted, and what agrees with them kept
         near = 1.0
-        size = count_above_noise(leaf.value * math.sqrt(d) * halved, per_octave=1)
+        size = LEAST * leaf.value * math.sqrt(d) * halved
     else:  # a search, which goes on between two heaps
         near, spread = -_FAR, rank_noise(leaf.value, d, 2, subject.relation)
         size = max((0.01 if level == "auto" else level) * n, 2 * spread)
@@ -451,13 +451,14 @@ def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
-    """How many columns reach as far as the heap, and how often searches went up, by end."""
+    """How many columns reach as far as the heap, how often searches went up, and sizes, by end."""
     if isinstance(fitted, TableEncoder):
         ends = np.array([*fitted.ranges_.values()]).T
     else:
         ends = np.stack([fitted.data_min_, fitted.data_max_])
     far = np.sum(ends >= _FAR / 2)
-    return np.append(turns_up(ends, SEARCH).sum(axis=1), far).astype(float)
+    sizes = np.sum(np.sign(ends) * np.log2(1 + np.abs(ends)), axis=1)
+    return np.concatenate([turns_up(ends, SEARCH).sum(axis=1), sizes, [far]]).astype(float)
 
 
 def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What a fit warns of: only what public and released numbers tell, once, and where it is true."""
 
+import re
 import threading
 import warnings
 
@@ -14,12 +15,14 @@ from sklearn.pipeline import make_pipeline
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
     PrivacyWarning,
 )
+from dpsubspace._estimators.advice import tell_of_classes
 from dpsubspace._statistics.counts import noisy_range
 from dpsubspace.exceptions import warn
 
@@ -125,6 +128,81 @@ def test_columns_in_different_units_are_told_by_the_released_mean(kind):
     scaled = make_pipeline(BoundedScaler(bounds=([18, 0, 0], [90, 2e5, 1])), DPSGDFClassifier())
     assert messages(scaled, X, y) == []
     assert messages(DPSGDFClassifier(epsilon=float("inf")), table / [1, 1e4, 1], y) == []
+
+
+def alike(offset, n=4000, d=20):
+    """Three classes that are easily told apart, and the same number added to all columns."""
+    rng = np.random.default_rng(1)
+    centres, y = rng.normal(size=(3, d)) * 6 / np.sqrt(d), rng.integers(0, 3, n)
+    return centres[y] + rng.normal(size=(n, d)) + offset, y
+
+
+def test_rows_that_hardly_differ_beside_their_offset_are_told_by_the_released_mean():
+    """Rows differ from their mean by less than 0.01 of their length, which noise hides.
+
+    What is released of that is within 2 deviations of it but for 1 fit in 40. So fewer than 25 of
+    40 fits tell it with a chance below 1e-13.
+    """
+    X, y = alike(1000.0)
+    fits = [messages(DPSGDFClassifier(random_state=seed), X, y) for seed in range(40)]
+    told = [text for texts in fits for text in texts if "as long as the rows can be" in text]
+    assert len(told) >= 25
+    assert "preprocessing='auto'" in told[0] and "BoundedScaler" in told[0]
+    # Where rows differ by most of their length, it would take noise of 30 deviations.
+    assert messages(DPSGDFClassifier(random_state=0), *alike(1.0)) == []
+    assert messages(DPSGDFClassifier(preprocessing="auto", random_state=0), X, y) == []
+    assert messages(DPSGDFClassifier(epsilon=float("inf")), *alike(1000.0, n=200)) == []
+
+
+def test_classes_that_no_row_can_have_are_told_by_the_released_weights():
+    """Labels that columns tell nothing of: the rarer one has a score that no row can lift."""
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(20_000, 10)), np.array(["often", "rarely"])[np.arange(20_000) % 5 // 4]
+    model = DPSGDFClassifier(epsilon=5.0, random_state=0)
+    (text,) = messages(model, X, y)
+    assert text.startswith("class 'rarely' is never predicted")
+    far = np.vstack([X, 1e6 * X, np.zeros((1, 10)), 1e-9 * X])
+    assert set(model.predict(far)) == {"often"}
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("row_norm", ["l2", 2.0])
+def test_a_class_out_of_reach_is_predicted_for_no_row(n_classes, row_norm, rng):
+    """Of two classes, one that is told of is one that the largest or the least score excludes."""
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % n_classes
+    model = DPSGDClassifier(row_norm=row_norm, random_state=0).fit(X, y)
+    n_scores = 1 if n_classes == 2 else n_classes
+    for _ in range(20):
+        model.coef_ = rng.normal(size=(n_scores, 3))
+        model.intercept_ = rng.normal(size=n_scores)
+        model.offset_ = 4 * rng.normal(size=n_scores)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tell_of_classes(model)
+        text = str(caught[0].message).partition("never")[0] if caught else ""
+        told = {int(word) for word in re.findall(r"\d+", text)}
+        directions = np.vstack([rng.normal(size=(4000, 3)), model.coef_, -model.coef_])
+        rows = np.vstack([directions * size for size in 10.0 ** np.arange(-3, 4)])
+        assert not told & set(model.predict(rows).tolist())
+        if n_classes == 2:
+            scores = np.ravel(model.decision_function(rows))
+            assert (0 in told) <= (scores.min() > 0) and (1 in told) <= (scores.max() < 0)
+
+
+def test_public_ranges_that_columns_hardly_fill_are_told_by_their_released_squares():
+    """Squares in half ranges have a mean of 0.0001 or 0.06, and its noise a deviation of 0.004.
+
+    The limit is 0.04 less two deviations: 8 of them are left on either side.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 5))
+    y = X.sum(axis=1) + rng.normal(size=5000)
+    (text,) = messages(DPLinearRegression(bounds=(-100, 100), random_state=0), X, y)
+    assert text.startswith("`bounds` are about") and "bounds=None" in text
+    for model in (DPLinearRegression(bounds=(-4, 4), random_state=0), DPLinearRegression()):
+        assert messages(model, X, y) == []
+    exact = DPLinearRegression(bounds=(-100, 100), epsilon=float("inf"))
+    assert messages(exact, X, y) == []
 
 
 def test_two_columns_of_many_may_hold_the_length():

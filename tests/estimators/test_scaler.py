@@ -97,7 +97,7 @@ def test_unit_rows_cannot_be_undone():
 
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
 def test_a_constant_column_goes_to_the_middle_and_back(epsilon):
-    X = np.column_stack([np.full(5000, 7.0), np.zeros(5000), np.arange(5000)])
+    X = np.column_stack([np.full(10_000, 7.0), np.zeros(10_000), np.arange(10_000)])
     scaler = BoundedScaler(epsilon=epsilon, feature_range=(0, 1), row_norm=None, random_state=0)
     rows = scaler.fit_transform(X)
     assert (rows[:, :2] == 0.5).all() and not scaler.scale_[:2].any()
@@ -194,14 +194,15 @@ def test_private_bounds_hold_the_bulk_of_any_column(relation):
 
 
 @quiet
-def test_few_rows_give_bounds_at_powers_of_two():
+def test_bounds_from_few_rows_hold_nearly_all_of_them():
+    """What noise hides is taken to lie where the rest suggests.
+
+    A column of 500 rows is 20 deviations of the noise of a count, of two releases and two columns.
+    """
     X = table(500)[:, 1:3]
-    scaler = BoundedScaler(epsilon=0.2, random_state=0).fit(X)
-    ends = np.stack([scaler.data_min_, scaler.data_max_])
-    powers = np.log2(ends[ends > 0])
-    np.testing.assert_array_equal(powers, np.round(powers))
+    scaler = BoundedScaler(epsilon=1.0, random_state=0).fit(X)
     inside = ((scaler.data_min_ <= X) & (scaler.data_max_ >= X)).mean(axis=0)
-    assert (inside > 0.25).all()
+    assert (inside > 0.75).all()
 
 
 def test_infinite_epsilon_gives_exact_quantiles():

@@ -11,7 +11,8 @@ from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
 from dpsubspace._statistics import cells, scales
-from dpsubspace._statistics.scales import SCALES, noisy_scales, scale_share
+from dpsubspace._statistics.ranges import noisy_extents, range_part
+from dpsubspace._statistics.scales import SCALES, noisy_intervals, noisy_scales, scale_share
 from dpsubspace._statistics.shapes import heaped_shapes, near_shapes, wide_shapes
 
 PARTS = {name: Part(share) for name, share in SCALES.items()}
@@ -267,3 +268,84 @@ def test_masses_are_those_of_distributions_with_the_stated_moments(shapes):
     moved = some.moved(3.0, 0.5)
     edges = np.sort(rng.normal(size=20))
     np.testing.assert_allclose(moved.masses(0.5 * edges + 3), some.masses(edges), atol=1e-9)
+
+
+# Where nearly all of a column lies ------------------------------------------------------------
+
+
+def some_intervals(X, *, epsilon=1.0, relation="zero_out", seed=0, present=None, count=4):
+    target = Target(epsilon, 1e-5, relation)
+    budget = Budget.split(target, {"it": Part(1.0, count)}, len(X))
+    releases = Releases(budget, SeededNoise(seed), who(present, len(X)))
+    return noisy_intervals(X, releases, "it", level=0.01)
+
+
+@pytest.mark.parametrize(("record", "relation"), pairs_first(RECORDS, RELATIONS))
+def test_a_record_moves_the_counts_of_an_interval_within_their_bound(monkeypatch, record, relation):
+    """Cells follow from earlier releases alone: with these replayed, all else is the same."""
+    X, _ = table(60)
+    other = X.copy()
+    other[0] = RECORDS[record]
+    present = np.arange(len(X)) > 0 if relation == "zero_out" else None
+    with releases(monkeypatch) as here:
+        some_intervals(other, epsilon=20.0, relation=relation)
+    with releases(monkeypatch, outputs=here) as there:
+        first = other if relation == "zero_out" else X
+        some_intervals(first, epsilon=20.0, relation=relation, present=present)
+    assert len(here) == len(there) == 4
+    assert_within_bounds(here, there, relation)
+
+
+def test_the_bounds_of_the_counts_of_an_interval_are_tight(monkeypatch):
+    X, _ = table(60)
+    X[0] = np.abs(X[0]) + 1  # a value of 0 moves nothing in octaves
+    with releases(monkeypatch) as here:
+        some_intervals(X, epsilon=20.0)
+    with releases(monkeypatch, outputs=here) as there:
+        some_intervals(X, epsilon=20.0, present=np.arange(len(X)) > 0)
+    for (one, *_), (other, *_) in zip(here, there, strict=True):
+        assert move(one, other) > 0.95 * one.norm_bound
+
+
+def test_what_an_interval_takes_is_what_was_charged(monkeypatch):
+    X, _ = table()
+    with releases(monkeypatch) as seen:
+        some_intervals(X, count=3)
+    one = Budget.split(Target(1.0, 1e-5), {"all": Part(1.0)}, len(X)).scales["all"]
+    assert math.fsum(multiplier**-2.0 for *_, multiplier in seen) == pytest.approx(one**-2.0)
+
+
+FAR = {
+    "years": lambda rng, n: rng.integers(1940, 2021, n),
+    "milliseconds of a year": lambda rng, n: 1.7e12 + 365 * 864e5 * rng.random(n),
+    "ages": lambda rng, n: np.clip(rng.normal(42, 17, n), 0, 100),
+    "incomes": lambda rng, n: rng.lognormal(10.5, 0.8, n),
+    "counts with zeros": lambda rng, n: np.where(rng.random(n) < 0.7, 0, rng.poisson(8, n)),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_ranges_of_few_rows_hold_them_and_are_not_much_wider(name, rng):
+    """A range is a failure where it loses a tenth of the rows, or is wider than their extent by 3.
+
+    It fails for at most 1 seed in 20 (of 200 each at 400 rows and epsilon 1, none to 5 do), and so
+    for more than 15 of 40 with a chance below 1e-10. A search for quantiles fails for nearly all.
+    """
+    failures = 0
+    for seed in range(40):
+        values = np.asarray(FAR[name](rng, 400), dtype=np.float64)[:, None]
+        target = Target(1.0, 1e-5, "zero_out")
+        budget = Budget.split(target, {"it": range_part(target, 400, 1)}, 400)
+        releases = Releases(budget, SeededNoise(seed), who(None, 400))
+        low, high, found = noisy_extents(values, releases, "it")
+        lost = np.mean((values < low) | (values > high)) > 0.1
+        failures += bool(lost or high - low > 3 * np.ptp(values) or not found)
+    assert failures <= 15
+
+
+def test_columns_of_one_or_two_values_have_ranges_that_end_there(rng):
+    values = np.column_stack([np.full(5000, 7.0), rng.integers(0, 2, 5000)])
+    low, high, found = some_intervals(values, epsilon=20.0)
+    assert found.all() and low[0] == high[0] and abs(low[0] - 7) < 1e-3
+    np.testing.assert_allclose([low[1], high[1]], [0, 1], atol=0.1)
+    assert low[1] <= 0 and high[1] >= 1
