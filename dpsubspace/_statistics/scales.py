@@ -551,9 +551,7 @@ def _fine(fit: _Fit, cells: _Noisy, aim: _Aim) -> Scales:
     return Scales(location, scale if aim.narrow else np.maximum(scale, least), fit.sure)
 
 
-def _nearby(
-    cells: _Noisy, column: int
-) -> tuple[Shapes, tuple[np.ndarray, np.ndarray], np.ndarray]:
+def _nearby(cells: _Noisy, column: int) -> tuple[Shapes, tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Distributions, with those of a shared value, which might have been in any of the cells.
 
     Their shares of cells, in two parts, and their log likelihoods.
