@@ -14,7 +14,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import blobs
+from helpers import blobs, pairs_first
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
@@ -183,8 +183,9 @@ PARALLEL = {
 }
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+@pytest.mark.parametrize(
+    ("backend", "kept"), pairs_first(["loky", "threading", "multiprocessing"], [False, True])
+)
 def test_workers_charge_the_ledger(backend, kept, tmp_path):
     X, y = table()
     book = ledger(allow_seeded=True, path=tmp_path / "ledger" if kept else None)
