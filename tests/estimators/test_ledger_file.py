@@ -490,6 +490,7 @@ def test_a_closed_plan_survives_a_file(tmp_path):
 
 # Several processes ------------------------------------------------------------------------------
 
+
 def charge(path, worker, told):
     book = PrivacyLedger.load(path)
     for i in range(15):
