@@ -545,8 +545,8 @@ def _fine(fit: _Fit, cells: _Noisy, aim: _Aim) -> Scales:
         weights = _normalised(log + np.log(shapes.prior * np.interp(size, octave, known)))
         location[column] = place + unit * (weights @ shapes.mean)
         scale[column] = unit * _quantile(shapes.deviation, weights, aim.fine)
-        parts = np.split(weights, [len(masses[0])])
-        heap[column] = sum(map(np.matmul, parts, masses))[1:-1].max()
+        near, heaped = np.split(weights, [len(masses[0])])
+        heap[column] = (near @ masses[0] + heaped @ masses[1])[1:-1].max()
     least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * (2 * _REACH / _N_CELLS) * fit.scale
     return Scales(location, scale if aim.narrow else np.maximum(scale, least), fit.sure)
 
