@@ -252,9 +252,11 @@ AUDITS = {
 PREDICTS = FrozenEstimator(LinearRegression().fit(X[::2], NUMBERS[::2]))
 WITHOUT_POWER = {
     "DPCalibratedClassifier": claimed(DPCalibratedClassifier, estimator=HELD_OUT),
-    "DPConformalClassifier": claimed(DPConformalClassifier, estimator=HELD_OUT),
+    "DPConformalClassifier": claimed(
+        DPConformalClassifier, estimator=HELD_OUT, confidence_level=0.5
+    ),
     "DPConformalRegressor": claimed(
-        DPConformalRegressor, estimator=PREDICTS, target_bounds=(-1, 2)
+        DPConformalRegressor, estimator=PREDICTS, confidence_level=0.5, target_bounds=(-1, 2)
     ),
 }
 WITHOUT_POWER = {
