@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from scipy.optimize import brentq
 
 from dpsubspace._accounting.cost import (
@@ -21,6 +20,7 @@ from dpsubspace._accounting.cost import (
     plain_sq_mu,
     pld_epsilon,
     pure_and_rest,
+    searched_sq_mu,
 )
 from dpsubspace._accounting.events import counted, doubling
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
@@ -51,8 +51,6 @@ def calibrate(
     PrivacyError
         If the fixed part alone costs more than `epsilon`.
     """
-    import dp_accounting as dpa
-
     from dpsubspace._accounting.leaves import event_of
 
     pure, _, rest = pure_and_rest(counted(make_event(1.0)), neighboring_relation)
@@ -67,8 +65,7 @@ def calibrate(
         return calibrate(of_rest, epsilon - pure, delta, neighboring_relation)
     if pure > 0 and plain_sq_mu(rest, sampling="approximate") == 0:
         raise PrivacyError("only events with a Gaussian mechanism in them can be calibrated.")
-    with np.errstate(divide="ignore"):  # the logarithm of a delta that rounds to 0
-        budget = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
+    budget = searched_sq_mu(epsilon, delta)
     budget /= doubling(neighboring_relation) ** 2
     sampled = plain_sq_mu(counted(make_event(1.0))) is None
     if sampled and epsilon <= LARGEST_SAMPLED:

@@ -170,6 +170,7 @@ def _search_epsilon(parts: tuple[Leaf, ...], delta: float, neighboring_relation:
     return float(renyi_accountant(moved(parts, neighboring_relation)).get_epsilon(delta))
 
 
+@lru_cache(maxsize=1024)  # public numbers, which many fits have in common
 def gaussian_epsilon(sq_mu: float, delta: float) -> float:
     """Epsilon of the Gaussian mechanism of ``sqrt(sq_mu)``, under the relation that it is for."""
     import dp_accounting as dpa
@@ -180,14 +181,20 @@ def gaussian_epsilon(sq_mu: float, delta: float) -> float:
         return float(dpa.get_epsilon_gaussian(sq_mu**-0.5, delta))
 
 
-def gaussian_sq_mu(epsilon: float, delta: float) -> float:
-    """Largest square of mu, nearly, with :func:`gaussian_epsilon` at most `epsilon`."""
+@lru_cache(maxsize=1024)
+def searched_sq_mu(epsilon: float, delta: float) -> float:
+    """Square of mu at which :func:`gaussian_epsilon` is about `epsilon`."""
     import dp_accounting as dpa
 
+    with np.errstate(divide="ignore"):  # as above
+        return float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2
+
+
+def gaussian_sq_mu(epsilon: float, delta: float) -> float:
+    """Largest square of mu, nearly, with :func:`gaussian_epsilon` at most `epsilon`."""
     if epsilon <= 0 or delta <= 0:
         return 0.0
-    with np.errstate(divide="ignore"):  # as above
-        sq_mu, deflation = float(dpa.get_sigma_gaussian(epsilon, delta)) ** -2, 1e-15
+    sq_mu, deflation = searched_sq_mu(epsilon, delta), 1e-15
     while gaussian_epsilon(sq_mu, delta) > epsilon:
         sq_mu *= 1 - deflation
         deflation *= 2
@@ -277,6 +284,7 @@ def _composed(parts: tuple[Leaf, ...], neighboring_relation: str, grid: float) -
     return counting.compose(event_of(parts))
 
 
+@lru_cache(maxsize=256)
 def pld_epsilon(
     parts: tuple[Leaf, ...], delta: float, neighboring_relation: str, grid: float
 ) -> float:

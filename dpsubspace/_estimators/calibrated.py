@@ -387,17 +387,19 @@ def _sigmoid_sums(
 
     A row brings ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds and p their probability.
     Counts of labels in narrow cells of log-odds say all that is needed, and are exact; a sum over
-    the cells is then off by rounding of as many terms.
+    the cells that are not empty is then off by rounding of as many terms or fewer.
     """
     odds = np.clip(logs[:, 1] - logs[:, 0], -_LARGEST, _LARGEST)
     centres = np.arange(-_LARGEST, _LARGEST + _WIDTH, _WIDTH)
     n_cells = len(centres)
     cells = np.rint((odds + _LARGEST) / _WIDTH).astype(np.intp)
     counts = np.bincount(cells + n_cells * codes, records.weights_numpy, minlength=2 * n_cells)
-    first, second = counts[:n_cells, None], counts[n_cells:, None]
+    counts = counts.reshape(2, n_cells)
+    some = counts.any(axis=0)
+    (first, second), centres = counts[:, some, None], centres[some, None]
     logs_of_slopes, totals = np.arange(8 * _LEAST, 8 * _MOST + 1) / 8 * math.log(2), []
     for slope in np.exp(logs_of_slopes):
-        scores = slope * centres[:, None] + _INTERCEPTS
+        scores = slope * centres + _INTERCEPTS
         excess = (first * expit(scores) - second * expit(-scores)) / np.sqrt(cut**2 + scores**2)
         totals.append(np.stack([(excess * scores).sum(axis=0), excess.sum(axis=0)], axis=1))
     slopes, intercepts = np.meshgrid(logs_of_slopes, _INTERCEPTS, indexing="ij")

@@ -59,7 +59,8 @@ class Frozen:
     def predictions(self, X: Any) -> np.ndarray:
         """Numbers that it predicts for rows."""
         with np.errstate(all="ignore"):
-            return column_or_1d(np.asarray(self.model.predict(X), dtype=np.float64))
+            found = np.asarray(self.model.predict(X), dtype=np.float64)
+            return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 
 from dpsubspace._array import EPS, Scratch, slices
 from dpsubspace._release.mechanisms import BoundedSum
@@ -233,16 +233,33 @@ def _found(
 
 
 @dataclass(frozen=True)
+class _Given:
+    """What distributions of a public list give, of shape (h, k), and half of each square norm."""
+
+    values: np.ndarray
+    half_squares: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> _Given:
+        """With their norms, which take longer than what is done with them."""
+        return cls(values, 0.5 * (values**2).sum(axis=1))
+
+    def at(self, some: np.ndarray) -> _Given:
+        """Some of them."""
+        return _Given(self.values[some], self.half_squares[some])
+
+
+@dataclass(frozen=True)
 class _Noisy:
     """Released means of a public map, of shape (c, k), and the deviation of their noise."""
 
     values: np.ndarray
     noise: Any
 
-    def log_likelihoods(self, expected: np.ndarray, columns: slice | int) -> np.ndarray:
-        """Of distributions that give `expected`, (h, k), up to a constant: (columns, h)."""
-        squares = 0.5 * (expected**2).sum(axis=1)
-        return (self.values[columns] @ expected.T - squares) / (self.noise**2 + _MISFIT**2)
+    def log_likelihoods(self, expected: _Given, columns: slice | int) -> np.ndarray:
+        """Of distributions that give this, up to a constant: (columns, h)."""
+        products = self.values[columns] @ expected.values.T
+        return (products - expected.half_squares) / (self.noise**2 + _MISFIT**2)
 
 
 def _released(
@@ -373,7 +390,7 @@ class _Fit:
 class _Wide:
     """Distributions of all sizes: what they give in octaves, and the octave of each."""
 
-    expected: np.ndarray
+    expected: _Given
     mean: np.ndarray
     square: np.ndarray
     octave: np.ndarray
@@ -383,7 +400,7 @@ class _Wide:
 @cache
 def _wide() -> _Wide:
     shapes = wide_shapes()
-    expected = shapes.masses(_octave_edges()) @ _octaves().matrix
+    expected = _Given.of(shapes.masses(_octave_edges()) @ _octaves().matrix)
     mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
     octave = np.rint(0.5 * np.log2(square)).astype(int)
     octave -= octave.min()
@@ -458,7 +475,7 @@ def _located(octaves: _Noisy, evidence: np.ndarray, prior: np.ndarray, aim: _Aim
     for column in range(n_columns):
         first, last = (chosen[column] + step for step in aim.window)
         some = (wide.octave >= first) & (wide.octave <= last)
-        log = octaves.log_likelihoods(wide.expected[some], column)
+        log = octaves.log_likelihoods(wide.expected.at(some), column)
         weights = _normalised(log + wide.log_prior[some] + np.log(prior)[wide.octave[some]])
         location[column] = weights @ wide.mean[some]
         scale[column] = math.sqrt(weights @ wide.square[some] - location[column] ** 2)
@@ -470,25 +487,47 @@ def _located(octaves: _Noisy, evidence: np.ndarray, prior: np.ndarray, aim: _Aim
 
 def _normalised(logs: np.ndarray) -> np.ndarray:
     """Probabilities from their logarithms up to a constant, along the last axis."""
-    return np.exp(logs - logsumexp(logs, axis=-1, keepdims=True))
+    shares = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return shares / shares.sum(axis=-1, keepdims=True)
 
 
 # How widely they are spread -------------------------------------------------------------------
 
 
 @cache
-def _near() -> tuple[Shapes, np.ndarray, np.ndarray]:
+def _near() -> tuple[Shapes, np.ndarray, _Given]:
     """Distributions near a column, their shares of equal cells, and what is released of those."""
     shapes = near_shapes()
     masses = shapes.masses(_edges())
-    return shapes, masses, masses @ _cells().matrix[:-1]
+    return shapes, masses, _Given.of(masses @ _cells().matrix[:-1])
 
 
 @cache
-def _heaps() -> tuple[np.ndarray, np.ndarray]:
-    """Middles of the cells, and what a column gives that has one value there."""
-    edges = _edges()
-    return (edges[1:] + edges[:-1]) / 2, _cells().matrix[1:-2]
+def _alone() -> _Given:
+    """What a column gives that has one value, in the middle of each of the cells."""
+    return _Given.of(_cells().matrix[1:-2])
+
+
+@cache
+def _beside_a_heap() -> np.ndarray:
+    """Shares below edges of cells to both sides of one with a shared value in its middle."""
+    width = 2 * _REACH / _N_CELLS
+    return heaped_shapes().below((np.arange(-_N_CELLS, _N_CELLS + 1) + 0.5) * width)
+
+
+def _heaped(cell: int) -> tuple[Shapes, np.ndarray]:
+    """Distributions with a value in a cell that many records share, and their shares of cells."""
+    place = (cell + 0.5) * (2 * _REACH / _N_CELLS) - _REACH
+    shapes = heaped_shapes().moved(place, 1.0)
+    below = _beside_a_heap()[:, _N_CELLS - 1 - cell :][:, : _N_CELLS + 1]
+    masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
+    return replace(shapes, prior=shapes.prior / _N_CELLS), masses
+
+
+@cache
+def _heaped_half_squares(cell: int) -> np.ndarray:
+    """Half of the square norms of what these give, which is too much to keep."""
+    return _Given.of(_heaped(cell)[1] @ _cells().matrix[:-1]).half_squares
 
 
 def _fine(fit: _Fit, cells: _Noisy, aim: _Aim) -> Scales:
@@ -500,31 +539,32 @@ def _fine(fit: _Fit, cells: _Noisy, aim: _Aim) -> Scales:
     location, scale, heap = np.empty(n_columns), np.empty(n_columns), np.empty(n_columns)
     octave = np.arange(fit.sizes.shape[1]) + _first_octave()
     for column, (place, unit) in enumerate(zip(fit.location, fit.scale, strict=True)):
-        shapes, masses, expected = _nearby(cells, column)
+        shapes, masses, log = _nearby(cells, column)
         size = np.log2(unit * np.hypot(shapes.mean + place / unit, shapes.deviation))
         known = np.convolve(fit.sizes[column], _ROUNDED, "same") + 1e-9
-        log = cells.log_likelihoods(expected, column) - 0.5 * (shapes.mean / _OFF) ** 2
+        log = log - 0.5 * (shapes.mean / _OFF) ** 2
         weights = _normalised(log + np.log(shapes.prior * np.interp(size, octave, known)))
         location[column] = place + unit * (weights @ shapes.mean)
         scale[column] = unit * _quantile(shapes.deviation, weights, aim.fine)
-        heap[column] = (weights @ masses)[1:-1].max()
+        near, heaped = np.split(weights, [len(masses[0])])
+        heap[column] = (near @ masses[0] + heaped @ masses[1])[1:-1].max()
     least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * (2 * _REACH / _N_CELLS) * fit.scale
     return Scales(location, scale if aim.narrow else np.maximum(scale, least), fit.sure)
 
 
-def _nearby(cells: _Noisy, column: int) -> tuple[Shapes, np.ndarray, np.ndarray]:
-    """Distributions, with those of a shared value, which might have been in any of the cells."""
+def _nearby(cells: _Noisy, column: int) -> tuple[Shapes, tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Distributions, with those of a shared value, which might have been in any of the cells.
+
+    Their shares of cells, in two parts, and their log likelihoods.
+    """
     shapes, masses, expected = _near()
-    places, alone = _heaps()
-    heap = places[cells.log_likelihoods(alone, column).argmax()]
-    heaped = heaped_shapes().moved(heap, 1.0)
-    heaped = replace(heaped, prior=heaped.prior / _N_CELLS)
-    more = heaped.masses(_edges())
-    return (
-        together([shapes, heaped]),
-        np.concatenate([masses, more]),
-        np.concatenate([expected, more @ _cells().matrix[:-1]]),
-    )
+    cell = int(cells.log_likelihoods(_alone(), column).argmax())
+    heaped, more = _heaped(cell)
+    # What is released is projected, and not what each of them gives.
+    released = _Noisy(cells.values[[column]] @ _cells().matrix[:-1].T, cells.noise)
+    of_heaped = released.log_likelihoods(_Given(more, _heaped_half_squares(cell)), 0)
+    log = np.concatenate([cells.log_likelihoods(expected, column), of_heaped])
+    return together([shapes, heaped]), (masses, more), log
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
@@ -819,7 +859,7 @@ def _of_common_length(
     middle, width = (grid.ravel() for grid in np.meshgrid(np.arange(-6, 3.1, 0.125), _WIDTHS))
     below = ndtr((edges - middle[:, None]) / width[:, None])
     expected = np.diff(below, axis=1, prepend=0.0, append=1.0) @ public.matrix[:-1]
-    log = noisy.log_likelihoods(expected, 0) - 0.5 * (middle + 0.5) ** 2
+    log = noisy.log_likelihoods(_Given.of(expected), 0) - 0.5 * (middle + 0.5) ** 2
     # Root mean square of a number whose logarithm is normal.
     factor = 2.0 ** float(_normalised(log) @ (middle + math.log(2) * width**2))
     return Scales(found.location, found.scale * factor, found.found)

@@ -29,6 +29,7 @@ __all__ = [
     "confusion",
     "counted",
     "curve",
+    "each_on_simplex",
     "error_cells",
     "fine_edges",
     "fractions",
@@ -191,10 +192,16 @@ def on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
 
     Of cells that only hold noise most become 0.
     """
-    flat = counts.ravel()
-    falling = np.sort(flat)[::-1]
-    over = (np.cumsum(falling) - total) / np.arange(1, len(flat) + 1)
-    level = over[np.flatnonzero(falling > over)[-1]]
+    return each_on_simplex(counts[None], total)[0]
+
+
+def each_on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
+    """The same of each entry along the first axis."""
+    flat = counts.reshape(len(counts), -1)
+    falling = np.sort(flat, axis=1)[:, ::-1]
+    over = (np.cumsum(falling, axis=1) - total) / np.arange(1, flat.shape[1] + 1)
+    last = flat.shape[1] - 1 - np.argmax((falling > over)[:, ::-1], axis=1)
+    level = np.take_along_axis(over, last[:, None], axis=1)
     return np.maximum(flat - level, 0.0).reshape(counts.shape)
 
 

@@ -14,6 +14,7 @@ from dpsubspace._statistics.score_cells import (
     area,
     confusion,
     curve,
+    each_on_simplex,
     fractions,
     interval,
     on_simplex,
@@ -394,8 +395,7 @@ class Counted:
     def _curve(self, level: float) -> Value:
         """ROC curve, and a band of true positive rates above each false positive rate."""
         at, value = curve(on_simplex(self._counts, self.n))
-        n_draws = len(self._draws)
-        curves = [curve(on_simplex(self._draws[i], self.n)) for i in range(n_draws)]
-        drawn = np.array([np.interp(at, x, y) for x, y in curves])
+        curves = curve(each_on_simplex(self._draws, self.n))
+        drawn = np.array([np.interp(at, x, y) for x, y in zip(*curves, strict=True)])
         low, high = interval(value, value, drawn, level)
         return Value(value, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0), at)

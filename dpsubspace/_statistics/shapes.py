@@ -61,9 +61,10 @@ class Shapes:
 
     def masses(self, edges: np.ndarray) -> np.ndarray:
         """Shares of each between 2 and 2 `edges` next to each other and beyond, (k, e + 1)."""
-        return np.diff(self._below(edges), axis=1, prepend=0.0, append=1.0)
+        return np.diff(self.below(edges), axis=1, prepend=0.0, append=1.0)
 
-    def _below(self, edges: np.ndarray) -> np.ndarray:
+    def below(self, edges: np.ndarray) -> np.ndarray:
+        """Shares of each below `edges`, (k, e)."""
         beyond = edges - self.place[:, None]
         below = ndtr(beyond / self.spread[:, None])
         tailed = self.share > 0

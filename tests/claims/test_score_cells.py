@@ -1,5 +1,6 @@
 """Counts of scores and sums of losses: how far one record moves them, and what noise they get."""
 
+import itertools
 import math
 import sys
 from contextlib import contextmanager
@@ -159,12 +160,14 @@ def test_what_is_released_is_what_the_event_says(monkeypatch, setting, relation)
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_noise_of_counts_has_the_scale_that_is_said(monkeypatch, relation):
+    """Of every release of a score, of all kinds of scores."""
     X, noise = blobs(n=300)[0], []
-    for seed in range(300):
+    for setting, seed in itertools.product(SCORED.values(), range(3)):
         with laplace_releases(monkeypatch) as seen:
-            scored(X, Target(0.5, 0.0, relation), seed, metric="roc_auc")
-        total, out, epsilon = seen[-1]
-        noise.append((out - total.value) * epsilon / getattr(total, ENDS[relation]))
+            scored(X, Target(0.5, 0.0, relation), seed, **setting)
+        for total, out, epsilon in seen:
+            scale = getattr(total, ENDS[relation]) / epsilon
+            noise.append((out - total.value).ravel() / scale)
     noise = np.concatenate(noise)
     assert stats.kstest(noise, "laplace").pvalue > RARE
     # The mean size of Laplace noise has a gamma law; a wrong scale is certain to be found in 1,000.
@@ -173,30 +176,44 @@ def test_noise_of_counts_has_the_scale_that_is_said(monkeypatch, relation):
     assert law.cdf(2 / 3 * sizes) < RARE and law.sf(3 / 2 * sizes) < RARE
 
 
-def guesses(monkeypatch, factor, runs=300):
-    """Guesses whether a row is there, which is alone in its cell, and how many are right."""
-    X = np.zeros((40, 5))
-    X[0, 2] = 4.0  # all are predicted to be of the first class, and this one is
-    guessed, right = 0, 0
+class Told(PublicModel):
+    """A model that predicts what stands in the first column."""
+
+    def predict(self, X):
+        return X[:, 0].astype(int)
+
+
+def guesses(monkeypatch, factor, classes=30, runs=4):
+    """Guesses which rows are there, each of them alone in its cell, and how many are right."""
+    places = np.indices((classes, classes)).reshape(2, -1).T
+    X, coins = np.zeros((len(places), 5)), np.random.default_rng(0)
+    X[:, 0], guessed, right = places[:, 0], 0, 0
     for seed in range(runs):
-        present = np.ones(40, bool)
-        present[0] = there = seed % 2 == 0
+        there = coins.random(len(X)) < 0.5
         with laplace_releases(monkeypatch, factor=factor) as seen:
-            target, options = Target(1.0, 0.0), {"metric": "confusion_matrix"}
-            scored(X, target, seed, present=present, **options)
+            private_scores._score(
+                X, Target(1.0, 0.0), seed, model=Told(classes), y=places[:, 1], present=there,
+                metric="confusion_matrix",
+            )  # fmt: skip
         ((total, out, _),) = seen
-        assert total.value[0] == there
-        if abs(out[0] - 0.5) > 0.5:
-            guessed, right = guessed + 1, right + ((out[0] > 0.5) == there)
-    return guessed, right
+        assert sorted(total.value) == sorted(there)
+        sure = np.abs(out - 0.5) > 0.5
+        guessed, right = guessed + sure.sum(), right + (sure & ((out > 0.5) == total.value)).sum()
+    return int(guessed), int(right)
 
 
-def test_an_audit_stays_below_the_claim_and_catches_a_third_of_the_noise(monkeypatch):
+def test_an_audit_stays_below_the_claim_and_catches_half_of_the_noise(monkeypatch):
+    """Both fail at most once in 1e9.
+
+    Where the claim holds, that is what the audit's confidence says. With noise of scale 1/2 a guess
+    is made with a chance of 0.568, and is right with one of 0.88: of 3,600 rows at least 1,865
+    are guessed and 83 % of those right, where 80 % are enough.
+    """
+    sure = {"delta": 0.0, "confidence": 1 - 1e-9}
     guessed, right = guesses(monkeypatch, 1.0)
-    sure = {"confidence": 1 - 1e-9}
-    assert audit_epsilon(guessed, guessed, right, delta=0.0, **sure) < 1.0
-    guessed, right = guesses(monkeypatch, 1 / 3)
-    assert audit_epsilon(guessed, guessed, right, delta=0.0) > 1.2
+    assert audit_epsilon(guessed, guessed, right, **sure) < 1.0
+    guessed, right = guesses(monkeypatch, 1 / 2)
+    assert audit_epsilon(guessed, guessed, right, **sure) > 1.0
 
 
 # Whatever a model says of a row because of the others ------------------------------------------

@@ -14,8 +14,10 @@ from helpers import (
     CLASSIFIERS,
     ESTIMATORS,
     GEP,
+    RELATIONS,
     blobs,
     multipliers,
+    pairs_first,
     public_rows,
     releases,
     replaced,
@@ -99,7 +101,7 @@ def known_to_fail(estimator):
 
 
 def checks_in_turns():
-    """scikit-learn's checks, each of one estimator and of every fourth that it is for.
+    """scikit-learn's checks, each of one estimator and of every eighth that it is for.
 
     Which these are differs from check to check. Those of others are exhaustive.
     """
@@ -110,7 +112,7 @@ def checks_in_turns():
         values, marks = getattr(row, "values", row), [*getattr(row, "marks", ())]
         name = values[1].func.__name__
         turn = places[name] + len(name)
-        if places[name] and turn % 4:
+        if places[name] and turn % 8:
             marks += [pytest.mark.exhaustive] + [pytest.mark.odd] * (turn % 2)
         places[name] += 1
         rows_of.append(pytest.param(*values, marks=marks))
@@ -429,21 +431,21 @@ def test_public_data_frames_must_have_the_columns_of_the_private_one(Estimator):
         clone(model).fit(frame, y, X_public=(public[list("edcba")],))
 
 
+WAYS = [
+    {},
+    {"directions": GradientDirections()},
+    {"n_components": 2},
+    {"n_components": 2, "init": "zero"},
+    {"batch_size": 100},
+]
+
+
 @uninformed
-@pytest.mark.parametrize("informed", [False, True])
-@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"directions": GradientDirections()},
-        {"n_components": 2},
-        {"n_components": 2, "init": "zero"},
-        {"batch_size": 100},
-    ],
+    ("Estimator", "options", "relation", "informed"),
+    pairs_first(GEP, WAYS, RELATIONS, [False, True], together=(1, 3)),
     ids=str,
 )
-@pytest.mark.parametrize("Estimator", GEP)
 def test_public_rows_change_no_cost(Estimator, options, relation, informed):
     X, y = blobs(n=400)
     options = {"n_iter": 9, "epsilon": 5.0, "neighboring_relation": relation, **options}

@@ -5,8 +5,6 @@ import copy
 import json
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +14,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import blobs
+from helpers import blobs, pairs_first
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
@@ -185,8 +183,9 @@ PARALLEL = {
 }
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+@pytest.mark.parametrize(
+    ("backend", "kept"), pairs_first(["loky", "threading", "multiprocessing"], [False, True])
+)
 def test_workers_charge_the_ledger(backend, kept, tmp_path):
     X, y = table()
     book = ledger(allow_seeded=True, path=tmp_path / "ledger" if kept else None)
@@ -326,44 +325,50 @@ def test_threads_charge_the_one_ledger_that_is_open():
     assert len(first) == 2
 
 
-def refit(text):
-    return pickle.loads(text).fit(*table())
+def refit(text, number=None):
+    """Fit what was pickled, in a process that has another number if one is given."""
+    own = os.getpid
+    try:
+        os.getpid = own if number is None else lambda: number
+        return pickle.loads(text).fit(*table())
+    finally:
+        os.getpid = own
 
 
-def test_what_was_pickled_in_a_block_charges_it_while_it_is_open_and_is_refused_later():
-    X, y = table()
+@pytest.fixture(scope="module")
+def elsewhere():
+    """`refit` in a new process, which knows nothing of ours; starting one takes seconds."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        with ledger() as book:
-            text = pickle.dumps(small())
-            model = pool.submit(refit, text).result(timeout=300)
-            assert len(book) == 1 and model.privacy_.delta == 1e-5
-            copied = clone(clone(small()))
-        with pytest.raises(PrivacyError, match="has been closed"):
-            pool.submit(refit, text).result(timeout=300)
+        yield lambda *given: pool.submit(refit, *given).result(timeout=300)
+
+
+def test_what_was_pickled_in_a_block_charges_it_while_it_is_open_and_is_refused_later(elsewhere):
+    X, y = table()
+    with ledger() as book:
+        text = pickle.dumps(small())
+        model = elsewhere(text)
+        assert len(book) == 1 and model.privacy_.delta == 1e-5
+        copied = clone(clone(small()))
+    with pytest.raises(PrivacyError, match="has been closed"):
+        elsewhere(text)
     # In the process of the ledger it is known that there is none any more.
     copied.fit(X, y)
     pickle.loads(text).fit(X, y)
     assert len(book) == 1
 
 
-def test_another_process_with_the_same_number_charges_the_ledger(tmp_path):
+def test_another_process_with_the_same_number_charges_the_ledger(tmp_path, elsewhere):
     # As in two containers.
-    ledger = PrivacyLedger(epsilon=5.0, delta=1e-5, path=tmp_path / "ledger")
-    with ledger:
-        sent = pickle.dumps(DPSGDClassifier(n_iter=3))
-        code = (
-            "import os, pickle, sys; import numpy as np\n"
-            f"os.getpid = lambda: {os.getpid()}\n"
-            f"pickle.loads({sent!r}).fit(np.eye(60, 3), np.arange(60) % 2)"
-        )
-        subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
-        assert [entry.estimator for entry in ledger.entries] == ["DPSGDClassifier"]
-
-
-def test_a_file_that_is_open_can_be_charged_by_who_knows_its_block(tmp_path):
     book = ledger(path=tmp_path / "ledger")
-    with book, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(refit, pickle.dumps(small())).result(timeout=300)
+    with book:
+        elsewhere(pickle.dumps(small()), os.getpid())
+    assert [entry.estimator for entry in book.entries] == ["DPSGDClassifier"]
+
+
+def test_a_file_that_is_open_can_be_charged_by_who_knows_its_block(tmp_path, elsewhere):
+    book = ledger(path=tmp_path / "ledger")
+    with book:
+        elsewhere(pickle.dumps(small()))
     assert len(book) == len(PrivacyLedger.load(tmp_path / "ledger")) == 1
 
 

@@ -7,11 +7,9 @@ import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -492,39 +490,39 @@ def test_a_closed_plan_survives_a_file(tmp_path):
 
 # Several processes ------------------------------------------------------------------------------
 
-CHARGE = """
-import sys
-import threading
-import time
-from dpsubspace import PrivacyLedger
-from dpsubspace._accounting.events import gaussian
-ledger = PrivacyLedger.load(sys.argv[1])
-for i in range(int(sys.argv[2])):
-    label = f"{sys.argv[3]}-{i}"
-    ledger.charge(gaussian(1000.0), label, neighboring_relation="zero_out")
-    print(label, flush=True)  # what is printed has returned
-"""
+
+def charge(path, worker, told):
+    book = PrivacyLedger.load(path)
+    for i in range(15):
+        label = f"{worker}-{i}"
+        book.charge(gaussian(1000.0), label, neighboring_relation="zero_out")
+        told.send(label)  # what is told has returned
+
+
+def told_by(end):
+    """What a process still tells before it ends."""
+    with suppress(EOFError):
+        while True:
+            yield end.recv()
 
 
 def test_processes_that_are_killed_lose_nothing(tmp_path):
     """Each charge that returned is there once, and one that did not is there once or not at all."""
     path = tmp_path / "ledger"
     ledger(50.0, path=path)
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHARGE, str(path), "15", f"worker{i}"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(3)
-    ]
-    victim = workers[0]
-    told = [victim.stdout.readline().strip() for _ in range(3)]
-    victim.send_signal(signal.SIGKILL)
-    told += victim.communicate(timeout=60)[0].split()
-    for worker in workers[1:]:
-        told += worker.communicate(timeout=120)[0].split()
-        assert worker.returncode == 0
+    context, workers, ends = multiprocessing.get_context("fork"), [], []
+    for i in range(3):
+        end, other = context.Pipe(duplex=False)
+        workers.append(context.Process(target=charge, args=(path, i, other)))
+        workers[-1].start()
+        other.close()  # so that nothing more comes once the process has ended
+        ends.append(end)
+    told = [ends[0].recv() for _ in range(3)]
+    workers[0].kill()
+    for worker, end in zip(workers, ends, strict=True):
+        told += told_by(end)
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [-signal.SIGKILL, 0, 0]
     labels = [entry.label for entry in PrivacyLedger.load(path).entries]
     assert len(labels) == len(set(labels)) and len(told) >= 33
     assert set(told) <= set(labels) and len(set(labels) - set(told)) <= 1

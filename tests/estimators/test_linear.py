@@ -38,7 +38,10 @@ def digits():
     return X[order[360:]], y[order[360:]], X[order[:360]], y[order[:360]]
 
 
-@pytest.mark.parametrize(("epsilon", "floor"), [(1.0, 0.87), (3.0, 0.92)])
+@pytest.mark.parametrize(
+    ("epsilon", "floor"),
+    [(1.0, 0.87), pytest.param(3.0, 0.92, marks=pytest.mark.exhaustive)],
+)
 @pytest.mark.parametrize("Classifier", VERSIONS)
 def test_digits_with_default_settings(digits, Classifier, epsilon, floor):
     X, y, X_test, y_test = digits

@@ -147,7 +147,7 @@ def test_up_to_three_candidates_are_all_fitted():
 
 
 def test_batches_have_one_curve_above_all_trials():
-    sizes = {"batch_size": [30, 60, None], "n_iter": [20]}
+    sizes = {"batch_size": [30, 60, None], "n_iter": [80]}
     model = search(candidates=sizes, method="random", validation_fraction=0.25, epsilon=1.0)
     spending = model._plan().spending(module.Sizes(400, 5, 3), None)
     (leaf,) = counted(spending.event)
@@ -161,13 +161,13 @@ def test_batches_have_one_curve_above_all_trials():
 
 
 def test_few_candidates_on_batches_are_composed_with_their_scores():
-    batches = {"candidates": {"batch_size": [20, 40], "n_iter": [20]}, "epsilon": 1.0}
+    batches = {"candidates": {"batch_size": [20, 40], "n_iter": [80]}, "epsilon": 1.0}
     model = search(**batches)
     event = model.privacy_event(400)
     assert 1 - 1e-3 <= epsilon_of(event, DELTA, "zero_out") <= 1.0
-    assert [leaf.count for leaf in counted(event)] == [20, 20, 2]
+    assert [leaf.count for leaf in counted(event)] == [80, 80, 2]
     public = search(validation_fraction=None, **batches)
-    assert [leaf.count for leaf in counted(public.privacy_event(400))] == [20, 20]
+    assert [leaf.count for leaf in counted(public.privacy_event(400))] == [80, 80]
 
 
 # Trials are private -----------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_threads_show_no_warnings_of_each_other_and_leave_no_filters():
     before = [*warnings.filters]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        for seed in range(3):
+        for seed in range(2):
             with __import__("joblib").parallel_config("threading"):
                 search(n_jobs=6, n_trials=30, scoring=warning, random_state=seed).fit(X, Y)
         assert warnings.filters[0][0] == "always"

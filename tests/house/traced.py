@@ -206,9 +206,10 @@ def fits():
     X += 3 * np.eye(5)[y]
     public = {"X_public": (X[:60] + 0.1,), "y_public": (y[:60],)}
     options = {"epsilon": 5.0, "random_state": 0}
+    steps = {"n_iter": 5}  # enough to see what each of them calls
     return {
-        "DPSGDClassifier": lambda: dpsubspace.DPSGDClassifier(**options).fit(X, y),
-        "GEPClassifier": lambda: dpsubspace.GEPClassifier(**options).fit(X, y, **public),
+        "DPSGDClassifier": lambda: dpsubspace.DPSGDClassifier(**options, **steps).fit(X, y),
+        "GEPClassifier": lambda: dpsubspace.GEPClassifier(**options, **steps).fit(X, y, **public),
         "DPPCA": lambda: dpsubspace.DPPCA(2, **options).fit(X),
     }
 

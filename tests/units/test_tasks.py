@@ -365,7 +365,7 @@ def test_wide_and_collinear_and_huge_columns_are_taken():
 def wild(seed):
     """Small tasks of rows and targets that are alike, constant, far away or of wild units."""
     rng = np.random.default_rng(seed)
-    sets, targets, d, c = [], [], rng.integers(1, 9), rng.integers(1, 3)
+    sets, targets, d, c = [], [], 1 + seed % 8, rng.integers(1, 3)
     for _ in range(rng.integers(1, 6)):
         rows = rng.normal(size=(rng.integers(2, 12), d))
         rows = (
@@ -399,7 +399,9 @@ def test_whatever_is_given_has_finite_directions_or_is_refused(subspace):
             assert np.isfinite(found.directions).all() and np.isfinite(found.spectrum).all()
             gram = found.components @ found.components.T
             np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-12)
-    assert 1 < refused < 49
+    # Four have one column, and no two directions. Of the others one in ten is refused with "auto",
+    # of which all are once in 1e20.
+    assert 4 <= refused < 50
 
 
 def test_tasks_may_be_far_from_each_other():
