@@ -299,7 +299,7 @@ def test_a_few_fits_are_an_audit(name):
     assert honest.method == "many_runs" and honest.n_guesses == 2
 
 
-@pytest.mark.parametrize("name", ["DPLinearRegression", "GSDScorer", "private_score"])
+@pytest.mark.parametrize("name", ["DPLinearRegression", "GSDScorer", "private_quantile"])
 def test_a_few_fits_tell_of_a_hundredth_of_the_noise(monkeypatch, name):
     scale_noise(monkeypatch, 0.01)
     broken = next(iter(AUDITS[name].values())).run(n_canaries=30, n_training=20)

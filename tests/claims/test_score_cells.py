@@ -164,7 +164,7 @@ def test_noise_of_counts_has_the_scale_that_is_said(monkeypatch, relation):
     X, noise = blobs(n=300)[0], []
     for setting, seed in itertools.product(SCORED.values(), range(3)):
         with laplace_releases(monkeypatch) as seen:
-            scored(X, Target(0.5, 0.0, relation), seed, **setting)
+            scored(X, Target(2.0, 0.0, relation), seed, **setting)
         for total, out, epsilon in seen:
             scale = getattr(total, ENDS[relation]) / epsilon
             noise.append((out - total.value).ravel() / scale)

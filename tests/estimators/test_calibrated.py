@@ -115,7 +115,7 @@ def test_probabilities_of_a_private_model_get_better():
 
 @pytest.mark.parametrize("method", ["temperature", "sigmoid"])
 def test_probabilities_that_are_right_stay_nearly_as_they_are(method):
-    test, labels = binary(5000, 1.0, seed=99)
+    test, labels = binary(20000, 1.0, seed=99)
     before = log_loss(labels, MODEL.predict_proba(test))
     worse = []
     for n, epsilon in ((200, 0.3), (500, 0.3), (500, 1.0)):
