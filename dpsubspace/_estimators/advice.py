@@ -18,6 +18,7 @@ from dpsubspace._solvers.descent import STEPS
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = [
+    "noise_hides",
     "tell_of_bounds",
     "tell_of_classes",
     "tell_of_noise",
@@ -40,7 +41,7 @@ def warn_of_noise(
     name: str = STEPS,
 ) -> None:
     """Warn where noise in so many weights probably hides most of what can be learned."""
-    if budget.of_all(name) * math.sqrt(n_weights) <= bearable * n_samples:
+    if not noise_hides(budget, n_samples, n_weights, bearable, name):
         return
     price, unit = f"epsilon={guarantee.epsilon:.3g}", guarantee.unit
     warn(
@@ -50,6 +51,13 @@ def warn_of_noise(
         PrivacyWarning,
         about=("noise", type(estimator).__name__, price),
     )
+
+
+def noise_hides(
+    budget: Budget, n_samples: int, n_weights: float, bearable: float, name: str = STEPS
+) -> bool:
+    """Whether noise in so many weights probably hides most of what can be learned."""
+    return budget.of_all(name) * math.sqrt(n_weights) > bearable * n_samples
 
 
 def warn_of_bounds(

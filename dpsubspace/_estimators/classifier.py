@@ -19,6 +19,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bool, check_choice, check_real, shown
 from dpsubspace._compat import CallbackSupportMixin, nameless
 from dpsubspace._estimators.advice import (
+    noise_hides,
     tell_of_classes,
     tell_of_noise,
     tell_of_offset,
@@ -296,11 +297,14 @@ class LinearClassifier(PrivateClassifier):
         advise = partial(self._advise, plan)
         found, budget = fit_privately(self, plan, data, tuple(public), advise, noise=noise)
         self._store(found, labels)
-        if not tell_of_units(self, found, budget) and data.public is None:
-            tell_of_offset(self, found, budget)
+        told = tell_of_units(self, found, budget)
         if plan.decides_weights(data.sizes(1)):
             tell_of_noise(self, found, budget, _auto.HIDING)
-        if budget.private:
+        n_weights = self.n_features_in_ + 1
+        if budget.private and not noise_hides(budget, data.records.n, n_weights, _auto.HIDING):
+            # A fit that is mostly noise has been told of, and so is what it does.
+            if not told and data.public is None:
+                tell_of_offset(self, found, budget)
             tell_of_classes(self)
         return self
 
