@@ -1,13 +1,17 @@
 """Releases of where columns of unknown units lie, and how widely they are spread.
 
-Design note. Two releases of counts find any column, wherever it is: cells of an octave, and then
-equal cells about the place that these showed. A column is spread over many cells, of which
+Design note. Releases of counts find any column, wherever it is: cells of an octave, and then
+equal cells about the place that these showed. Equal cells are counted several times. A column that
+is far from 0, a year say, is in one octave and in few of the cells: it is counted again in smaller
+cells, where it was found. Any other column is counted again in the same cells, and the mean of
+what is released of it has the noise of one release that costs as much as all of them. So it pays
+nothing for what others need. A column is spread over many cells, of which
 noise hides each. So no count is released as it is, but a public linear map of the counts, whose
 entries add up nearby cells: a record still moves it by 1, while a column that is spread over a few
 octaves shows three times as clearly. What comes out is compared with what each distribution of a
 public list would have given. That is postprocessing: the likelihood of a distribution is known,
 since that of the noise is. Two searches for quantiles take twenty releases for what is found here
-by two, and moments need a range to begin with.
+by a few, and moments need a range to begin with.
 
 A scale that is too small is worse than one that is too large: entries that are far out in units
 of it are cut, or have weights that noise decides. So scales are chosen above the median of what is
@@ -26,6 +30,7 @@ from functools import cache
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
+from dpsubspace._accounting.budget import Part
 from dpsubspace._array import EPS, Scratch, slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
@@ -42,15 +47,16 @@ from dpsubspace._statistics.shapes import (
 
 __all__ = ["SCALES", "Scales", "noisy_scales", "scale_share"]
 
-# Names of the releases and their shares of what they cost together: where columns lie, how widely
-# they are spread, and how long rows are in these units.
-SCALES = {"octaves": 0.5, "cells": 0.4, "lengths": 0.1}
+# The releases and their shares of what they cost together: where columns lie, how widely they are
+# spread, looked at five times, and how long rows are in these units.
+SCALES = {"octaves": Part(0.5), "cells": Part(0.4, 5), "lengths": Part(0.1)}
 
 # Octaves on either side of 1.
 _OCTAVES = 40
 
 # Equal cells are in the middle 6 units of a column, which is known to be about 1 wide.
 _N_CELLS, _REACH = 256, 3.0
+_CELL = 2 * _REACH / _N_CELLS
 
 # Entries of a public map are whole multiples of this, so that sums of them are exact.
 _GRAIN, _EXACT = 2.0**-20, 2**32
@@ -71,6 +77,10 @@ _POOLED, _ANYWHERE, _ALIKE = 0.7, 12.0, 1.5
 # at least so many cells: more of them where so much of it is in one cell that few rows make up the
 # scale.
 _SURE, _RESOLVED, _HEAPED, _BESIDE = 0.8, 1.05, 0.8, 8.0
+
+# A column is looked at from nearer where, with this probability, it is so many times narrower than
+# the cells were made for: less would not make up for what is known already.
+_CERTAIN, _NEARER = 0.95, 4.0
 
 # Standard deviation of a place in an octave over the middle of that, and the number of octaves
 # at the low end that are those of columns with nothing but zeros, and at the high end of what may
@@ -173,7 +183,8 @@ def noisy_scales(
     targets : ndarray of shape (n, t) or None
         Private targets, which have a share of their own: everything depends on them.
     releases : Releases
-        With one of each name of :data:`SCALES`; without "lengths" where there are no columns.
+        With those of :data:`SCALES`; without "lengths" where there are no columns. There may be
+        another number of "cells".
     target_share : float, default=0.3
         Share of the targets in the releases that are about single columns.
 
@@ -185,12 +196,12 @@ def noisy_scales(
 
     Notes
     -----
-    Privacy: with "octaves", public maps of the counts of all columns in cells, and with
-    "cells", the same in cells that follow from the first. A record is in one cell of a column,
-    so it moves what is released of c columns by sqrt(c) times the bounds of :class:`_Map`,
-    both for columns and for targets, which are released jointly. With "lengths", the same of one
-    number that is a function of a record and of earlier releases. What follows is
-    postprocessing, with public sizes and lists. Events: three Gaussian mechanisms.
+    Privacy: with "octaves", public maps of the counts of all columns in cells, and with each of
+    "cells", the same in cells that follow from what was released before. A record is in one cell
+    of a column, so it moves what is released of c columns by sqrt(c) times the bounds of
+    :class:`_Map`, both for columns and for targets, which are released jointly. With "lengths",
+    the same of one number that is a function of a record and of earlier releases. What follows is
+    postprocessing, with public sizes and lists. Events: a Gaussian mechanism for each release.
     """
     wanted = ((columns, _COLUMNS, 1 - target_share), (targets, _TARGETS, target_share))
     given = [one for one in wanted if one[0] is not None]
@@ -217,15 +228,18 @@ def _found(
     records: Records,
     releases: Releases,
 ) -> list[Scales]:
-    """Release scales of groups of columns, in two steps."""
+    """Release scales of groups of columns: octaves, and then cells from nearer and nearer."""
     weights = records.weights_numpy
     counts = [_in_octaves(group, weights) for group in groups]
     octaves = _released(releases, "octaves", _octaves(), counts, shares, records)
-    fits = _coarse(octaves, aims)
-    pairs = zip(groups, fits, strict=True)
-    counts = [_in_cells(group, weights, fit.location, fit.scale) for group, fit in pairs]
-    cells = _released(releases, "cells", _cells(), counts, shares, records)
-    return [_fine(fit, noisy, aim) for fit, noisy, aim in zip(fits, cells, aims, strict=True)]
+    looks = [_Look.of(fit) for fit in _coarse(octaves, aims)]
+    for _ in range(releases.budget.parts["cells"].count):
+        looks = [_nearer(look) for look in looks]
+        pairs = zip(groups, looks, strict=True)
+        counts = [_in_cells(group, weights, look.location, look.unit) for group, look in pairs]
+        cells = _released(releases, "cells", _cells(), counts, shares, records)
+        looks = [look.with_more(more) for look, more in zip(looks, cells, strict=True)]
+    return [_fine(look, aim) for look, aim in zip(looks, aims, strict=True)]
 
 
 # Releases -------------------------------------------------------------------------------------
@@ -233,15 +247,32 @@ def _found(
 
 @dataclass(frozen=True)
 class _Noisy:
-    """Released means of a public map, of shape (c, k), and the deviation of their noise."""
+    """Released means of a public map, (c, k), and the variance of the noise of each, (c, 1)."""
 
     values: np.ndarray
-    noise: float
+    variance: np.ndarray
+
+    @classmethod
+    def nothing(cls, n_columns: int) -> _Noisy:
+        """Of equal cells of columns of which nothing is known: all is as likely."""
+        return cls(np.zeros((n_columns, _cells().matrix.shape[1])), np.full((n_columns, 1), np.inf))
 
     def log_likelihoods(self, expected: np.ndarray, columns: slice | int) -> np.ndarray:
         """Of distributions that give `expected`, (h, k), up to a constant: (columns, h)."""
         squares = 0.5 * (expected**2).sum(axis=1)
-        return (self.values[columns] @ expected.T - squares) / (self.noise**2 + _MISFIT**2)
+        variance = self.variance[columns] + _MISFIT**2
+        return (self.values[columns] @ expected.T - squares) / variance
+
+    def with_more(self, more: _Noisy) -> _Noisy:
+        """Weighted means with what was released of the same again."""
+        share = more.variance / (more.variance + self.variance)  # of what was known
+        return _Noisy(share * self.values + (1 - share) * more.values, (1 - share) * more.variance)
+
+    def or_other(self, other: _Noisy, chosen: np.ndarray) -> _Noisy:
+        """That of `other` for the chosen columns."""
+        chosen = chosen[:, None]
+        values = np.where(chosen, other.values, self.values)
+        return _Noisy(values, np.where(chosen, other.variance, self.variance))
 
 
 def _released(
@@ -256,7 +287,10 @@ def _released(
     totals, n = [public.of_counts(group, records) for group in counts], records.n
     noisy = releases.jointly(name, totals, shares)
     return [
-        _Noisy(np.asarray(values) / n, releases.noise_of(name, total, share) / n)
+        _Noisy(
+            np.asarray(values) / n,
+            np.full((len(values), 1), (releases.noise_of(name, total, share) / n) ** 2),
+        )
         for values, total, share in zip(noisy, totals, shares, strict=True)
     ]
 
@@ -490,25 +524,96 @@ def _heaps() -> tuple[np.ndarray, np.ndarray]:
     return (edges[1:] + edges[:-1]) / 2, _cells().matrix[1:-2]
 
 
-def _fine(fit: _Fit, cells: _Noisy, aim: _Aim) -> Scales:
+@dataclass(frozen=True)
+class _Look:
+    """What cells show of columns: about which location, for which unit, and what was released.
+
+    `first` is what was known before a column was looked at from nearer, None where none was.
+    """
+
+    fit: _Fit
+    location: np.ndarray
+    unit: np.ndarray
+    cells: _Noisy
+    first: _Noisy
+
+    @classmethod
+    def of(cls, fit: _Fit) -> _Look:
+        """The first: about where octaves have columns, for the widths that they tell."""
+        nothing = _Noisy.nothing(len(fit.location))
+        return cls(fit, fit.location, fit.scale, nothing, nothing)
+
+    @property
+    def near(self) -> np.ndarray:
+        """Whether columns are looked at from nearer than octaves say."""
+        return self.unit < self.fit.scale
+
+    def with_more(self, cells: _Noisy) -> _Look:
+        """The same after one more release."""
+        cells = self.cells.with_more(cells)
+        return replace(self, cells=cells, first=self.first.or_other(cells, ~self.near))
+
+    def as_first(self, chosen: np.ndarray) -> _Look:
+        """The same, with the first look at the chosen columns."""
+        return replace(
+            self,
+            location=np.where(chosen, self.fit.location, self.location),
+            unit=np.where(chosen, self.fit.scale, self.unit),
+            cells=self.cells.or_other(self.first, chosen),
+        )
+
+    def posterior(self, column: int) -> tuple[Shapes, np.ndarray, np.ndarray]:
+        """Distributions in units about the location, their shares of cells, how likely they are."""
+        shapes, masses, expected = _nearby(self.cells, column)
+        unit, place = self.unit[column], self.location[column]
+        size = np.log2(unit * np.hypot(shapes.mean + place / unit, shapes.deviation))
+        known = np.convolve(self.fit.sizes[column], _ROUNDED, "same") + 1e-9
+        octave = np.arange(len(known)) + _first_octave()
+        log = self.cells.log_likelihoods(expected, column) - 0.5 * (shapes.mean / _OFF) ** 2
+        prior = shapes.prior * np.interp(size, octave, known)
+        return shapes, masses, _normalised(log + np.log(prior))
+
+
+def _nearer(look: _Look) -> _Look:
+    """Look from nearer at columns that are surely much narrower than the unit."""
+    location, unit = look.location.copy(), look.unit.copy()
+    # Only they can be that one cell explains better than nothing does.
+    alone = look.cells.log_likelihoods(_heaps()[1], slice(None)).max(axis=1, initial=-np.inf)
+    for column in np.flatnonzero(alone > 0).tolist():
+        shapes, _, weights = look.posterior(column)
+        mean = weights @ shapes.mean
+        off = math.sqrt(weights @ (shapes.mean - mean) ** 2) + _CELL / 2  # anywhere in one
+        wide = math.hypot(off, _quantile(shapes.deviation, weights, _CERTAIN))
+        if wide * _NEARER < 1:
+            location[column] += unit[column] * mean
+            unit[column] *= wide
+    moved = unit < look.unit
+    cells = look.cells.or_other(_Noisy.nothing(len(unit)), moved)
+    return replace(look, location=location, unit=unit, cells=cells)
+
+
+def _fine(look: _Look, aim: _Aim) -> Scales:
     """Fit equal cells by distributions of a size that octaves allow; choose a scale by its rank.
 
     Distributions with a value that many records share have it where a single value fits best.
+    From nearer there may be nothing but such a value, or not even that: then the first look
+    counts, since what else there is makes up the scale.
     """
-    n_columns = len(fit.location)
-    location, scale, heap = np.empty(n_columns), np.empty(n_columns), np.empty(n_columns)
-    octave = np.arange(fit.sizes.shape[1]) + _first_octave()
-    for column, (place, unit) in enumerate(zip(fit.location, fit.scale, strict=True)):
-        shapes, masses, expected = _nearby(cells, column)
-        size = np.log2(unit * np.hypot(shapes.mean + place / unit, shapes.deviation))
-        known = np.convolve(fit.sizes[column], _ROUNDED, "same") + 1e-9
-        log = cells.log_likelihoods(expected, column) - 0.5 * (shapes.mean / _OFF) ** 2
-        weights = _normalised(log + np.log(shapes.prior * np.interp(size, octave, known)))
-        location[column] = place + unit * (weights @ shapes.mean)
-        scale[column] = unit * _quantile(shapes.deviation, weights, aim.fine)
+    heap, there = np.zeros(len(look.unit)), np.ones(len(look.unit))
+    for column in np.flatnonzero(look.near).tolist():
+        _, masses, weights = look.posterior(column)
+        shares = (weights @ masses)[1:-1]
+        heap[column], there[column] = shares.max(), shares.sum()
+    look = look.as_first((heap > _HEAPED) | (there < 0.5))
+    location, scale = look.location.copy(), look.unit.copy()
+    for column, unit in enumerate(look.unit):
+        shapes, masses, weights = look.posterior(column)
+        location[column] += unit * (weights @ shapes.mean)
+        scale[column] *= _quantile(shapes.deviation, weights, aim.fine)
         heap[column] = (weights @ masses)[1:-1].max()
-    least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * (2 * _REACH / _N_CELLS) * fit.scale
-    return Scales(location, scale if aim.narrow else np.maximum(scale, least), fit.sure)
+    least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * _CELL
+    least = math.sqrt(1 / 12) * _CELL if aim.narrow else least  # that of any values in one cell
+    return Scales(location, np.maximum(scale, least * look.unit), look.fit.sure)
 
 
 def _nearby(cells: _Noisy, column: int) -> tuple[Shapes, np.ndarray, np.ndarray]:
