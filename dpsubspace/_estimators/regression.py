@@ -276,9 +276,10 @@ class DPLinearRegression(_LinearRegression):
     mean squares within them: a row brings values in [-1, 1] and their squares, and changes the
     sums of c columns by at most ``sqrt(2 c)`` in L2 norm (``"zero_out"``) or ``2 sqrt(c)``
     (``"replace_one"``). Where nothing is known they are read off noisy counts, first in octaves
-    and then in equal cells about what these show, and off one count of the lengths of rows: a row
-    is in one cell of a column, and changes what is released of c columns by at most ``sqrt(c)``
-    or ``sqrt(2 c)``. Columns and targets are then standardised, and entries of rows beyond 4
+    and then five times in equal cells about what was shown before, which are smaller for columns
+    that lie far from 0, and off one count of the lengths of rows: a row is in one cell of a
+    column, and changes what is released of c columns by at most ``sqrt(c)`` or ``sqrt(2 c)``.
+    Columns and targets are then standardised, and entries of rows beyond 4
     standard deviations are cut to these.
 
     *A second moment* of standardised rows, each shrunk to a public norm R. A row changes it by at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +69,11 @@ class Standards:
         share, parts = self._share(n_columns), {}
         if share:
             names = [name for name in SCALES if self.columns is None or name != "lengths"]
-            total = sum(SCALES[name] for name in names)
-            parts = {name: Part(share * SCALES[name] / total) for name in names}
+            total = sum(SCALES[name].share for name in names)
+            parts = {
+                name: replace(SCALES[name], share=share * SCALES[name].share / total)
+                for name in names
+            }
         if self.columns is not None and not self.as_seen:
             parts[COLUMNS] = Part(_auto.STANDARD_SHARE)
         if self.targets is not None:

@@ -19,8 +19,8 @@ from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import gaussian
 from dpsubspace._release.releases import Releases
 from dpsubspace._statistics.counts import SMALLEST, noisy_shares
+from dpsubspace._statistics.intervals import LEAST, noisy_intervals
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
-from dpsubspace._statistics.scales import LEAST, noisy_intervals
 
 __all__ = ["GAPS", "LEVEL", "exact_extents", "hidden_records", "noisy_extents", "range_part"]
 
@@ -108,7 +108,7 @@ def noisy_extents(
     Notes
     -----
     Privacy: that of :func:`~dpsubspace._statistics.quantiles.noisy_quantiles` or of
-    :func:`~dpsubspace._statistics.scales.noisy_intervals`, and before it that of
+    :func:`~dpsubspace._statistics.intervals.noisy_intervals`, and before it that of
     :func:`~dpsubspace._statistics.counts.noisy_shares` for gaps. What follows is postprocessing.
     """
     there = None

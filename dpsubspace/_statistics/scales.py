@@ -1,13 +1,13 @@
 """Releases of where columns of unknown units lie, and how widely they are spread.
 
-Design note. Two releases of counts find any column, wherever it is: cells of an octave, and then
-equal cells about the place that these showed. A column is spread over many cells, of which
-noise hides each. So no count is released as it is, but a public linear map of the counts, whose
-entries add up nearby cells: a record still moves it by 1, while a column that is spread over a few
-octaves shows three times as clearly. What comes out is compared with what each distribution of a
-public list would have given. That is postprocessing: the likelihood of a distribution is known,
-since that of the noise is. Two searches for quantiles take twenty releases for what is found here
-by two, and moments need a range to begin with.
+Design note. Releases of counts find any column, wherever it is: cells of an octave, and then
+equal cells about the place that these showed. Equal cells are counted several times. A column that
+is far from 0, a year say, is in one octave and in few of the cells: it is counted again in smaller
+cells, where it was found. Any other column is counted again in the same cells, and the mean of
+what is released of it has the noise of one release that costs as much as all of them. So it pays
+nothing for what others need. What is released are maps of these counts (``cell_maps.py``). Two
+searches for quantiles take twenty releases for what is found here by a few, and moments need a
+range to begin with.
 
 A scale that is too small is worse than one that is too large: entries that are far out in units
 of it are cut, or have weights that noise decides. So scales are chosen above the median of what is
@@ -19,64 +19,62 @@ left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
-from dpsubspace._array import EPS, Scratch, slices
-from dpsubspace._release.mechanisms import BoundedSum
+from dpsubspace._accounting.budget import Part
+from dpsubspace._array import Scratch, slices
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
 from dpsubspace._rows.remote import added
-from dpsubspace._statistics.cells import TOGETHER, cell_counts, places
+from dpsubspace._statistics.cell_maps import (
+    CELL,
+    COLUMNS,
+    N_CELLS,
+    OFF,
+    REACH,
+    ROUNDED,
+    TARGETS,
+    Aim,
+    CellMap,
+    Coarse,
+    Given,
+    Noisy,
+    cell_edges,
+    cell_map,
+    coarse,
+    first_octave,
+    half_smoothed,
+    in_cells,
+    in_octaves,
+    in_units,
+    normalised,
+    octave_map,
+    released_maps,
+)
+from dpsubspace._statistics.cells import cell_counts
 from dpsubspace._statistics.shapes import (
     Shapes,
     heaped_shapes,
     near_shapes,
     together,
-    wide_shapes,
 )
 
-__all__ = ["LEAST", "SCALES", "Scales", "noisy_intervals", "noisy_scales", "scale_share"]
+# The releases and their shares of what they cost together: where columns lie, how widely they are
+# spread, looked at five times, and how long rows are in these units.
+SCALES = {"octaves": Part(0.5), "cells": Part(0.4, 5), "lengths": Part(0.1)}
 
-# Names of the releases and their shares of what they cost together: where columns lie, how widely
-# they are spread, and how long rows are in these units.
-SCALES = {"octaves": 0.5, "cells": 0.4, "lengths": 0.1}
+# The scale of a column is at least so many cells: more of them where so much of it is in one cell
+# that few rows make up the scale.
+_RESOLVED, _HEAPED, _BESIDE = 1.05, 0.8, 8.0
 
-# Octaves on either side of 1.
-_OCTAVES = 64
-
-# Equal cells are in the middle 6 units of a column, which is known to be about 1 wide.
-_N_CELLS, _REACH = 256, 3.0
-
-# Entries of a public map are whole multiples of this, so that sums of them are exact.
-_GRAIN, _EXACT = 2.0**-20, 2**32
-
-# By how much a column may differ from the nearest distribution of a list, for each entry of what
-# is released of it.
-_MISFIT = 0.01
-
-# How far the middle of a column is taken to be from where octaves have it, in its own units, and
-# how sizes are taken to spread over octaves that they were rounded to.
-_OFF, _ROUNDED = 1.0, (0.25, 0.5, 0.25)
-
-# Share of the prior of a column's size that is learned from all columns, and the width, in
-# octaves, of the part that is not and of what one column tells of another.
-_POOLED, _ANYWHERE, _ALIKE = 0.7, 12.0, 1.5
-
-# A column is found where its size is in a window of 5 octaves with this probability. Its scale is
-# at least so many cells: more of them where so much of it is in one cell that few rows make up the
-# scale.
-_SURE, _RESOLVED, _HEAPED, _BESIDE = 0.8, 1.05, 0.8, 8.0
-
-# Standard deviation of a place in an octave over the middle of that, and the number of octaves
-# at the low end that are those of columns with nothing but zeros, and at the high end of what may
-# be any size beyond.
-_IN_OCTAVE, _NOTHING, _OUTERMOST = 0.15, 3, 3
+# A column is looked at from nearer where, with this probability, it is so many times narrower than
+# the cells were made for: less would not make up for what is known already.
+_CERTAIN, _NEARER = 0.95, 4.0
 
 
 @dataclass(frozen=True)
@@ -86,66 +84,6 @@ class Scales:
     location: np.ndarray
     scale: np.ndarray
     found: np.ndarray
-
-
-@dataclass(frozen=True)
-class _Aim:
-    """Which of the likely values to choose for a group of columns.
-
-    `coarse` and `fine` are the quantiles of size and of scale, and `window` the octaves about the
-    former that tell where the column lies. Scales may be `narrow`, below what cells tell, or not.
-    """
-
-    coarse: float
-    window: tuple[int, int]
-    fine: float
-    narrow: bool
-
-
-# Scales of columns err to the side of those that are too large. Those of targets do not.
-_COLUMNS, _TARGETS = _Aim(0.8, (-2, 0), 0.6, False), _Aim(0.5, (-1, 1), 0.5, True)
-
-
-@dataclass(frozen=True)
-class _Map:
-    """Public linear map of the counts of cells: `matrix` has one row for each cell.
-
-    Notes
-    -----
-    Proof of the bounds: a record that is in cell i of a column adds row i to what is released of
-    that column. When it becomes null it takes that away, and when it is replaced, another row is
-    there instead. The bounds are the largest norm of a row and the largest distance of two, of
-    the matrix as it is used, a cell that counts for nothing among them. Entries are whole
-    multiples of 2^-20, at most 1 in size, so that their sums over up to 2^32 records are exact.
-    With more records, or where one has several rows and so parts in several cells, counts are
-    exact as well, but their products with m cells are off by up to ``m u n`` for n records, an
-    entry.
-    """
-
-    matrix: np.ndarray
-    norm_bound: float
-    replace_bound: float
-
-    @classmethod
-    def of_kernel(cls, kernel: np.ndarray) -> _Map:
-        """Map whose rows have `kernel` as their products, but for what is too small to matter."""
-        values, vectors = np.linalg.eigh(kernel)
-        used = values > 1e-3
-        matrix = np.rint(vectors[:, used] * np.sqrt(values[used]) / _GRAIN) * _GRAIN
-        product = matrix @ matrix.T
-        squares = np.diag(product)
-        apart = squares[:, None] + squares - 2 * product
-        rounding = 1 + 1e-9
-        norm = math.sqrt(squares.max()) * rounding
-        return cls(matrix, norm, max(norm, math.sqrt(apart.max()) * rounding))
-
-    def of_counts(self, counts: np.ndarray, records: Records) -> BoundedSum:
-        """Map the counts of columns, (c, n_cells), of which a record is in one cell a column."""
-        root, (m, k) = math.sqrt(len(counts)), self.matrix.shape
-        exact = records.n <= _EXACT and not records.grouped
-        rounding = 0.0 if exact else math.sqrt(k) * m * EPS * records.n
-        bounds = (root * (bound + rounding) for bound in (self.norm_bound, self.replace_bound))
-        return BoundedSum(counts @ self.matrix, *bounds)
 
 
 def scale_share(noise: float, n_columns: int) -> float:
@@ -174,7 +112,8 @@ def noisy_scales(
     targets : ndarray of shape (n, t) or None
         Private targets, which have a share of their own: everything depends on them.
     releases : Releases
-        With one of each name of :data:`SCALES`; without "lengths" where there are no columns.
+        With those of :data:`SCALES`; without "lengths" where there are no columns. There may be
+        another number of "cells".
     target_share : float, default=0.3
         Share of the targets in the releases that are about single columns.
 
@@ -186,14 +125,14 @@ def noisy_scales(
 
     Notes
     -----
-    Privacy: with "octaves", public maps of the counts of all columns in cells, and with
-    "cells", the same in cells that follow from the first. A record is in one cell of a column,
-    so it moves what is released of c columns by sqrt(c) times the bounds of :class:`_Map`,
-    both for columns and for targets, which are released jointly. With "lengths", the same of one
-    number that is a function of a record and of earlier releases. What follows is
-    postprocessing, with public sizes and lists. Events: three Gaussian mechanisms.
+    Privacy: with "octaves", public maps of the counts of all columns in cells, and with each of
+    "cells", the same in cells that follow from what was released before. A record is in one cell
+    of a column, so it moves what is released of c columns by sqrt(c) times the bounds of
+    :class:`CellMap`, both for columns and for targets, which are released jointly. With "lengths",
+    the same of one number that is a function of a record and of earlier releases. What follows is
+    postprocessing, with public sizes and lists. Events: a Gaussian mechanism for each release.
     """
-    wanted = ((columns, _COLUMNS, 1 - target_share), (targets, _TARGETS, target_share))
+    wanted = ((columns, COLUMNS, 1 - target_share), (targets, TARGETS, target_share))
     given = [one for one in wanted if one[0] is not None]
     empty = Scales(np.empty(0), np.empty(0), np.empty(0, dtype=bool))
     if not given:
@@ -213,356 +152,167 @@ def noisy_scales(
 
 def _found(
     groups: Sequence[np.ndarray],
-    aims: Sequence[_Aim],
+    aims: Sequence[Aim],
     shares: Sequence[float],
     records: Records,
     releases: Releases,
 ) -> list[Scales]:
-    """Release scales of groups of columns, in two steps."""
+    """Release scales of groups of columns: octaves, and then cells from nearer and nearer."""
     weights = records.weights_numpy
-    counts = [_in_octaves(group, weights) for group in groups]
-    octaves = _released(releases, "octaves", _octaves(), counts, shares, records)
-    fits = _coarse(octaves, aims)
-    pairs = zip(groups, fits, strict=True)
-    counts = [_in_cells(group, weights, fit.location, fit.scale) for group, fit in pairs]
-    cells = _released(releases, "cells", _cells(), counts, shares, records)
-    return [_fine(fit, noisy, aim) for fit, noisy, aim in zip(fits, cells, aims, strict=True)]
-
-
-# Releases -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What distributions of a public list give, of shape (h, k), and half of each square norm."""
-
-    values: np.ndarray
-    half_squares: np.ndarray
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> _Given:
-        """With their norms, which take longer than what is done with them."""
-        return cls(values, 0.5 * (values**2).sum(axis=1))
-
-    def at(self, some: np.ndarray) -> _Given:
-        """Some of them."""
-        return _Given(self.values[some], self.half_squares[some])
-
-
-@dataclass(frozen=True)
-class _Noisy:
-    """Released means of a public map, of shape (c, k), and the deviation of their noise."""
-
-    values: np.ndarray
-    noise: Any
-
-    def log_likelihoods(self, expected: _Given, columns: slice | int) -> np.ndarray:
-        """Of distributions that give this, up to a constant: (columns, h)."""
-        products = self.values[columns] @ expected.values.T
-        return (products - expected.half_squares) / (self.noise**2 + _MISFIT**2)
-
-
-def _released(
-    releases: Releases,
-    name: str,
-    public: _Map,
-    counts: Sequence[np.ndarray],
-    shares: Sequence[float],
-    records: Records,
-) -> list[_Noisy]:
-    """Release maps of the counts of groups of columns, over the public number of records."""
-    totals, n = [public.of_counts(group, records) for group in counts], records.n
-    noisy = releases.jointly(name, totals, shares)
-    return [
-        _Noisy(np.asarray(values) / n, releases.noise_of(name, total, share) / n)
-        for values, total, share in zip(noisy, totals, shares, strict=True)
-    ]
-
-
-@cache
-def _octaves() -> _Map:
-    """Map of octaves of either sign: near ones count for each other, of the other sign for half.
-
-    0 and what is next to it count for nothing: a column that has nothing else has no scale.
-    """
-    octave = np.arange(-2 * _OCTAVES, 2 * _OCTAVES + 1)
-    size, sign = np.abs(octave), np.sign(octave)
-    alike = 0.5 + 0.5 * sign[:, None] * sign
-    kernel = alike * np.exp(-0.5 * ((size[:, None] - size) / 2) ** 2)
-    return _Map.of_kernel(np.where((sign[:, None] * sign) == 0, 0.0, kernel))
-
-
-@cache
-def _cells() -> _Map:
-    """Map of equal cells, those beyond them, and a last one for what counts for nothing."""
-    edges = _edges()
-    middle = np.concatenate([[-1.2 * _REACH], (edges[1:] + edges[:-1]) / 2, [1.2 * _REACH]])
-    return _half_smoothed(middle)
-
-
-def _half_smoothed(middle: np.ndarray) -> _Map:
-    """Map of cells, half of it each for itself and half with those within about 1 of it."""
-    apart = middle[:, None] - middle
-    kernel = np.zeros((len(middle) + 1, len(middle) + 1))
-    kernel[:-1, :-1] = 0.5 * np.eye(len(middle)) + 0.5 * np.exp(-0.5 * apart**2)
-    return _Map.of_kernel(kernel)
-
-
-def _edges() -> np.ndarray:
-    return np.linspace(-_REACH, _REACH, _N_CELLS + 1)
-
-
-def _counted(
-    columns: np.ndarray,
-    weights: np.ndarray | None,
-    cells: Callable[..., np.ndarray],
-    n_cells: int,
-) -> np.ndarray:
-    """Counts of columns in cells, (c, n_cells); ``cells(part, some)`` has some of the columns."""
-    counts = [np.zeros((0, n_cells))]
-    for some in slices(columns.shape[1], TOGETHER):
-        part = columns[:, some]
-        offset = np.arange(part.shape[1]) * n_cells
-
-        def numbered(rows: np.ndarray, some: slice = some, offset: np.ndarray = offset):
-            return cells(rows, some) + offset
-
-        counted = cell_counts(part, numbered, part.shape[1] * n_cells, weights)
-        counts.append(counted.reshape(-1, n_cells).astype(float))
-    return np.concatenate(counts)
-
-
-def _in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Counts of columns in octaves of either sign; NaN counts as 0."""
-
-    def cells(rows: np.ndarray, _: slice) -> np.ndarray:
-        place = places(rows, 0, _OCTAVES)
-        return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES
-
-    return _counted(columns, weights, cells, 4 * _OCTAVES + 1)
-
-
-def _in_cells(
-    columns: np.ndarray, weights: np.ndarray | None, location: np.ndarray, scale: np.ndarray
-) -> np.ndarray:
-    """Counts of columns in equal cells about a location, and beyond them."""
-
-    def cells(rows: np.ndarray, some: slice) -> np.ndarray:
-        kept = Scratch(rows.shape, np.float64)
-        place = _in_units(rows, location[some], scale[some], kept.array)
-        lost = np.isnan(place)
-        place[lost] = 0.0
-        np.clip(place, -2 * _REACH, 2 * _REACH, out=place)
-        place += _REACH
-        place *= _N_CELLS / (2 * _REACH)
-        np.floor(place, out=place)
-        place += 1
-        np.clip(place, 0, _N_CELLS + 1, out=place)
-        place[lost] = _N_CELLS + 2
-        return place.astype(np.intp)
-
-    return _counted(columns, weights, cells, _N_CELLS + 3)
-
-
-def _in_units(
-    rows: np.ndarray, location: np.ndarray, scale: np.ndarray, out: np.ndarray
-) -> np.ndarray:
-    """Rows less `location` and over `scale`, in float64, put into `out`."""
-    with np.errstate(over="ignore"):
-        np.subtract(rows, location, out=out)
-        return np.divide(out, scale, out=out)
-
-
-# Where columns lie ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """What octaves tell of columns: location, scale, the octaves of size, and if one is sure."""
-
-    location: np.ndarray
-    scale: np.ndarray
-    sizes: np.ndarray
-    sure: np.ndarray
-
-
-@dataclass(frozen=True)
-class _Wide:
-    """Distributions of all sizes: what they give in octaves, and the octave of each."""
-
-    expected: _Given
-    mean: np.ndarray
-    square: np.ndarray
-    octave: np.ndarray
-    log_prior: np.ndarray  # given the octave
-
-
-@cache
-def _wide() -> _Wide:
-    shapes = wide_shapes()
-    expected = _Given.of(shapes.masses(_octave_edges()) @ _octaves().matrix)
-    mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
-    octave = np.rint(0.5 * np.log2(square)).astype(int)
-    octave -= octave.min()
-    total = np.bincount(octave, weights=shapes.prior)
-    return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]))
-
-
-@cache
-def _first_octave() -> int:
-    """Octave of the smallest distribution."""
-    shapes = wide_shapes()
-    return int(np.rint(0.5 * np.log2(shapes.mean**2 + shapes.deviation**2)).min())
-
-
-def _octave_edges() -> np.ndarray:
-    powers = 2.0 ** np.arange(-_OCTAVES, _OCTAVES)
-    return np.concatenate([-powers[::-1], powers])
-
-
-def _coarse(octaves: Sequence[_Noisy], aims: Sequence[_Aim]) -> list[_Fit]:
-    """Fit all columns to distributions of any size, which is more likely to be that of others."""
-    evidence = [_evidence(group) for group in octaves]
-    together = np.concatenate(evidence)
-    prior = _size_prior(None)
-    for _ in range(15):  # expectation and maximisation
-        posterior = _normalised(together + np.log(prior))
-        prior = _size_prior(posterior.mean(axis=0))
-    return [
-        _located(group, known, prior, aim)
-        for group, known, aim in zip(octaves, evidence, aims, strict=True)
-    ]
-
-
-def _evidence(octaves: _Noisy) -> np.ndarray:
-    """Log likelihood of each octave of size, (c, n_octaves)."""
-    wide = _wide()
-    order = np.argsort(wide.octave, kind="stable")
-    starts = np.flatnonzero(np.diff(wide.octave[order], prepend=-1))
-    known = [np.zeros((0, len(starts)))]
-    for some in slices(len(octaves.values), TOGETHER):
-        log = (octaves.log_likelihoods(wide.expected, some) + wide.log_prior)[:, order]
-        top = np.maximum.reduceat(log, starts, axis=1)
-        counts = np.diff(starts, append=len(order))
-        sums = np.add.reduceat(np.exp(log - np.repeat(top, counts, axis=1)), starts, axis=1)
-        known.append(top + np.log(sums))
-    return np.concatenate(known)
-
-
-def _size_prior(average: np.ndarray | None) -> np.ndarray:
-    """Prior of the octave of a column's size, from what all columns look like on average."""
-    n_octaves = int(_wide().octave.max()) + 1
-    octave = np.arange(n_octaves) + _first_octave()
-    anywhere = np.exp(-0.5 * ((octave - 2) / _ANYWHERE) ** 2)
-    anywhere /= anywhere.sum()
-    if average is None:
-        return anywhere
-    near = np.exp(-0.5 * (np.arange(-6, 7) / _ALIKE) ** 2)
-    pooled = np.convolve(average, near / near.sum(), "same")
-    prior = (1 - _POOLED) * anywhere + _POOLED * pooled
-    return prior / prior.sum()
-
-
-def _located(octaves: _Noisy, evidence: np.ndarray, prior: np.ndarray, aim: _Aim) -> _Fit:
-    """Location and scale of each column, given an octave of its size at a quantile."""
-    wide, sizes = _wide(), _normalised(evidence + np.log(prior))
-    n_columns, n_octaves = sizes.shape
-    chosen = np.minimum((np.cumsum(sizes, axis=1) < aim.coarse).sum(axis=1), n_octaves - 1)
-    mode = sizes.argmax(axis=1)
-    octave = np.arange(n_octaves)
-    sure = np.where(np.abs(octave - mode[:, None]) <= 2, sizes, 0).sum(axis=1) > _SURE
-    location, scale = np.empty(n_columns), np.empty(n_columns)
-    for column in range(n_columns):
-        first, last = (chosen[column] + step for step in aim.window)
-        some = (wide.octave >= first) & (wide.octave <= last)
-        log = octaves.log_likelihoods(wide.expected.at(some), column)
-        weights = _normalised(log + wide.log_prior[some] + np.log(prior)[wide.octave[some]])
-        location[column] = weights @ wide.mean[some]
-        scale[column] = math.sqrt(weights @ wide.square[some] - location[column] ** 2)
-    # A column in one octave may be anywhere in it.
-    scale = np.hypot(scale, _IN_OCTAVE * location)
-    within = (mode > _NOTHING) & (mode < n_octaves - _OUTERMOST)
-    return _Fit(location, scale, sizes, sure & within)
-
-
-def _normalised(logs: np.ndarray) -> np.ndarray:
-    """Probabilities from their logarithms up to a constant, along the last axis."""
-    shares = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    return shares / shares.sum(axis=-1, keepdims=True)
+    counts = [in_octaves(group, weights) for group in groups]
+    octaves = released_maps(releases, "octaves", octave_map(), counts, shares, records)
+    looks = [_Look.of(fit) for fit in coarse(octaves, aims)]
+    for _ in range(releases.budget.parts["cells"].count):
+        looks = [_nearer(look) for look in looks]
+        pairs = zip(groups, looks, strict=True)
+        counts = [in_cells(group, weights, look.location, look.unit) for group, look in pairs]
+        cells = released_maps(releases, "cells", cell_map(), counts, shares, records)
+        looks = [look.with_more(more) for look, more in zip(looks, cells, strict=True)]
+    return [_fine(look, aim) for look, aim in zip(looks, aims, strict=True)]
 
 
 # How widely they are spread -------------------------------------------------------------------
 
 
 @cache
-def _near() -> tuple[Shapes, np.ndarray, _Given]:
+def near_columns() -> tuple[Shapes, np.ndarray, Given]:
     """Distributions near a column, their shares of equal cells, and what is released of those."""
     shapes = near_shapes()
-    masses = shapes.masses(_edges())
-    return shapes, masses, _Given.of(masses @ _cells().matrix[:-1])
+    masses = shapes.masses(cell_edges())
+    return shapes, masses, Given.of(masses @ cell_map().matrix[:-1])
 
 
 @cache
-def _alone() -> _Given:
+def single_values() -> Given:
     """What a column gives that has one value, in the middle of each of the cells."""
-    return _Given.of(_cells().matrix[1:-2])
+    return Given.of(cell_map().matrix[1:-2])
 
 
 @cache
 def _beside_a_heap() -> np.ndarray:
     """Shares below edges of cells to both sides of one with a shared value in its middle."""
-    width = 2 * _REACH / _N_CELLS
-    return heaped_shapes().below((np.arange(-_N_CELLS, _N_CELLS + 1) + 0.5) * width)
+    return heaped_shapes().below((np.arange(-N_CELLS, N_CELLS + 1) + 0.5) * CELL)
 
 
 def _heaped(cell: int) -> tuple[Shapes, np.ndarray]:
     """Distributions with a value in a cell that many records share, and their shares of cells."""
-    place = (cell + 0.5) * (2 * _REACH / _N_CELLS) - _REACH
+    place = (cell + 0.5) * CELL - REACH
     shapes = heaped_shapes().moved(place, 1.0)
-    below = _beside_a_heap()[:, _N_CELLS - 1 - cell :][:, : _N_CELLS + 1]
+    below = _beside_a_heap()[:, N_CELLS - 1 - cell :][:, : N_CELLS + 1]
     masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
-    return replace(shapes, prior=shapes.prior / _N_CELLS), masses
+    return replace(shapes, prior=shapes.prior / N_CELLS), masses
 
 
 @cache
 def _heaped_half_squares(cell: int) -> np.ndarray:
     """Half of the square norms of what these give, which is too much to keep."""
-    return _Given.of(_heaped(cell)[1] @ _cells().matrix[:-1]).half_squares
+    return Given.of(_heaped(cell)[1] @ cell_map().matrix[:-1]).half_squares
 
 
-def _fine(fit: _Fit, cells: _Noisy, aim: _Aim) -> Scales:
+@dataclass(frozen=True)
+class _Look:
+    """What cells show of columns: about which location, for which unit, and what was released.
+
+    `first` is what was known before a column was looked at from nearer, None where none was.
+    """
+
+    fit: Coarse
+    location: np.ndarray
+    unit: np.ndarray
+    cells: Noisy
+    first: Noisy
+
+    @classmethod
+    def of(cls, fit: Coarse) -> _Look:
+        """The first: about where octaves have columns, for the widths that they tell."""
+        nothing = Noisy.nothing(len(fit.location))
+        return cls(fit, fit.location, fit.scale, nothing, nothing)
+
+    @property
+    def near(self) -> np.ndarray:
+        """Whether columns are looked at from nearer than octaves say."""
+        return self.unit < self.fit.scale
+
+    def with_more(self, cells: Noisy) -> _Look:
+        """The same after one more release."""
+        cells = self.cells.with_more(cells)
+        return replace(self, cells=cells, first=self.first.or_other(cells, ~self.near))
+
+    def as_first(self, chosen: np.ndarray) -> _Look:
+        """The same, with the first look at the chosen columns."""
+        return replace(
+            self,
+            location=np.where(chosen, self.fit.location, self.location),
+            unit=np.where(chosen, self.fit.scale, self.unit),
+            cells=self.cells.or_other(self.first, chosen),
+        )
+
+    def posterior(self, column: int) -> tuple[Shapes, np.ndarray, np.ndarray]:
+        """Distributions about the location in units, how likely they are, and their mean in cells."""
+        shapes, masses, log = _nearby(self.cells, column)
+        unit, place = self.unit[column], self.location[column]
+        size = np.log2(unit * np.hypot(shapes.mean + place / unit, shapes.deviation))
+        known = np.convolve(self.fit.sizes[column], ROUNDED, "same") + 1e-9
+        octave = np.arange(len(known)) + first_octave()
+        log = log - 0.5 * (shapes.mean / OFF) ** 2
+        prior = shapes.prior * np.interp(size, octave, known)
+        weights = normalised(log + np.log(prior))
+        near, heaped = np.split(weights, [len(masses[0])])
+        return shapes, weights, near @ masses[0] + heaped @ masses[1]
+
+
+def _nearer(look: _Look) -> _Look:
+    """Look from nearer at columns that are surely much narrower than the unit."""
+    location, unit = look.location.copy(), look.unit.copy()
+    # Only they can be that one cell explains better than nothing does.
+    alone = look.cells.log_likelihoods(single_values(), slice(None)).max(axis=1, initial=-np.inf)
+    for column in np.flatnonzero(alone > 0).tolist():
+        shapes, weights, _ = look.posterior(column)
+        mean = weights @ shapes.mean
+        off = math.sqrt(weights @ (shapes.mean - mean) ** 2) + CELL / 2  # anywhere in one
+        wide = math.hypot(off, _quantile(shapes.deviation, weights, _CERTAIN))
+        if wide * _NEARER < 1:
+            location[column] += unit[column] * mean
+            unit[column] *= wide
+    moved = unit < look.unit
+    cells = look.cells.or_other(Noisy.nothing(len(unit)), moved)
+    return replace(look, location=location, unit=unit, cells=cells)
+
+
+def _fine(look: _Look, aim: Aim) -> Scales:
     """Fit equal cells by distributions of a size that octaves allow; choose a scale by its rank.
 
     Distributions with a value that many records share have it where a single value fits best.
+    From nearer there may be nothing but such a value, or not even that: then the first look
+    counts, since what else there is makes up the scale.
     """
-    n_columns = len(fit.location)
-    location, scale, heap = np.empty(n_columns), np.empty(n_columns), np.empty(n_columns)
-    octave = np.arange(fit.sizes.shape[1]) + _first_octave()
-    for column, (place, unit) in enumerate(zip(fit.location, fit.scale, strict=True)):
-        shapes, masses, log = _nearby(cells, column)
-        size = np.log2(unit * np.hypot(shapes.mean + place / unit, shapes.deviation))
-        known = np.convolve(fit.sizes[column], _ROUNDED, "same") + 1e-9
-        log = log - 0.5 * (shapes.mean / _OFF) ** 2
-        weights = _normalised(log + np.log(shapes.prior * np.interp(size, octave, known)))
-        location[column] = place + unit * (weights @ shapes.mean)
-        scale[column] = unit * _quantile(shapes.deviation, weights, aim.fine)
-        near, heaped = np.split(weights, [len(masses[0])])
-        heap[column] = (near @ masses[0] + heaped @ masses[1])[1:-1].max()
-    least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * (2 * _REACH / _N_CELLS) * fit.scale
-    return Scales(location, scale if aim.narrow else np.maximum(scale, least), fit.sure)
+    heap, there = np.zeros(len(look.unit)), np.ones(len(look.unit))
+    for column in np.flatnonzero(look.near).tolist():
+        shares = look.posterior(column)[2][1:-1]
+        heap[column], there[column] = shares.max(), shares.sum()
+    look = look.as_first((heap > _HEAPED) | (there < 0.5))
+    location, scale = look.location.copy(), look.unit.copy()
+    for column, unit in enumerate(look.unit):
+        shapes, weights, shares = look.posterior(column)
+        location[column] += unit * (weights @ shapes.mean)
+        scale[column] *= _quantile(shapes.deviation, weights, aim.fine)
+        heap[column] = shares[1:-1].max()
+    least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * CELL
+    least = math.sqrt(1 / 12) * CELL if aim.narrow else least  # that of any values in one cell
+    return Scales(location, np.maximum(scale, least * look.unit), look.fit.sure)
 
 
-def _nearby(cells: _Noisy, column: int) -> tuple[Shapes, tuple[np.ndarray, np.ndarray], np.ndarray]:
+def _nearby(cells: Noisy, column: int) -> tuple[Shapes, tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Distributions, with those of a shared value, which might have been in any of the cells.
 
     Their shares of cells, in two parts, and their log likelihoods.
     """
-    shapes, masses, expected = _near()
-    cell = int(cells.log_likelihoods(_alone(), column).argmax())
+    shapes, masses, expected = near_columns()
+    cell = int(cells.log_likelihoods(single_values(), column).argmax())
     heaped, more = _heaped(cell)
     # What is released is projected, and not what each of them gives.
-    released = _Noisy(cells.values[[column]] @ _cells().matrix[:-1].T, cells.noise)
-    of_heaped = released.log_likelihoods(_Given(more, _heaped_half_squares(cell)), 0)
+    released = Noisy(cells.values[[column]] @ cell_map().matrix[:-1].T, cells.variance[[column]])
+    of_heaped = released.log_likelihoods(Given(more, _heaped_half_squares(cell)), 0)
     log = np.concatenate([cells.log_likelihoods(expected, column), of_heaped])
     return together([shapes, heaped]), (masses, more), log
 
@@ -571,260 +321,6 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
     order = np.argsort(values)
     rank = np.searchsorted(np.cumsum(weights[order]), level * (1 - 1e-9))
     return float(values[order[min(rank, len(order) - 1)]])
-
-
-# Where nearly all of a column lies ------------------------------------------------------------
-
-# Deviations of the noise of a count that make a column of so many records visible: nearby cells
-# count for each other, so that there are few places where noise may look like a column.
-LEAST = 3.0
-
-# Half of an interval in units of the next cells, and by how much these have to be smaller than
-# those before, for which what was released then is given up.
-_WITHIN, _CLOSER = 1.5, 0.5
-
-# A column that has one value is taken to be so many cells wide.
-_POINT = 2.0
-
-# How likely a column is taken to have two values, shares of the second, and a probability that
-# changes no result.
-_TWO = 0.02
-_PAIRED = np.array([0.12, 0.25, 0.4, 0.5])[:, None]
-_NEGLIGIBLE = 1e-9
-
-# Deviations of noise that hardly any of the shares beyond edges is off by.
-_BEYOND_DOUBT = 3.5
-
-
-@dataclass
-class _Window:
-    """Where columns are looked at, (c,), and what all releases there say of them together.
-
-    `total` is the sum of what was released, of shape (c, k), and `times` how often.
-    """
-
-    location: np.ndarray
-    unit: np.ndarray
-    total: np.ndarray
-    times: np.ndarray
-
-    def add(self, values: np.ndarray) -> None:
-        """Add what is released."""
-        self.total += values
-        self.times += 1
-
-    def move(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Look closer at columns that turned out to be narrow, and forget what was seen of them."""
-        least = _POINT * (2 * _REACH / _N_CELLS) * self.unit
-        unit = np.maximum((high - low) / 2, least) / _WITHIN
-        closer = unit < _CLOSER * self.unit
-        self.location = np.where(closer, low / 2 + high / 2, self.location)
-        self.unit = np.where(closer, unit, self.unit)
-        self.total[closer], self.times[closer] = 0.0, 0
-
-
-def noisy_intervals(
-    columns: np.ndarray,
-    releases: Releases,
-    name: str,
-    *,
-    level: float,
-    there: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Release for each column an interval that probably leaves out a share of it at either end.
-
-    Parameters
-    ----------
-    columns : ndarray of shape (n, c)
-        Private columns. NaN counts for nothing.
-    releases : Releases
-        With two or more called `name`: octaves, and then cells that are closer each time.
-    name : str
-        Their name.
-    level : float
-        Share of the values to leave out at either end.
-    there : ndarray of shape (c,), optional
-        Public or released share of the records that have a value in each column.
-
-    Returns
-    -------
-    low, high : ndarray of shape (c,)
-        Ends of the intervals.
-    found : boolean ndarray of shape (c,)
-        Whether noise has left a column's size to be seen.
-
-    Notes
-    -----
-    Privacy: as for :func:`noisy_scales`. First a public map of the counts of all columns in
-    octaves, and then the same in cells that are functions of earlier releases alone. A record is
-    in one cell of a column, so it moves what is released of c columns by at most sqrt(c) times the
-    bounds of :class:`_Map`. What follows is postprocessing. Events: a Gaussian mechanism for each.
-
-    The interval is that of the average of all distributions of the public list, weighted by how
-    well each agrees with what was released. So it tells of the few values at either end
-    what the others suggest where noise hides them, and is wider where less is known. Cells
-    that are not given up for closer ones are counted again, which adds to what is known.
-    """
-    records, weights = releases.records_of(columns), releases.records_of(columns).weights_numpy
-    share = np.ones(columns.shape[1]) if there is None else np.maximum(there, _GRAIN)
-
-    def released(public: _Map, counts: np.ndarray) -> _Noisy:
-        noisy = _released(releases, name, public, [counts], [1.0], records)[0]
-        # Shares of the values that are there; the noise is that of the column with fewest.
-        return _Noisy(noisy.values / share[:, None], noisy.noise / float(share.min()))
-
-    octaves = released(_octaves(), _in_octaves(columns, weights))
-    (fit,) = _coarse([octaves], [_COLUMNS])
-    shape = (columns.shape[1], _cells().matrix.shape[1])
-    window = _Window(fit.location, fit.scale, np.zeros(shape), np.zeros(shape[0], dtype=np.int64))
-    low, high = fit.location, fit.location
-    single = np.zeros(shape[0], dtype=bool)
-    for _ in range(releases.budget.parts[name].count - 1):
-        cells = released(_cells(), _in_cells(columns, weights, window.location, window.unit))
-        window.add(cells.values)
-        low, high = _intervals(window, cells.noise, fit, level)
-        single = (high - low) / 2 <= _POINT / 2 * (2 * _REACH / _N_CELLS) * window.unit
-        window.move(low, high)
-    # All in one cell, again and again: one value, as far as can be told.
-    middle = np.where(single, low / 2 + high / 2, 0.0)
-    return np.where(single, middle, low), np.where(single, middle, high), fit.sure
-
-
-def _intervals(
-    window: _Window, noise: float, fit: _Fit, level: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the averages of what agrees with all releases of the present cells."""
-    edges = np.concatenate([_edges(), [2 * _REACH]])
-    low, high = np.empty(len(window.unit)), np.empty(len(window.unit))
-    for some in slices(len(window.unit), TOGETHER):
-        times = window.times[some, None]
-        seen = _Noisy(window.total[some] / times, noise / np.sqrt(times))
-        masses = _agreeing(seen, window, fit, some)
-        for side, ends in ((1, high), (-1, low)):
-            beyond = _beyond(seen, masses, side)
-            # The edge beyond which no more than the level lies: a value is somewhere in its cell.
-            place = edges[np.argmax(beyond <= level, axis=1)]
-            ends[some] = window.location[some] + side * window.unit[some] * place
-    return low, high
-
-
-def _beyond(seen: _Noisy, masses: np.ndarray, side: int) -> np.ndarray:
-    """Shares beyond edges on a side, never rising outwards: as released, and as it is likely.
-
-    What is likely may be wrong by as much as it is itself, and what is released by its noise. Where
-    fewer were released by more than a deviation of that, they are averaged by these variances; and
-    no fewer than are released beyond all doubt are taken to be there.
-    """
-    inverse, spread = _tails(side)
-    likely = np.cumsum(masses[:, ::-side], axis=1)[:, ::-side]
-    likely = likely[:, 1:] if side > 0 else likely[:, -2::-1]
-    shown, deviation = seen.values @ inverse, seen.noise * spread
-    share = likely**2 / (likely**2 + deviation**2 + 1e-300)
-    both = likely + share * np.minimum(shown + deviation - likely, 0.0)
-    both = np.maximum(np.maximum(both, shown - _BEYOND_DOUBT * deviation), 0.0)
-    outermost = np.zeros((len(both), 1))
-    return np.column_stack([np.maximum.accumulate(both[:, ::-1], axis=1)[:, ::-1], outermost])
-
-
-@cache
-def _tails(side: int) -> tuple[np.ndarray, np.ndarray]:
-    """What makes shares beyond the edges of cells from a release of the map, and its deviation.
-
-    Edges are in the order of their distance from the far end of the other side.
-    """
-    cells = np.linalg.pinv(_cells().matrix[:-1])
-    sums = np.cumsum(cells[:, ::-side], axis=1)
-    inverse = sums[:, ::-1][:, 1:]
-    return inverse, np.linalg.norm(inverse, axis=0)
-
-
-def _agreeing(seen: _Noisy, window: _Window, fit: _Fit, some: slice) -> np.ndarray:
-    """Shares of cells, (columns, cells), on average over distributions as likely as each is."""
-    shapes, masses, expected = _near()
-    near = seen.log_likelihoods(expected, slice(None))
-    places, alone = _heaps()
-    heaps = seen.log_likelihoods(alone, slice(None)).argmax(axis=1)
-    averages = np.empty((len(heaps), masses.shape[1]))
-    for column, heap in enumerate(heaps):
-        own = _Noisy(seen.values[[column]], seen.noise[[column]])
-        prior = _SizePrior.of(window, fit, some.start + column)
-        heaped, more = _heaped_at(int(heap))
-        log = _pairs(own, int(heap))
-        pair = places[heap] * (1 - _PAIRED) + places * _PAIRED, np.abs(places - places[heap])
-        likely = [
-            near[column] + prior.log(shapes.mean, shapes.deviation) + np.log(shapes.prior),
-            own.log_likelihoods(more @ _cells().matrix[:-1], slice(None))[0]
-            + prior.log(heaped.mean, heaped.deviation)
-            + np.log(heaped.prior),
-            (log + prior.log(pair[0], np.sqrt(_PAIRED * (1 - _PAIRED)) * pair[1])).ravel(),
-        ]
-        weights = _normalised(np.concatenate(likely))
-        ends = np.cumsum([len(part) for part in likely])
-        # The list is long, and hardly any of it agrees.
-        used = np.flatnonzero(weights[: ends[0]] > _NEGLIGIBLE)
-        average = weights[used] @ masses[used] + weights[ends[0] : ends[1]] @ more
-        paired = weights[ends[1] :].reshape(log.shape)
-        average[1:-1] += (_PAIRED * paired).sum(axis=0)
-        average[1 + heap] += ((1 - _PAIRED) * paired).sum()
-        averages[column] = average
-    return averages
-
-
-@dataclass(frozen=True)
-class _SizePrior:
-    """How likely sizes are by what octaves showed of a column in some units about a place."""
-
-    place: float
-    unit: float
-    octave: np.ndarray
-    known: np.ndarray
-
-    @classmethod
-    def of(cls, window: _Window, fit: _Fit, column: int) -> _SizePrior:
-        octave = np.arange(fit.sizes.shape[1]) + _first_octave()
-        known = np.log(np.convolve(fit.sizes[column], _ROUNDED, "same") + 1e-9)
-        return cls(float(window.location[column]), float(window.unit[column]), octave, known)
-
-    def log(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Logarithm of that of distributions, which are also about where the cells are."""
-        square = (self.unit * mean + self.place) ** 2 + (self.unit * deviation) ** 2
-        known = np.interp(0.5 * np.log2(square + 1e-300), self.octave, self.known)
-        return known - 0.5 * (mean / _OFF) ** 2
-
-
-def _pairs(seen: _Noisy, heap: int) -> np.ndarray:
-    """Log likelihoods, with the prior, of a second value in each cell that a share has, (q, cells).
-
-    The first is in the cell `heap`. A column may have one value only, which is the same cell twice.
-    """
-    alone = _heaps()[1]
-    shown = alone @ seen.values[0]
-    squares = np.einsum("ij,ij->i", alone, alone)
-    q = _PAIRED
-    size = (1 - q) ** 2 * squares[heap] + q**2 * squares + 2 * q * (1 - q) * (alone @ alone[heap])
-    fit = (1 - q) * shown[heap] + q * shown - 0.5 * size
-    log = fit / (float(seen.noise[0, 0]) ** 2 + _MISFIT**2)
-    return log + math.log(_TWO / (_N_CELLS**2 * len(q)))
-
-
-@cache
-def _heaped() -> tuple[Shapes, np.ndarray]:
-    """Distributions with a shared value at 0 and a tail, in cells over twice the width."""
-    shapes = heaped_shapes()
-    shapes = shapes.at(~shapes.point)
-    step = _edges()[1] - _edges()[0]
-    return shapes, shapes.masses(step * (np.arange(-_N_CELLS, _N_CELLS + 1) - 0.5))
-
-
-def _heaped_at(heap: int) -> tuple[Shapes, np.ndarray]:
-    """The same with the shared value in a cell, and their shares of the cells."""
-    shapes, wide = _heaped()
-    first = _N_CELLS - heap + 1
-    last = first + _N_CELLS
-    left, right = wide[:, :first].sum(axis=1), wide[:, last:].sum(axis=1)
-    masses = np.column_stack([left, wide[:, first:last], right])
-    moved = shapes.moved(float(_heaps()[0][heap]), 1.0)
-    return replace(moved, prior=moved.prior / _N_CELLS), masses
 
 
 # How long rows are ----------------------------------------------------------------------------
@@ -848,20 +344,20 @@ def _of_common_length(
     def cells(rows: np.ndarray) -> np.ndarray:
         rows = rows if len(used) == rows.shape[1] else rows[:, used]
         kept = Scratch(rows.shape, np.float64)
-        units = np.nan_to_num(_in_units(rows, location, scale, kept.array), copy=False)
+        units = np.nan_to_num(in_units(rows, location, scale, kept.array), copy=False)
         with np.errstate(over="ignore", divide="ignore"):
             octave = 0.5 * np.log2(np.mean(np.square(units, out=units), axis=1))
         return np.searchsorted(edges, octave, side="right")
 
     n_cells = len(edges) + 2  # the last one for what counts for nothing, which is no row here
     counts = cell_counts(columns, cells, n_cells, records.weights_numpy).astype(float)
-    noisy = _released(releases, "lengths", public, [counts[None]], [1.0], records)[0]
+    noisy = released_maps(releases, "lengths", public, [counts[None]], [1.0], records)[0]
     middle, width = (grid.ravel() for grid in np.meshgrid(np.arange(-6, 3.1, 0.125), _WIDTHS))
     below = ndtr((edges - middle[:, None]) / width[:, None])
     expected = np.diff(below, axis=1, prepend=0.0, append=1.0) @ public.matrix[:-1]
-    log = noisy.log_likelihoods(_Given.of(expected), 0) - 0.5 * (middle + 0.5) ** 2
+    log = noisy.log_likelihoods(Given.of(expected), 0) - 0.5 * (middle + 0.5) ** 2
     # Root mean square of a number whose logarithm is normal.
-    factor = 2.0 ** float(_normalised(log) @ (middle + math.log(2) * width**2))
+    factor = 2.0 ** float(normalised(log) @ (middle + math.log(2) * width**2))
     return Scales(found.location, found.scale * factor, found.found)
 
 
@@ -870,9 +366,9 @@ _WIDTHS = (0.15, 0.3, 0.6, 1.2)
 
 
 @cache
-def _lengths() -> _Map:
+def _lengths() -> CellMap:
     """Map of half octaves of lengths."""
-    return _half_smoothed(np.arange(-6.25, 3.5, 0.5))
+    return half_smoothed(np.arange(-6.25, 3.5, 0.5))
 
 
 # Without privacy ------------------------------------------------------------------------------

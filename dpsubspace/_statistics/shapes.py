@@ -164,7 +164,7 @@ def near_shapes() -> Shapes:
 
 @cache
 def heaped_shapes() -> Shapes:
-    """Distributions with a value at 0 that many records share, in a column's own units."""
+    """Distributions with a value at 0 that many or all records share, in a column's own units."""
     tails = [
         (0, _HEAP * tail, sign * tail, q, 0, 1)
         for tail in 2.0 ** np.arange(-3, 4, 0.5)
@@ -177,4 +177,5 @@ def heaped_shapes() -> Shapes:
         for q in (0.05, 0.12, 0.25, 0.4, 0.5)
         for sign in (1, -1)
     ]
-    return together([_shapes(0.2, tails), _shapes(0.1, codes)])
+    alone = [(0, 0.1 * _HEAP, 0, 0, 0, 1)]
+    return together([_shapes(0.2, tails), _shapes(0.1, codes), _shapes(0.05, alone)])

@@ -39,8 +39,8 @@ from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
+from dpsubspace._statistics.intervals import LEAST
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
-from dpsubspace._statistics.scales import LEAST
 from dpsubspace.exceptions import PrivacyError
 
 __all__ = ["DESIGNS", "Design", "Planted", "Subject", "subject_of"]

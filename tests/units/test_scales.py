@@ -10,13 +10,14 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
-from dpsubspace._statistics import cells, scales
+from dpsubspace._statistics import cell_maps, cells, scales
+from dpsubspace._statistics.intervals import noisy_intervals
 from dpsubspace._statistics.ranges import noisy_extents, range_part
-from dpsubspace._statistics.scales import SCALES, noisy_intervals, noisy_scales, scale_share
+from dpsubspace._statistics.scales import SCALES, noisy_scales, scale_share
 from dpsubspace._statistics.shapes import heaped_shapes, near_shapes, wide_shapes
 
-PARTS = {name: Part(share) for name, share in SCALES.items()}
-MAPS = {"octaves": scales._octaves, "cells": scales._cells, "lengths": scales._lengths}
+PARTS = dict(SCALES)
+MAPS = {"octaves": cell_maps.octave_map, "cells": cell_maps.cell_map, "lengths": scales._lengths}
 
 
 def some_scales(X, y, *, epsilon=1.0, relation="zero_out", seed=0, present=None, parts=PARTS):
@@ -71,7 +72,7 @@ def test_a_record_moves_every_release_within_its_bound(monkeypatch, record, rela
     there_X, there_y = (other_X, other_y) if relation == "zero_out" else (X, y)
     with releases(monkeypatch, outputs=here) as there:
         some_scales(there_X, there_y, epsilon=20.0, relation=relation, present=present)
-    assert len(here) == len(there) == 5
+    assert len(here) == len(there) == 3 + 2 * SCALES["cells"].count
     assert_within_bounds(here, there, relation)
 
 
@@ -84,7 +85,7 @@ def test_a_null_record_is_as_if_it_were_not_there_but_counted(monkeypatch):
     with releases(monkeypatch, outputs=masked) as lost:
         some_scales(X, y, epsilon=20.0)
     # A row without any value has a length, which is 0, while a null record has none.
-    for (one, *_), (other, *_) in zip(masked[:4], lost[:4], strict=True):
+    for (one, *_), (other, *_) in zip(masked[:-1], lost[:-1], strict=True):
         np.testing.assert_array_equal(one.value, other.value)
 
 
@@ -112,7 +113,7 @@ def test_bounds_of_a_public_map_are_those_of_its_rows(name):
 
 def test_sums_of_a_public_map_do_not_depend_on_their_order():
     rng = np.random.default_rng(0)
-    matrix = scales._octaves().matrix
+    matrix = cell_maps.octave_map().matrix
     counts = rng.integers(0, 2**25, (1, len(matrix))).astype(float)
     exact = (counts.astype(np.int64) @ (matrix * 2**20).astype(np.int64)) / 2**20
     order = rng.permutation(len(matrix))
@@ -138,7 +139,7 @@ def test_chunks_and_memory_maps_change_nothing(monkeypatch, tmp_path):
     mapped[:] = X
     monkeypatch.setattr(cells, "_CHUNK", 700)
     monkeypatch.setattr(cells, "_PIECE", 100)
-    monkeypatch.setattr(scales, "TOGETHER", 2)
+    monkeypatch.setattr(cell_maps, "TOGETHER", 2)
     for one, other in zip(whole, some_scales(mapped, y), strict=True):
         for field in ("location", "scale", "found"):
             np.testing.assert_allclose(getattr(one, field), getattr(other, field), rtol=1e-9)
@@ -165,6 +166,22 @@ def test_columns_of_any_unit_and_offset_are_found(relation, unit):
         ratio = found.scale / rows.std(axis=0)
         assert (ratio > 0.4).all() and (ratio < 4).all()
         assert (np.abs(found.location - rows.mean(axis=0)) < rows.std(axis=0)).all()
+
+
+@pytest.mark.parametrize("spreads", [1e3, 1e4, 1e5, 1e6])
+def test_the_width_of_a_column_does_not_depend_on_where_its_zero_is(spreads):
+    """What is released tells a column apart from noise by far: 3,000 rows at epsilon 1e4.
+
+    Noise has a deviation of about 1e-5, where 0.01 is what a column may differ from the nearest
+    distribution.
+    """
+    rows = np.random.default_rng(0).normal(size=(3000, 3)) * [1.0, 1e-3, 1e4]
+    far = rows + spreads * np.array([1.0, -1e-3, 1e4])
+    columns, targets = some_scales(far, far[:, :1], epsilon=1e4)
+    for found, own in ((columns, far), (targets, far[:, :1])):
+        ratio = found.scale / own.std(axis=0)
+        assert found.found.all() and (ratio > 0.4).all() and (ratio < 4).all()
+        assert (np.abs(found.location - own.mean(axis=0)) < own.std(axis=0)).all()
 
 
 def test_with_many_rows_scales_are_close():

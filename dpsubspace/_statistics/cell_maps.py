@@ -1,0 +1,399 @@
+"""Public maps of the counts of columns in cells: what is released of columns of unknown units.
+
+Design note. A column is spread over many cells, of which noise hides each. So no count is released
+as it is, but a public linear map of the counts, whose entries add up nearby cells: a record still
+moves it by 1, while a column that is spread over a few octaves shows three times as clearly. What
+comes out is compared with what each distribution of a public list would have given. That is
+postprocessing: the likelihood of a distribution is known, since that of the noise is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from dpsubspace._array import EPS, Scratch, slices
+from dpsubspace._release.mechanisms import BoundedSum
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
+from dpsubspace._statistics.cells import TOGETHER, cell_counts, places
+from dpsubspace._statistics.shapes import (
+    wide_shapes,
+)
+
+# Octaves on either side of 1.
+_OCTAVES = 64
+
+# Equal cells are in the middle 6 units of a column, which is known to be about 1 wide.
+N_CELLS, REACH = 256, 3.0
+CELL = 2 * REACH / N_CELLS
+
+# Entries of a public map are whole multiples of this, so that sums of them are exact.
+GRAIN, _EXACT = 2.0**-20, 2**32
+
+# By how much a column may differ from the nearest distribution of a list, for each entry of what
+# is released of it.
+MISFIT = 0.01
+
+# How far the middle of a column is taken to be from where octaves have it, in its own units, and
+# how sizes are taken to spread over octaves that they were rounded to.
+OFF, ROUNDED = 1.0, (0.25, 0.5, 0.25)
+
+# Share of the prior of a column's size that is learned from all columns, and the width, in
+# octaves, of the part that is not and of what one column tells of another.
+_POOLED, _ANYWHERE, _ALIKE = 0.7, 12.0, 1.5
+
+# A column is found where its size is in a window of 5 octaves with this probability.
+_SURE = 0.8
+
+# Standard deviation of a place in an octave over the middle of that, and the number of octaves
+# at the low end that are those of columns with nothing but zeros, and at the high end of what may
+# be any size beyond.
+_IN_OCTAVE, _NOTHING, _OUTERMOST = 0.15, 3, 3
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Which of the likely values to choose for a group of columns.
+
+    `coarse` and `fine` are the quantiles of size and of scale, and `window` the octaves about the
+    former that tell where the column lies. Scales may be `narrow`, below what cells tell, or not.
+    """
+
+    coarse: float
+    window: tuple[int, int]
+    fine: float
+    narrow: bool
+
+
+# Scales of columns err to the side of those that are too large. Those of targets do not.
+COLUMNS, TARGETS = Aim(0.8, (-2, 0), 0.6, False), Aim(0.5, (-1, 1), 0.5, True)
+
+
+@dataclass(frozen=True)
+class CellMap:
+    """Public linear map of the counts of cells: `matrix` has one row for each cell.
+
+    Notes
+    -----
+    Proof of the bounds: a record that is in cell i of a column adds row i to what is released of
+    that column. When it becomes null it takes that away, and when it is replaced, another row is
+    there instead. The bounds are the largest norm of a row and the largest distance of two, of
+    the matrix as it is used, a cell that counts for nothing among them. Entries are whole
+    multiples of 2^-20, at most 1 in size, so that their sums over up to 2^32 records are exact.
+    With more records, or where one has several rows and so parts in several cells, counts are
+    exact as well, but their products with m cells are off by up to ``m u n`` for n records, an
+    entry.
+    """
+
+    matrix: np.ndarray
+    norm_bound: float
+    replace_bound: float
+
+    @classmethod
+    def of_kernel(cls, kernel: np.ndarray) -> CellMap:
+        """Map whose rows have `kernel` as their products, but for what is too small to matter."""
+        values, vectors = np.linalg.eigh(kernel)
+        used = values > 1e-3
+        matrix = np.rint(vectors[:, used] * np.sqrt(values[used]) / GRAIN) * GRAIN
+        product = matrix @ matrix.T
+        squares = np.diag(product)
+        apart = squares[:, None] + squares - 2 * product
+        rounding = 1 + 1e-9
+        norm = math.sqrt(squares.max()) * rounding
+        return cls(matrix, norm, max(norm, math.sqrt(apart.max()) * rounding))
+
+    def of_counts(self, counts: np.ndarray, records: Records) -> BoundedSum:
+        """Map the counts of columns, (c, n_cells), of which a record is in one cell a column."""
+        root, (m, k) = math.sqrt(len(counts)), self.matrix.shape
+        exact = records.n <= _EXACT and not records.grouped
+        rounding = 0.0 if exact else math.sqrt(k) * m * EPS * records.n
+        bounds = (root * (bound + rounding) for bound in (self.norm_bound, self.replace_bound))
+        return BoundedSum(counts @ self.matrix, *bounds)
+
+
+# Releases -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given:
+    """What distributions of a public list give, of shape (h, k), and half of each square norm."""
+
+    values: np.ndarray
+    half_squares: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Given:
+        """With their norms, which take longer than what is done with them."""
+        return cls(values, 0.5 * (values**2).sum(axis=1))
+
+    def at(self, some: np.ndarray) -> Given:
+        """Some of them."""
+        return Given(self.values[some], self.half_squares[some])
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Released means of a public map, (c, k), and the variance of the noise of each, (c, 1)."""
+
+    values: np.ndarray
+    variance: np.ndarray
+
+    @classmethod
+    def nothing(cls, n_columns: int) -> Noisy:
+        """Of equal cells of columns of which nothing is known: all is as likely."""
+        return cls(
+            np.zeros((n_columns, cell_map().matrix.shape[1])), np.full((n_columns, 1), np.inf)
+        )
+
+    def log_likelihoods(self, expected: Given, columns: slice | int) -> np.ndarray:
+        """Of distributions that give this, up to a constant: (columns, h)."""
+        products = self.values[columns] @ expected.values.T
+        return (products - expected.half_squares) / (self.variance[columns] + MISFIT**2)
+
+    def with_more(self, more: Noisy) -> Noisy:
+        """Weighted means with what was released of the same again."""
+        share = more.variance / (more.variance + self.variance)  # of what was known
+        return Noisy(share * self.values + (1 - share) * more.values, (1 - share) * more.variance)
+
+    def or_other(self, other: Noisy, chosen: np.ndarray) -> Noisy:
+        """That of `other` for the chosen columns."""
+        chosen = chosen[:, None]
+        values = np.where(chosen, other.values, self.values)
+        return Noisy(values, np.where(chosen, other.variance, self.variance))
+
+
+def released_maps(
+    releases: Releases,
+    name: str,
+    public: CellMap,
+    counts: Sequence[np.ndarray],
+    shares: Sequence[float],
+    records: Records,
+) -> list[Noisy]:
+    """Release maps of the counts of groups of columns, over the public number of records."""
+    totals, n = [public.of_counts(group, records) for group in counts], records.n
+    noisy = releases.jointly(name, totals, shares)
+    return [
+        Noisy(
+            np.asarray(values) / n,
+            np.full((len(values), 1), (releases.noise_of(name, total, share) / n) ** 2),
+        )
+        for values, total, share in zip(noisy, totals, shares, strict=True)
+    ]
+
+
+@cache
+def octave_map() -> CellMap:
+    """Map of octaves of either sign: near ones count for each other, of the other sign for half.
+
+    0 and what is next to it count for nothing: a column that has nothing else has no scale.
+    """
+    octave = np.arange(-2 * _OCTAVES, 2 * _OCTAVES + 1)
+    size, sign = np.abs(octave), np.sign(octave)
+    alike = 0.5 + 0.5 * sign[:, None] * sign
+    kernel = alike * np.exp(-0.5 * ((size[:, None] - size) / 2) ** 2)
+    return CellMap.of_kernel(np.where((sign[:, None] * sign) == 0, 0.0, kernel))
+
+
+@cache
+def cell_map() -> CellMap:
+    """Map of equal cells, those beyond them, and a last one for what counts for nothing."""
+    edges = cell_edges()
+    middle = np.concatenate([[-1.2 * REACH], (edges[1:] + edges[:-1]) / 2, [1.2 * REACH]])
+    return half_smoothed(middle)
+
+
+def half_smoothed(middle: np.ndarray) -> CellMap:
+    """Map of cells, half of it each for itself and half with those within about 1 of it."""
+    apart = middle[:, None] - middle
+    kernel = np.zeros((len(middle) + 1, len(middle) + 1))
+    kernel[:-1, :-1] = 0.5 * np.eye(len(middle)) + 0.5 * np.exp(-0.5 * apart**2)
+    return CellMap.of_kernel(kernel)
+
+
+def cell_edges() -> np.ndarray:
+    return np.linspace(-REACH, REACH, N_CELLS + 1)
+
+
+def counted(
+    columns: np.ndarray,
+    weights: np.ndarray | None,
+    cells: Callable[..., np.ndarray],
+    n_cells: int,
+) -> np.ndarray:
+    """Counts of columns in cells, (c, n_cells); ``cells(part, some)`` has some of the columns."""
+    counts = [np.zeros((0, n_cells))]
+    for some in slices(columns.shape[1], TOGETHER):
+        part = columns[:, some]
+        offset = np.arange(part.shape[1]) * n_cells
+
+        def numbered(rows: np.ndarray, some: slice = some, offset: np.ndarray = offset):
+            return cells(rows, some) + offset
+
+        counted = cell_counts(part, numbered, part.shape[1] * n_cells, weights)
+        counts.append(counted.reshape(-1, n_cells).astype(float))
+    return np.concatenate(counts)
+
+
+def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Counts of columns in octaves of either sign; NaN counts as 0."""
+
+    def cells(rows: np.ndarray, _: slice) -> np.ndarray:
+        place = places(rows, 0, _OCTAVES)
+        return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES
+
+    return counted(columns, weights, cells, 4 * _OCTAVES + 1)
+
+
+def in_cells(
+    columns: np.ndarray, weights: np.ndarray | None, location: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Counts of columns in equal cells about a location, and beyond them."""
+
+    def cells(rows: np.ndarray, some: slice) -> np.ndarray:
+        kept = Scratch(rows.shape, np.float64)
+        place = in_units(rows, location[some], scale[some], kept.array)
+        lost = np.isnan(place)
+        place[lost] = 0.0
+        np.clip(place, -2 * REACH, 2 * REACH, out=place)
+        place += REACH
+        place *= N_CELLS / (2 * REACH)
+        np.floor(place, out=place)
+        place += 1
+        np.clip(place, 0, N_CELLS + 1, out=place)
+        place[lost] = N_CELLS + 2
+        return place.astype(np.intp)
+
+    return counted(columns, weights, cells, N_CELLS + 3)
+
+
+def in_units(
+    rows: np.ndarray, location: np.ndarray, scale: np.ndarray, out: np.ndarray
+) -> np.ndarray:
+    """Rows less `location` and over `scale`, in float64, put into `out`."""
+    with np.errstate(over="ignore"):
+        np.subtract(rows, location, out=out)
+        return np.divide(out, scale, out=out)
+
+
+# Where columns lie ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """What octaves tell of columns: location, scale, the octaves of size, and if one is sure."""
+
+    location: np.ndarray
+    scale: np.ndarray
+    sizes: np.ndarray
+    sure: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Wide:
+    """Distributions of all sizes: what they give in octaves, and the octave of each."""
+
+    expected: Given
+    mean: np.ndarray
+    square: np.ndarray
+    octave: np.ndarray
+    log_prior: np.ndarray  # given the octave
+
+
+@cache
+def _wide() -> _Wide:
+    shapes = wide_shapes()
+    expected = Given.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
+    mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
+    octave = np.rint(0.5 * np.log2(square)).astype(int)
+    octave -= octave.min()
+    total = np.bincount(octave, weights=shapes.prior)
+    return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]))
+
+
+@cache
+def first_octave() -> int:
+    """Octave of the smallest distribution."""
+    shapes = wide_shapes()
+    return int(np.rint(0.5 * np.log2(shapes.mean**2 + shapes.deviation**2)).min())
+
+
+def _octave_edges() -> np.ndarray:
+    powers = 2.0 ** np.arange(-_OCTAVES, _OCTAVES)
+    return np.concatenate([-powers[::-1], powers])
+
+
+def coarse(octaves: Sequence[Noisy], aims: Sequence[Aim]) -> list[Coarse]:
+    """Fit all columns to distributions of any size, which is more likely to be that of others."""
+    evidence = [_evidence(group) for group in octaves]
+    together = np.concatenate(evidence)
+    prior = _size_prior(None)
+    for _ in range(15):  # expectation and maximisation
+        posterior = normalised(together + np.log(prior))
+        prior = _size_prior(posterior.mean(axis=0))
+    return [
+        _located(group, known, prior, aim)
+        for group, known, aim in zip(octaves, evidence, aims, strict=True)
+    ]
+
+
+def _evidence(octaves: Noisy) -> np.ndarray:
+    """Log likelihood of each octave of size, (c, n_octaves)."""
+    wide = _wide()
+    order = np.argsort(wide.octave, kind="stable")
+    starts = np.flatnonzero(np.diff(wide.octave[order], prepend=-1))
+    known = [np.zeros((0, len(starts)))]
+    for some in slices(len(octaves.values), TOGETHER):
+        log = (octaves.log_likelihoods(wide.expected, some) + wide.log_prior)[:, order]
+        top = np.maximum.reduceat(log, starts, axis=1)
+        counts = np.diff(starts, append=len(order))
+        sums = np.add.reduceat(np.exp(log - np.repeat(top, counts, axis=1)), starts, axis=1)
+        known.append(top + np.log(sums))
+    return np.concatenate(known)
+
+
+def _size_prior(average: np.ndarray | None) -> np.ndarray:
+    """Prior of the octave of a column's size, from what all columns look like on average."""
+    n_octaves = int(_wide().octave.max()) + 1
+    octave = np.arange(n_octaves) + first_octave()
+    anywhere = np.exp(-0.5 * ((octave - 2) / _ANYWHERE) ** 2)
+    anywhere /= anywhere.sum()
+    if average is None:
+        return anywhere
+    near = np.exp(-0.5 * (np.arange(-6, 7) / _ALIKE) ** 2)
+    pooled = np.convolve(average, near / near.sum(), "same")
+    prior = (1 - _POOLED) * anywhere + _POOLED * pooled
+    return prior / prior.sum()
+
+
+def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) -> Coarse:
+    """Location and scale of each column, given an octave of its size at a quantile."""
+    wide, sizes = _wide(), normalised(evidence + np.log(prior))
+    n_columns, n_octaves = sizes.shape
+    chosen = np.minimum((np.cumsum(sizes, axis=1) < aim.coarse).sum(axis=1), n_octaves - 1)
+    mode = sizes.argmax(axis=1)
+    octave = np.arange(n_octaves)
+    sure = np.where(np.abs(octave - mode[:, None]) <= 2, sizes, 0).sum(axis=1) > _SURE
+    location, scale = np.empty(n_columns), np.empty(n_columns)
+    for column in range(n_columns):
+        first, last = (chosen[column] + step for step in aim.window)
+        some = (wide.octave >= first) & (wide.octave <= last)
+        log = octaves.log_likelihoods(wide.expected.at(some), column)
+        weights = normalised(log + wide.log_prior[some] + np.log(prior)[wide.octave[some]])
+        location[column] = weights @ wide.mean[some]
+        scale[column] = math.sqrt(weights @ wide.square[some] - location[column] ** 2)
+    # A column in one octave may be anywhere in it.
+    scale = np.hypot(scale, _IN_OCTAVE * location)
+    within = (mode > _NOTHING) & (mode < n_octaves - _OUTERMOST)
+    return Coarse(location, scale, sizes, sure & within)
+
+
+def normalised(logs: np.ndarray) -> np.ndarray:
+    """Probabilities from their logarithms up to a constant, along the last axis."""
+    shares = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return shares / shares.sum(axis=-1, keepdims=True)
