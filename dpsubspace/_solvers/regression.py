@@ -380,18 +380,18 @@ class Path:
     rate: float
     noise: float
 
-    def curvature(self) -> float:
-        """By how much gradients grow along the path, on average over what noise moved; in [0, 1].
+    def curvature(self, least: float = 0.0) -> float:
+        """By how much gradients grow along the path, on average over what noise moved, up to 1.
 
         That of white rows is 1. It is less where scales are too large, rows have fewer
         directions than entries, or gradients are clipped, and noise adds up over more steps
         there. What tells it is the least-squares slope of gradients on points, less what that has
         of noise: that of earlier gradients is in the points, and in the mean of the gradients.
-        This is the mean of all values, by how likely they make that slope.
+        This is the mean of all values from `least` on, by how likely they make that slope.
         """
         apart = self.points - self.points.mean(axis=0)
         slope, square = float((apart * self.gradients).sum()), float((apart**2).sum())
-        values = np.linspace(0.0, 1.0, 101)
+        values = np.linspace(least, 1.0, 101)
         count = len(apart)
         noise = np.array([count * self._pull(count, value) for value in values])
         deviation = self.noise * math.sqrt(max(square, 1e-300))
@@ -456,7 +456,8 @@ def found_on(
 ) -> tuple[np.ndarray, float]:
     """Factors of the columns of the mean (p, c) of the last points, and their noise before that.
 
-    `least` is the curvature of white rows by public numbers.
+    `least` is the curvature of white rows by public numbers: what is found is not below, since a
+    curvature that noise has made too small would send weights far beyond the minimum.
 
     Notes
     -----
@@ -468,7 +469,7 @@ def found_on(
     reached of them at the least curvature, beside the noise there, is the most that is taken to be
     theirs unless it is clear that it is not. Where gradients point back, less is left.
     """
-    curvature = path.curvature()
+    curvature = path.curvature(least)
     weights = plan.noise_at(curvature)
     each = path.noise * float(np.linalg.norm(weights))
     along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
