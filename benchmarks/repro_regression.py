@@ -12,6 +12,10 @@ squared error (RMSE) is in units of the target. "low" is the number of runs belo
   red wines beside white ones, and blocks of houses by their distance to the ocean.
 - ``unit``: diabetes without any bound. Columns are divided by their standard deviations and then
   rows by the largest norm, and 150 is taken from the target and the rest divided by 100.
+- ``curves``: normal rows of many sizes, of which few or all columns tell of the target, with little
+  or much noise in it, between public ranges; and tables as they come with 400 columns beside them
+  that tell nothing. Beside others, "constant" is the R2 of the mean of the training targets. Runs
+  where it is named.
 - ``verdicts``: differences to the better of both AdaSSP by seed, and the aims of this package.
 
 AdaSSP (Wang, 2018) is written here. "as published" spends a third of epsilon and delta on each of
@@ -24,7 +28,7 @@ Hessian mixing (Lev and others, 2026) is in ``_hessian_mixing.py``.
 diffprivlib runs where ``--peer-python`` names the interpreter of its environment.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_regression.py
-       [raw ranges public unit verdicts] [--only protein wine ...] [--methods AdaSSP ...]
+       [raw ranges public unit curves verdicts] [--only protein wine ...] [--methods AdaSSP ...]
        [--quick] [--seeds 20] [--jobs 2] [--peer-python ENV/bin/python]
        [--out benchmarks/results/regression.json]
 """
@@ -326,6 +330,69 @@ def peer_cells(name, args):
         raise RuntimeError(f"{script.name} ended with {process.returncode}")
 
 
+# Curves -----------------------------------------------------------------------------------------
+
+# Rows, columns, and how many of these tell of the target.
+SIZES = [(100, 10, 10), (100, 300, 10), (300, 30, 5), (500, 10, 10), (1000, 40, 5), (1000, 200, 10)]
+SIZES += [(1000, 200, 200), (1000, 784, 20), (2000, 40, 40), (2000, 200, 10), (5000, 100, 100)]
+SIZES += [(5000, 400, 10), (5000, 400, 400)]
+NOISES = (0.05, 1.0)  # over the spread of what columns tell
+BESIDE, USELESS = ("bike", "protein", "elevators"), 400
+
+
+def normal_rows(rows, columns, telling, noise):
+    """A function of a seed that draws a table of normal rows, with 2,000 to test with."""
+
+    def draw(seed):
+        rng = np.random.default_rng([seed, 1])
+        X, weights = rng.normal(size=(rows + 2000, columns)), np.zeros(columns)
+        weights[:telling] = rng.normal(size=telling)
+        told = X @ weights / np.linalg.norm(weights)
+        y, ranges = told + noise * rng.normal(size=len(X)), (np.full(columns, -4.0),) * 2
+        table = _tables.Table(X, y, (ranges[0], -ranges[1]), (-4.0, 4.0))
+        return _tables.Split(X[:rows], y[:rows], X[rows:], y[rows:], table)
+
+    return draw
+
+
+def beside_useless(name, rows):
+    """A function of a seed that draws rows of a table with columns beside it that tell nothing."""
+
+    def draw(seed):
+        split, rng = _tables.split(_tables.load(name), seed, rows), np.random.default_rng([seed, 1])
+        wide = [np.hstack([X, rng.normal(size=(len(X), USELESS))]) for X in (split.X, split.X_test)]
+        return replace(split, X=wide[0], X_test=wide[1])
+
+    return draw
+
+
+def curves(args):
+    """Rows of all curves."""
+    for rows, columns, telling in SIZES:
+        for noise in NOISES:
+            key = {"data": "normal", "rows": rows, "columns": columns}
+            key |= {"telling": telling, "noise": noise}
+            yield from curve(key, normal_rows(rows, columns, telling, noise), args, bounded=True)
+    for name in BESIDE:
+        columns = _tables.load(name).X.shape[1] + USELESS
+        key = {"data": f"{name}, {USELESS} useless columns", "rows": 5000, "columns": columns}
+        yield from curve(key, beside_useless(name, 5000), args, bounded=False)
+
+
+def curve(key, draw, args, *, bounded):
+    """Scores of one table at every epsilon; each seed draws the table, the split and the noise."""
+    for epsilon in args.epsilons:
+        found, constants = [], []
+        for seed in seeds_of(args):
+            split = draw(seed)
+            predictions = of_package(OURS, split, epsilon, seed, bounded=bounded)
+            found.append(_tables.scores(predictions, split.y_test))
+            constants.append(_tables.scores(constant(split, epsilon, seed), split.y_test)[0])
+        row = key | {"method": OURS, "epsilon": epsilon} | _tables.summary(found)
+        row.pop("scores")
+        yield row | {"constant": round(float(np.mean(constants)), 4)}
+
+
 # What was aimed at ------------------------------------------------------------------------------
 
 
@@ -377,9 +444,10 @@ def r2_of(scores):
     return np.array([r2 for r2, _ in scores])
 
 
-SECTIONS = {name: partial(section, name) for name in METHODS} | {"verdicts": verdicts}
+SECTIONS = {name: partial(section, name) for name in METHODS}
+SECTIONS |= {"curves": curves, "verdicts": verdicts}
 OPTIONS = {"only": [], "methods": [], "epsilons": list(EPSILONS), "seeds": 20, "quick": False}
 OPTIONS |= {"train_rows": _tables.MOST_TRAIN, "jobs": 2, "peer_python": Path}
 
 if __name__ == "__main__":
-    run(__doc__, SECTIONS, OPTIONS)
+    run(__doc__, SECTIONS, OPTIONS, left_out=["curves"])

@@ -243,6 +243,10 @@ class TrainingPlan:
         first = self.first_averaged if self.average else self.n_iter - 1
         return noise_of_mean(self.n_iter, rate, momentum, first, curvature)
 
+    def reached_at(self, curvature: float) -> float:
+        """Share of the way from zero to the minimum that is gone, by curvature."""
+        return -curvature * float(self.noise_at(curvature).sum())
+
     def __post_init__(self) -> None:
         # Clipped gradients are bounded, so only the penalty can drive the iterates apart:
         # on alpha / 2 |w|^2 this descent is stable below the following product.

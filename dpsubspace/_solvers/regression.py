@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, special
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Part
@@ -52,7 +52,7 @@ MOMENT = "second moment"
 # Standard deviations of the square of noise, beyond its mean, that weights have to stand out.
 _CLEAR = 1.0
 
-# Standard deviations by which the curvature that a descent has seen may be larger.
+# Standard deviations by which weights have to be longer than was thought possible to be believed.
 _SPARE = 2.0
 
 # Curvature that steps bear, over the usual one: the largest of them are 0.4.
@@ -264,11 +264,9 @@ class WhitenedDescent:
         (:func:`~dpsubspace._gradients.clipping.clipped_sum`), and
         :func:`~dpsubspace._solvers.descent.train` releases the sums, one Gaussian mechanism each.
 
-        The mean of the last iterates has noise in each coordinate, of a size that follows from
-        the curvature, and that the released gradients tell (:class:`Path`). All of them
-        are multiplied by the factor of James and Stein (1961), so that the error of the
-        predictions is below that of zero weights on average, whatever the weights are; and by
-        less where gradients at these iterates point back.
+        The mean of the last iterates has gone a share of the way to the minimum and has noise in
+        each coordinate. Both follow from the curvature, which the released gradients tell
+        (:func:`found_on`).
         """
         p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
         rows = data.rows.kept()
@@ -292,12 +290,9 @@ class WhitenedDescent:
         step, source = RecordedStep(clip_norm=size), of_records(rows_only, size)
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
         own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
-        most = own * float(np.linalg.norm(plan.noise_at(0.0)))
-        path = Path(np.stack(step.points), np.stack(step.gradients) / n, plan.learning_rate, own)
-        curvature = path.curvature()
-        each = own * float(np.linalg.norm(plan.noise_at(curvature)))
-        factors = james_stein(found, each)
-        factors = np.minimum(factors, path.not_beyond(plan.first_averaged, curvature))
+        path = Path(np.stack(step.points), np.stack(step.gradients) / n, rate, own)
+        factors, each = found_on(path, plan, found, curvature_left(data.noise(releases, STEPS), c))
+        most = own * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max()))
         assert mixing is not None
         weights = mixing.weights @ (found * factors)
         return Solution(weights, mixing.weights, each * factors, part.count, most)
@@ -385,22 +380,37 @@ class Path:
     rate: float
     noise: float
 
-    def curvature(self) -> float:
-        """By how much gradients grow along the path, on average over what noise moved; in [0, 1].
+    def curvature(self, least: float = 0.0) -> float:
+        """By how much gradients grow along the path, on average over what noise moved, up to 1.
 
         That of white rows is 1. It is less where scales are too large, rows have fewer
         directions than entries, or gradients are clipped, and noise adds up over more steps
-        there. It is the least-squares slope of gradients on points, less what it has of noise:
-        that of earlier gradients is in the points, and in the mean of the gradients. Where noise
-        leaves it open, it is taken to be larger, up to 1.
+        there. What tells it is the least-squares slope of gradients on points, less what that has
+        of noise: that of earlier gradients is in the points, and in the mean of the gradients.
+        This is the mean of all values from `least` on, by how likely they make that slope.
         """
         apart = self.points - self.points.mean(axis=0)
         slope, square = float((apart * self.gradients).sum()), float((apart**2).sum())
-        values = np.linspace(0.0, 1.0, 101)
+        values = np.linspace(least, 1.0, 101)
         count = len(apart)
         noise = np.array([count * self._pull(count, value) for value in values])
-        found = float(values[np.abs(slope - noise - values * square).argmin()])
-        return min(1.0, found + _SPARE * self.noise / math.sqrt(max(square, 1e-300)))
+        deviation = self.noise * math.sqrt(max(square, 1e-300))
+        off = np.abs(slope - noise - values * square) / deviation
+        chances = np.exp((off.min() - off) * (off.min() + off) / 2)
+        return float((chances * values).sum() / chances.sum())
+
+    def along(self, found: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Curvature along each column of weights (p, c), (c,): what gradients grow by on that line.
+
+        `weights` are those of the noise of each gradient in what was found. A direction of much
+        curvature, such as an offset of many columns, may have most of it and little of the path.
+        """
+        p, length = len(found), np.maximum(np.linalg.norm(found, axis=0), 1e-300)
+        at, slopes = (
+            np.einsum("tpc,pc->tc", each, found / length) for each in (self.points, self.gradients)
+        )
+        apart, own = at - at.mean(axis=0), weights[:, None] * p * self.noise**2 / length
+        return (apart * (slopes - own)).sum(axis=0) / np.maximum((apart**2).sum(axis=0), 1e-300)
 
     def _pull(self, count: int, curvature: float) -> float:
         """What noise takes from the product of the means of so many points and gradients."""
@@ -426,12 +436,60 @@ class Path:
         return np.where(down > 0, down / np.maximum(down + np.maximum(back, 0.0), 1e-300), 1.0)
 
 
-def james_stein(weights: np.ndarray, noise: float) -> np.ndarray:
+def curvature_left(noise: float, c: int) -> float:
+    """Curvature of white rows that clipping leaves, for standard normal targets, by such noise.
+
+    A residual r of c entries is cut to the length R. Its derivative is on average the chance that
+    it is not cut, and of all directions but that of r, ``R / |r|`` where it is.
+    """
+    cut = math.sqrt(c) * _auto.regression_clip(noise)
+    left = float(special.gammainc(c / 2, cut**2 / 2))
+    if c > 1:
+        longer = float(special.gammaincc((c - 1) / 2, cut**2 / 2)) / math.sqrt(2)
+        longer *= math.exp(math.lgamma((c - 1) / 2) - math.lgamma(c / 2))
+        left += (1 - 1 / c) * cut * longer
+    return left
+
+
+def found_on(
+    path: Path, plan: TrainingPlan, found: np.ndarray, least: float
+) -> tuple[np.ndarray, float]:
+    """Factors of the columns of the mean (p, c) of the last points, and their noise before that.
+
+    `least` is the curvature of white rows by public numbers: what is found is not below, since a
+    curvature that noise has made too small would send weights far beyond the minimum.
+
+    Notes
+    -----
+    Small steps, and those that clipping makes small, end on the way. What is left of it follows
+    from the curvature of the path, or along what was found where that is larger; and the whole way
+    is what is looked for. Of that, noise leaves the share of James and Stein (1961), with which the
+    error of predictions is below that of zero weights on average, whatever the weights are.
+    Weights of white rows that explain all of a standardised target have the length 1. What is
+    reached of them at the least curvature, beside the noise there, is the most that is taken to be
+    theirs unless it is clear that it is not. Where gradients point back, less is left.
+    """
+    curvature = path.curvature(least)
+    weights = plan.noise_at(curvature)
+    each = path.noise * float(np.linalg.norm(weights))
+    along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
+    reached = np.array([plan.reached_at(float(value)) for value in along])
+    signal = plan.reached_at(least) / float(np.linalg.norm(plan.noise_at(least)))
+    factors = james_stein(found, each, (signal * float(np.linalg.norm(weights))) ** 2)
+    most = path.not_beyond(plan.first_averaged, curvature)
+    factors = np.where(most < 1, np.minimum(factors / reached, most), factors / reached)
+    return factors, each
+
+
+def james_stein(weights: np.ndarray, noise: float, signal: float = math.inf) -> np.ndarray:
     """Factor in [0, 1] of each column of noisy weights of shape (p, c).
 
-    Weights that are no longer than noise alone may well be are taken to be zero.
+    Weights that are no longer than noise alone may well be are taken to be zero. The square of
+    their length without noise is taken to be at most `signal`, unless they are clearly longer.
     """
-    p, squares = len(weights), (weights**2).sum(axis=0)
-    factors = 1 - max(0, p - 2) * noise**2 / np.maximum(squares, 1e-300)
+    p, squares = len(weights), np.maximum((weights**2).sum(axis=0), 1e-300)
+    usual = max(0, p - 2) * noise**2
+    left = np.maximum(squares - usual, 0.0)
+    left = np.minimum(left, np.maximum(signal, left - _SPARE * math.sqrt(2 / p) * squares))
     clear = squares > (p + _CLEAR * math.sqrt(2 * p)) * noise**2
-    return np.where(clear, np.maximum(0.0, factors), 0.0)
+    return np.where(clear, left / np.maximum(left + usual, 1e-300), 0.0)

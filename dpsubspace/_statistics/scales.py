@@ -248,7 +248,7 @@ class _Look:
         )
 
     def posterior(self, column: int) -> tuple[Shapes, np.ndarray, np.ndarray]:
-        """Distributions about the location in units, how likely they are, and their mean in cells."""
+        """Distributions about the location, how likely they are, and their mean in cells."""
         shapes, masses, log = _nearby(self.cells, column)
         unit, place = self.unit[column], self.location[column]
         size = np.log2(unit * np.hypot(shapes.mean + place / unit, shapes.deviation))

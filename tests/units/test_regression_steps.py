@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from dpsubspace._solvers.regression import Path, whitening
+from dpsubspace import _auto
+from dpsubspace._solvers.descent import TrainingPlan
+from dpsubspace._solvers.regression import (
+    Path,
+    curvature_left,
+    found_on,
+    james_stein,
+    whitening,
+)
 
 RATE = 0.4  # the largest step size of the solver
 
@@ -62,3 +70,94 @@ def test_noise_does_not_pass_for_curvature():
         points.append(point)
         point = point - RATE * gradients[-1]
     assert Path(np.stack(points), np.stack(gradients), RATE, 1.0).curvature() < 0.2
+
+
+# How far weights are from what they are to be ---------------------------------------------------
+
+
+def short(rate, steps=20, averaged=0.4):
+    """Plan of a descent without momentum of which the mean of the last points is taken."""
+    return TrainingPlan(
+        n_iter=steps, learning_rate=rate, momentum=0.0, alpha=0.0, average=True, averaged=averaged
+    )
+
+
+def descent(plan, curvature, target, noise, rng):
+    """A noisy descent towards `target` with one curvature everywhere, and what it finds."""
+    point, points, gradients, found = np.zeros_like(target), [], [], []
+    for _ in range(plan.n_iter):
+        points.append(point)
+        gradients.append(curvature * (point - target) + noise * rng.normal(size=point.shape))
+        point = point - plan.learning_rate * gradients[-1]
+        found.append(point)
+    made = Path(np.stack(points), np.stack(gradients), plan.learning_rate, noise)
+    return made, np.mean(found[plan.first_averaged :], axis=0)
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.05, 0.4, 1.0])
+@pytest.mark.parametrize("rate", [0.02, 0.4])
+def test_a_plan_knows_how_far_it_goes(curvature, rate):
+    target, plan = np.ones((3, 1)), short(rate)
+    _, found = descent(plan, curvature, target, 0.0, np.random.default_rng(0))
+    assert found == pytest.approx(plan.reached_at(curvature) * target)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.4])
+@pytest.mark.parametrize("curvature", [0.2, 1.0])
+def test_what_is_left_of_the_way_is_added(rate, curvature, rng):
+    target, plan = rng.normal(size=(50, 2)), short(rate)
+    made, found = descent(plan, curvature, target, 1e-9, rng)
+    factors, _ = found_on(made, plan, found, 0.1)
+    assert found * factors == pytest.approx(target, rel=0.02)
+
+
+@pytest.mark.parametrize(("rate", "noise"), [(0.06, 0.003), (0.2, 0.005)])
+def test_short_steps_under_noise_end_where_they_predict_best(rate, noise, rng):
+    """Beside the best multiple of what was found: on white rows that are clipped much.
+
+    In 400 runs of each case the logarithm had a deviation of at most 0.06 about at most 0.05 from
+    0, and was never further than 5 of these off: 0.6 is 9 of them.
+    """
+    target, plan = rng.normal(size=(4000, 1)), short(rate)
+    target /= np.linalg.norm(target)
+    made, found = descent(plan, 0.2, target, noise, rng)
+    factor, best = found_on(made, plan, found, 0.2)[0][0], (found * target).sum()
+    best /= (found**2).sum()
+    assert abs(np.log(factor / best)) < 0.6
+
+
+def test_noise_that_passes_for_weights_is_not_made_longer():
+    """Longer than noise alone often is by two deviations, where no weights could be seen."""
+    p, noise = 10, 5.0
+    weights = np.full((p, 1), noise * np.sqrt(1 + 2 * np.sqrt(2 / p)))
+    assert james_stein(weights, noise)[0] > 0.4
+    assert james_stein(weights, noise, 1.0)[0] < 1 / noise**2
+    clear = 10 * weights
+    assert james_stein(clear, noise, 1.0)[0] > 0.9, "what is clear is believed"
+
+
+def test_a_curved_direction_of_what_was_found_is_seen():
+    """One direction of much curvature has most of the weights, and others most of the path."""
+    rng, plan = np.random.default_rng(0), short(0.02)
+    target = np.zeros((400, 1))
+    target[0] = 1.0
+    curvatures = np.full((400, 1), 0.2)
+    curvatures[0] = 5.0
+    made, found = descent(plan, curvatures, target, 1e-3, rng)
+    along = made.along(found, plan.noise_at(made.curvature()))[0]
+    assert along == pytest.approx(5.0, rel=0.2)
+    assert found[0] * found_on(made, plan, found, 0.2)[0] < 1.1
+
+
+@pytest.mark.parametrize("c", [1, 2, 5])
+@pytest.mark.parametrize("noise", [0.01, 0.3, 3.0])
+def test_clipping_leaves_the_curvature_that_is_said(c, noise, rng):
+    """By Stein's lemma, the mean of ``r . cut(r) / c`` is that of the derivative.
+
+    It is a mean of 200,000 numbers whose deviation is at most 1.5: 0.03 is 9 of its own.
+    """
+    r = rng.normal(size=(200_000, c))
+    lengths, most = np.linalg.norm(r, axis=1), np.sqrt(c) * _auto.regression_clip(noise)
+    mean = (lengths * np.minimum(lengths, most)).mean() / c
+    assert curvature_left(noise, c) == pytest.approx(mean, abs=0.03)
+    assert 0 < curvature_left(noise, c) <= 1
