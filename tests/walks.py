@@ -106,10 +106,14 @@ def silent(walk, mode):
 
 
 def rows(walks):
-    """Each mode of each walk, for `parametrize`."""
+    """Each mode of each walk, for `parametrize`.
+
+    One example shows that a value has an effect, whatever other seeds would have shown.
+    """
     for walk in walks:
         for mode in walk.modes:
-            marks = () if mode in walk.cheap else pytest.mark.exhaustive
+            marks = [pytest.mark.literal_seeds]
+            marks += [] if mode in walk.cheap else [pytest.mark.exhaustive]
             yield pytest.param(walk, mode, id=f"{walk.name}, {mode}", marks=marks)
 
 
