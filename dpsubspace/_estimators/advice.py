@@ -258,13 +258,14 @@ def _out_of_reach(weights: np.ndarray, offset: np.ndarray, row_map: RowMap) -> n
     ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``.
     """
     apart = weights[:, None] - weights
-    reach = row_map.bound * np.linalg.norm(apart, axis=2)
+    with np.errstate(invalid="ignore"):  # without a bound, where weights are equal
+        reach = row_map.bound * np.linalg.norm(apart, axis=2)
     if row_map.norm in ("clip", "ball"):
         longest = float(row_map.data_norm or 0.0) if row_map.norm == "clip" else 1.0
         entry = (row_map.bias or 0.0) * longest / float(row_map.data_norm or 1.0)
         own = longest * np.linalg.norm(apart[:, :, :-1], axis=2)
         reach = np.minimum(reach, own + entry * np.maximum(apart[:, :, -1], 0.0))
-    with np.errstate(invalid="ignore"):  # without a bound, where weights are equal
+    with np.errstate(invalid="ignore"):
         return np.any(offset[:, None] - offset + reach * (1 + 1e-9) < 0, axis=1)
 
 

@@ -23,7 +23,7 @@ from dpsubspace._estimators.bounds import MappedRows
 from dpsubspace._rows.maps import RowMap
 
 # Tiny data sets are mostly noise, as the warning rightly says.
-pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:(the noise of|class):dpsubspace.PrivacyWarning")
 
 KINDS = {"dense": np.asarray, "sparse": sparse.csr_array}
 NAMED = {case.name: case for case in CASES}

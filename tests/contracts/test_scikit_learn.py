@@ -54,7 +54,9 @@ from dpsubspace._rows.public import PublicRows
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 MODULES = [DPModuleClassifier, DPModuleRegressor]
 uninformed = pytest.mark.filterwarnings("ignore:(GEP|PublicSubspace):dpsubspace.PublicDataWarning")
-quiet = pytest.mark.filterwarnings("ignore:the (noise of|released mean):dpsubspace.PrivacyWarning")
+quiet = pytest.mark.filterwarnings(
+    "ignore:(the (noise|released mean)|class):dpsubspace.PrivacyWarning"
+)
 
 
 class _OfAnyShape:

@@ -268,6 +268,7 @@ def test_class_weights_multiply_probabilities(Classifier):
     assert weighted.privacy_.event == plain.privacy_.event
 
 
+@pytest.mark.filterwarnings("ignore:class .* is never predicted:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("Classifier", VERSIONS)
 def test_a_class_that_does_not_occur_can_be_named(Classifier):
     X, y = blobs(n=400)

@@ -145,6 +145,7 @@ def test_entries_far_out_are_cut_in_fit_and_predict():
     assert np.allclose(model.predict(X[inside]), exact)
 
 
+@pytest.mark.filterwarnings("ignore:`bounds` are about:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("column", [0.0, 7.0])
 def test_a_constant_column_has_no_say(column):
     X, y = table(n=5000)
