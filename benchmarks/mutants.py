@@ -401,7 +401,7 @@ MUTANTS = [
                 f"{SUMS} {BOUNDS}",
             ),
             (
-                "scales",
+                "cell_maps",
                 "norm = math.sqrt(squares.max()) * rounding",
                 "norm = math.sqrt(squares.max()) / 2",
                 "units/test_scales.py",
