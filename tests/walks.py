@@ -97,7 +97,7 @@ def silent(walk, mode):
     for name, value in set_here(walk, mode):
         try:
             other, more = seen(walk, {**options, name: value})
-        except (ValueError, TypeError, AttributeError, PrivacyError):
+        except (ValueError, TypeError, AttributeError, ImportError, PrivacyError):
             continue
         word = name.rpartition("__")[2]
         if other == start and not any(word in each for each in more - told):
