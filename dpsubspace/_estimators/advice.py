@@ -272,11 +272,12 @@ def _out_of_reach(weights: np.ndarray, offset: np.ndarray, row_map: RowMap) -> n
     ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``.
     """
     found = np.zeros(len(weights), dtype=bool)
+    if row_map.bound == math.inf:
+        return found  # rows may have any score
     for label, (own, start) in enumerate(zip(weights, offset, strict=True)):
         apart = own - weights  # of one class at a time: of all pairs they would fill the memory
         reach = _largest_scores(apart, row_map)
-        with np.errstate(invalid="ignore"):  # without a bound, where weights are equal
-            found[label] = np.any(start - offset + reach * (1 + 1e-9) < 0)
+        found[label] = np.any(start - offset + reach * (1 + 1e-9) < 0)
     return found
 
 
