@@ -12,6 +12,7 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
+from dpsubspace._estimators.bounds import warn_of_largest
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._solvers.descent import STEPS
@@ -21,6 +22,7 @@ __all__ = [
     "noise_hides",
     "tell_of_bounds",
     "tell_of_classes",
+    "tell_of_largest",
     "tell_of_noise",
     "tell_of_offset",
     "tell_of_ranges",
@@ -115,6 +117,18 @@ def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
             PrivacyWarning,
             about=("data_norm", name, estimator.epsilon),
         )
+
+
+def tell_of_largest(estimator: Any, missing: tuple[bool, bool]) -> None:
+    """Warn of released bounds that are the largest there are, of a model that is fitted by then.
+
+    `missing` says whether the bound on rows was released, and the range of targets.
+    """
+    if missing[0]:
+        warn_of_largest(estimator.data_norm_, "the lengths of rows", "`data_norm`")
+    if missing[1]:
+        low, high = estimator.target_bounds_
+        warn_of_largest(float(np.max([high, -low])), "the targets", "`target_bounds`")
 
 
 def tell_of_ranges(
@@ -257,16 +271,25 @@ def _out_of_reach(weights: np.ndarray, offset: np.ndarray, row_map: RowMap) -> n
     ``w_a @ x + v_a t + o_a`` is above another class's by at most ``o_a - o_b`` and the smaller of
     ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``.
     """
-    apart = weights[:, None] - weights
-    with np.errstate(invalid="ignore"):  # without a bound, where weights are equal
-        reach = row_map.bound * np.linalg.norm(apart, axis=2)
-    if row_map.norm in ("clip", "ball"):
-        longest = float(row_map.data_norm or 0.0) if row_map.norm == "clip" else 1.0
-        entry = (row_map.bias or 0.0) * longest / float(row_map.data_norm or 1.0)
-        own = longest * np.linalg.norm(apart[:, :, :-1], axis=2)
-        reach = np.minimum(reach, own + entry * np.maximum(apart[:, :, -1], 0.0))
-    with np.errstate(invalid="ignore"):
-        return np.any(offset[:, None] - offset + reach * (1 + 1e-9) < 0, axis=1)
+    found = np.zeros(len(weights), dtype=bool)
+    if row_map.bound == math.inf:
+        return found  # rows may have any score
+    for label, (own, start) in enumerate(zip(weights, offset, strict=True)):
+        apart = own - weights  # of one class at a time: of all pairs they would fill the memory
+        reach = _largest_scores(apart, row_map)
+        found[label] = np.any(start - offset + reach * (1 + 1e-9) < 0)
+    return found
+
+
+def _largest_scores(weights: np.ndarray, row_map: RowMap) -> np.ndarray:
+    """Bounds on ``w @ x + v t`` for weights (c, p + 1) and all rows that a map can give."""
+    reach = row_map.bound * np.linalg.norm(weights, axis=1)
+    if row_map.norm not in ("clip", "ball"):
+        return reach
+    longest = float(row_map.data_norm or 0.0) if row_map.norm == "clip" else 1.0
+    entry = (row_map.bias or 0.0) * longest / float(row_map.data_norm or 1.0)
+    own = longest * np.linalg.norm(weights[:, :-1], axis=1)
+    return np.minimum(reach, own + entry * np.maximum(weights[:, -1], 0.0))
 
 
 def _dominant(mean: np.ndarray, noise: float, n_features: int, row_map: RowMap) -> np.ndarray:

@@ -176,7 +176,6 @@ class ScaledRows:
             return max(float(row_norms(data.public.X).max()), 1e-49), True
         norms = to_numpy(made(row_norms, data.X))
         *_, largest, found = noisy_range(norms, releases, "bounds", stream="norms")
-        warn_of_largest(largest, "the lengths of rows", "`data_norm`")
         return max(largest, SMALLEST), found
 
     def _range(self, values: np.ndarray, data: Data, releases: Releases) -> tuple[Any, Any, Any]:
@@ -191,7 +190,6 @@ class ScaledRows:
             for i in range(values.shape[1])
         ]
         low, high, clear = zip(*found, strict=True)
-        warn_of_largest(max(*high, *(-end for end in low)), "the targets", "`target_bounds`")
         return low, high, clear
 
 

@@ -336,8 +336,9 @@ class _Scores:
         elif plain in OF_ERRORS and found.sums is not None and found.sums.hides(plain):
             warn(
                 f"noise hides {name}{whose}: what was released tells that {plain} is at most"
-                f" {value.high:.3g}, and no more. Tighter `target_bounds`, more"
-                f" {self.records.unit}s, a larger epsilon, or fewer metrics in one call help.",
+                f" {value.high:.3g}, the upper end of its interval, and no more. Tighter"
+                f" `target_bounds`, more {self.records.unit}s, a larger epsilon, or fewer metrics"
+                " in one call help.",
                 PrivacyWarning,
                 about=("score", name, group),
             )

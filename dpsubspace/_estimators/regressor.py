@@ -19,6 +19,7 @@ from dpsubspace._checks import check_bool, check_bounds, check_choice, check_rea
 from dpsubspace._compat import CallbackSupportMixin, nameless
 from dpsubspace._estimators.advice import (
     tell_of_bounds,
+    tell_of_largest,
     tell_of_noise,
     tell_of_units,
     warn_of_bounds,
@@ -236,6 +237,8 @@ class LinearRegressor(PrivateRegressor):
         if plan.decides_weights(data.sizes(1)):
             tell_of_noise(self, found, budget, _auto.HIDING_TARGETS)
         tell_of_bounds(self, self.bounds_found_)
+        assert isinstance(plan.bounds, ScaledRows)
+        tell_of_largest(self, plan.bounds.missing(data.sizes(1)))
         return self
 
     def _advise(

@@ -19,7 +19,12 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import check_device, namespace
 from dpsubspace._checks import check_bool, check_integer
 from dpsubspace._compat import with_callbacks
-from dpsubspace._estimators.advice import tell_of_bounds, warn_of_bounds, warn_of_noise
+from dpsubspace._estimators.advice import (
+    tell_of_bounds,
+    tell_of_largest,
+    warn_of_bounds,
+    warn_of_noise,
+)
 from dpsubspace._estimators.base import checked_target
 from dpsubspace._estimators.bounds import Bounded, Bounds, MappedRows, ScaledRows
 from dpsubspace._estimators.classifier import Labels, PrivateClassifier
@@ -779,6 +784,8 @@ class DPModuleRegressor(PrivateRegressor):
         found, _ = fit_privately(self, plan, data, values.assumed, partial(_advise, self, plan))
         self._store(found, values)
         tell_of_bounds(self, self.bounds_found_)
+        assert isinstance(plan.bounds, ScaledRows)
+        tell_of_largest(self, plan.bounds.missing(data.sizes(1)))
         return self
 
     def _store(self, found: FittedModule, values: Values) -> None:

@@ -67,7 +67,8 @@ def with_words(function: _F) -> _F:
         except TypeError as error:
             message = str(error)
             word = next((w for w in kwargs if message.endswith(f"keyword argument {w!r}")), "")
-            if word not in _INSTEAD:
+            # A word that it takes was refused by something else, inside of it.
+            if word not in _INSTEAD or word in inspect.signature(function).parameters:
                 raise
         text, about = _INSTEAD[word], _ABOUT.get(word)
         if about is not None and about not in inspect.signature(function).parameters:

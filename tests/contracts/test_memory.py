@@ -1,11 +1,15 @@
 """Rows stay where they are: memory maps, read-only arrays, sparse matrices."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs, pairs_first, thinned, with_plan
 from scipy import sparse
+
+from dpsubspace._estimators.advice import tell_of_classes
+from dpsubspace._rows.maps import RowMap
 
 
 def peak(function):
@@ -59,6 +63,14 @@ def test_a_million_columns(Estimator):
     X = scattered(300, 10**6, 10)
     model = Estimator(epsilon=1.0, n_iter=2).fit(X, np.arange(300) % 2)
     assert model.coef_.size == 10**6 and np.isfinite(model.coef_).all()
+
+
+def test_what_is_said_of_many_classes_needs_no_more_than_their_weights(rng):
+    """All pairs of them at once would be 300 times as much, after the fit has been paid for."""
+    coef = rng.normal(size=(300, 400))
+    model = SimpleNamespace(classes_=np.arange(300), coef_=coef, intercept_=np.zeros(300))
+    model.offset_, model._fitted_row_map = np.zeros(1), RowMap(norm="clip", data_norm=1.0, bias=0.5)
+    assert peak(lambda: tell_of_classes(model)) < 10 * coef.nbytes
 
 
 @pytest.mark.parametrize(

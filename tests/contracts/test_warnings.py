@@ -189,6 +189,11 @@ def test_a_class_out_of_reach_is_predicted_for_no_row(n_classes, row_norm, rng):
             assert (0 in told) <= (scores.min() > 0) and (1 in told) <= (scores.max() < 0)
 
 
+def test_of_rows_without_a_bound_no_class_is_told(rng):
+    X = rng.normal(size=(3000, 3))
+    assert messages(DPSGDClassifier(epsilon=5.0, row_norm=None), X, X[:, 0] > 0) == []
+
+
 def test_public_ranges_that_columns_hardly_fill_are_told_by_their_released_squares():
     """Squares in half ranges have a mean of 0.0001 or 0.06, and its noise a deviation of 0.004.
 

@@ -15,6 +15,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
+from dpsubspace._estimators.words import with_words
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,20 @@ def test_another_error_stays_as_it_is():
         DPSGDClassifier(epsilom=1.0)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         private_quantile(epsilon=1.0)
+
+
+def test_what_is_refused_inside_of_a_fit_is_told_as_it_was_refused():
+    """With its traceback, by which a ledger knows that a fit has failed."""
+
+    def fit(*, y_public=None):
+        return inner(y_public=y_public)
+
+    def inner():
+        pass
+
+    with pytest.raises(TypeError, match=r"inner\(\) got an unexpected .* 'y_public'$") as caught:
+        with_words(fit)(y_public=1)
+    assert [entry.name for entry in caught.traceback][-2:] == ["called", "fit"]
 
 
 def test_parameters_that_are_named_as_the_way_out_exist():

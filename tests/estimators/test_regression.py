@@ -106,10 +106,11 @@ def test_released_range_holds_most_values_and_ends_at_half_powers_of_two(rng):
 
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 def test_huge_targets_do_not_overflow(plane):
-    """Beyond the largest bound the model is far off, and says so."""
+    """Beyond the largest bound the model is far off, and says so once it is paid for and there."""
     X, y = plane
-    with pytest.warns(PrivacyWarning, match="bound on the targets is the largest"):
-        model = DPSGDRegressor(epsilon=2.0, random_state=0).fit(X, y * 1e300)
+    model = DPSGDRegressor(epsilon=2.0, random_state=0)
+    with pytest.raises(PrivacyWarning, match="bound on the targets is the largest"):
+        model.fit(X, y * 1e300)
     assert np.isfinite(model.predict(X)).all()
     model = DPSGDRegressor(epsilon=2.0, random_state=0).fit(X, y * 1e9)
     assert model.score(X, y * 1e9) > 0.9

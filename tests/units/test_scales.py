@@ -10,6 +10,7 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics import cell_maps, cells, scales
 from dpsubspace._statistics.intervals import noisy_intervals
 from dpsubspace._statistics.ranges import noisy_extents, range_part
@@ -311,6 +312,34 @@ def test_a_record_moves_the_counts_of_an_interval_within_their_bound(monkeypatch
         some_intervals(first, epsilon=20.0, relation=relation, present=present)
     assert len(here) == len(there) == 4
     assert_within_bounds(here, there, relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("what", ["scales", "ranges"])
+def test_a_person_in_several_cells_moves_no_more_than_a_row(monkeypatch, what, relation, rng):
+    """Rows of a person lie in many cells, and a neighbour has other numbers of rows elsewhere."""
+    (X, y), person = table(90), np.sort(rng.integers(0, 30, 90))
+    person[:6] = 0
+    X[:6, :3] = [[np.nan], [1.7e308], [-1e4], [5e-324], [2.0**11], [0.0]]
+    kept = np.flatnonzero((person > 0) | (np.arange(90) == 3))
+    there_X, there_y, there = X[kept], y[kept], person[kept]
+    present = there > 0 if relation == "zero_out" else None
+    order = rng.permutation(90)
+
+    def released(X, y, person, present=None):
+        records = Records.of_groups(person, 30, present)
+        parts = PARTS if what == "scales" else {"it": Part(0.9, 4), "gaps": Part(0.1)}
+        budget = Budget.split(Target(20.0, 1e-5, relation), parts, 30)
+        of_persons = Releases(budget, SeededNoise(0), records)
+        if what == "scales":
+            return noisy_scales(X, y, of_persons)
+        return noisy_extents(X, of_persons, "it", gaps="gaps")
+
+    with releases(monkeypatch) as here:
+        released(X[order], y[order], person[order])
+    with releases(monkeypatch, outputs=here) as there_too:
+        released(there_X, there_y, there, present)
+    assert_within_bounds(here, there_too, relation)
 
 
 def test_the_bounds_of_the_counts_of_an_interval_are_tight(monkeypatch):
