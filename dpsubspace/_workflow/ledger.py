@@ -371,7 +371,7 @@ class PrivacyLedger:
         ----------
         event : PrivacyGuarantee, Released, PrivateScore or DpEvent
             ``model.privacy_`` and what private functions return describe a release that has
-            happened: it is recorded in any case, as not private at all where it cannot be
+            happened: unless a parameter contradicts it, it is recorded, as not private where it cannot be
             counted, and what is wrong with it is raised after that. An event, such as that of
             ``model.privacy_event(n_samples)``, is a plan: if it does not fit, it is refused and
             nothing is recorded.
