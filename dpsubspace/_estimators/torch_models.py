@@ -776,9 +776,10 @@ class DPModuleRegressor(PrivateRegressor):
         plan = self._plan() if plan is None else plan
         data, values = self._valued(X, y, groups, X_public, y_public, present)
         _check_public(self, plan, data)
-        found, _ = fit_privately(self, plan, data, values.assumed, partial(_advise, self, plan))
+        advise = partial(_advise, self, plan)
+        found, budget = fit_privately(self, plan, data, values.assumed, advise)
         self._store(found, values)
-        tell_of_bounds(self, self.bounds_found_)
+        tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
         return self
 
     def _store(self, found: FittedModule, values: Values) -> None:
@@ -852,8 +853,7 @@ def _advise(
     """Warn of what public quantities already tell to be a bad idea."""
     n_samples = sizes.known("n_samples", "the warning")
     if isinstance(plan.bounds, ScaledRows):
-        missing = plan.bounds.missing(sizes)
-        if warn_of_bounds(estimator, budget, guarantee, n_samples, missing):
+        if warn_of_bounds(estimator, plan.bounds, budget, guarantee, sizes):
             return
     bearable = _auto.HIDING_MODULES
     warn_of_noise(estimator, budget, guarantee, n_samples, plan.n_params, bearable)

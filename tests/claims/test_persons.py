@@ -112,6 +112,16 @@ def test_every_release_moves_within_its_bound_with_all_rows_of_a_person(
     assert_within_bounds(*pair, relation)
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_person_moves_what_finds_targets_far_from_zero_within_its_bound(monkeypatch, relation):
+    here, there, present = neighbours(60, relation, "opposite")
+    here, there = ((X, 1e6 + y, groups) for X, y, groups in (here, there))
+    options = {"relation": relation, "epsilon": 300.0}
+    case = NAMED["DPSGDRegressor"]
+    pair = replayed(monkeypatch, case, here, there, present, **options)
+    assert_within_bounds(*pair, relation)
+
+
 @pytest.mark.parametrize(
     ("fit", "relation", "form", "batch_size"),
     pairs_first(BLOCKS, RELATIONS, FORMS, [None, 150]),
