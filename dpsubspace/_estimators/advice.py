@@ -116,9 +116,7 @@ def tell_of_bounds(
         )
 
 
-def _tell_of_far_targets(
-    estimator: Any, found: np.ndarray, budget: Budget, n_samples: int
-) -> None:
+def _tell_of_far_targets(estimator: Any, found: np.ndarray, budget: Budget, n_samples: int) -> None:
     """Warn of targets far from 0 where noise may have hidden how narrow their ranges are.
 
     Such a range is narrower than its place, as that of any target within an octave is.

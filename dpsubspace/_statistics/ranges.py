@@ -22,7 +22,15 @@ from dpsubspace._statistics.counts import SMALLEST, noisy_shares
 from dpsubspace._statistics.intervals import LEAST, noisy_intervals
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
 
-__all__ = ["GAPS", "LEVEL", "exact_extents", "hidden_records", "noisy_extents", "range_part", "visible"]
+__all__ = [
+    "GAPS",
+    "LEVEL",
+    "exact_extents",
+    "hidden_records",
+    "noisy_extents",
+    "range_part",
+    "visible",
+]
 
 # Share of the values to leave out at either end.
 LEVEL = 0.01
