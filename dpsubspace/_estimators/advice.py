@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget
+from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
-from dpsubspace._estimators.bounds import warn_of_largest
+from dpsubspace._estimators.bounds import ScaledRows, warn_of_largest
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.maps import RowMap
 from dpsubspace._solvers.descent import STEPS
+from dpsubspace._statistics.ranges import visible
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = [
@@ -63,18 +64,12 @@ def noise_hides(
 
 
 def warn_of_bounds(
-    estimator: Any,
-    budget: Budget,
-    guarantee: PrivacyGuarantee,
-    n_samples: int,
-    missing: tuple[bool, bool],
+    estimator: Any, bounds: ScaledRows, budget: Budget, guarantee: PrivacyGuarantee, sizes: Sizes
 ) -> bool:
-    """Warn where noise probably hides the bounds that are bought; whether it did.
-
-    `missing` says whether these are the bound on rows, and the range of targets.
-    """
-    noise = budget.scales.get("bounds", 0.0)
+    """Warn where noise probably hides the bounds that are bought; whether it did."""
+    noise, missing = bounds.noise(budget, sizes), bounds.missing(sizes)
     noise *= math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
+    n_samples = sizes.known("n_samples", "the warning")
     if n_samples >= _auto.ROWS_FOR_BOUNDS * noise:
         return False
     price, unit, lacking = f"epsilon={guarantee.epsilon:.3g}", guarantee.unit, {}
@@ -93,9 +88,12 @@ def warn_of_bounds(
     return True
 
 
-def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
+def tell_of_bounds(
+    estimator: Any, found: Mapping[str, Any], budget: Budget, n_samples: int
+) -> None:
     """Warn of bounds that the noise of the counts has hidden: that is read off released numbers."""
     name, unit = type(estimator).__name__, estimator.privacy_.unit
+    _tell_of_far_targets(estimator, found["target_bounds"], budget, n_samples)
     missing = np.flatnonzero(~found["target_bounds"])
     if len(missing):
         which = "the targets"
@@ -119,16 +117,30 @@ def tell_of_bounds(estimator: Any, found: Mapping[str, Any]) -> None:
         )
 
 
-def tell_of_largest(estimator: Any, missing: tuple[bool, bool]) -> None:
-    """Warn of released bounds that are the largest there are, of a model that is fitted by then.
-
-    `missing` says whether the bound on rows was released, and the range of targets.
-    """
-    if missing[0]:
+def tell_of_largest(estimator: Any, was_released: bool) -> None:
+    """Warn where the released bound on rows is the largest there is, once there is a model."""
+    if was_released:
         warn_of_largest(estimator.data_norm_, "the lengths of rows", "`data_norm`")
-    if missing[1]:
-        low, high = estimator.target_bounds_
-        warn_of_largest(float(np.max([high, -low])), "the targets", "`target_bounds`")
+
+
+def _tell_of_far_targets(estimator: Any, found: np.ndarray, budget: Budget, n_samples: int) -> None:
+    """Warn of targets far from 0 where noise may have hidden how narrow their ranges are.
+
+    Such a range is narrower than its place, as that of any target within an octave is.
+    """
+    if "targets" not in budget.parts or visible(budget, "targets", n_samples, len(found)):
+        return
+    low, high = estimator.target_bounds_
+    far = np.flatnonzero(found & (high - low < np.abs(low / 2 + high / 2)))
+    if len(far):
+        warn(
+            "the noise of the counts may have hidden that the targets, which are far from 0, are"
+            f" in a much narrower range than {low[far[0]]:.6g} to {high[far[0]]:.6g}: the model is"
+            " then far worse than a constant. Give `target_bounds` from public knowledge, or use"
+            f" more {estimator.privacy_.unit}s or a larger epsilon.",
+            PrivacyWarning,
+            about=("far targets", type(estimator).__name__, estimator.epsilon),
+        )
 
 
 def tell_of_ranges(

@@ -11,17 +11,24 @@ import numpy as np
 from scipy import sparse
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Part, Sizes
+from dpsubspace._accounting.budget import Budget, Part, Sizes
 from dpsubspace._array import Array, as_like, row_norms, to_numpy
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.data import Data
 from dpsubspace._rows.maps import RowMap
-from dpsubspace._rows.remote import made
+from dpsubspace._rows.remote import gathered, made
 from dpsubspace._statistics.counts import LARGEST, SMALLEST, noisy_range
 from dpsubspace._statistics.focus import FOCUS_RELEASES, noisy_focus
+from dpsubspace._statistics.intervals import noisy_intervals
+from dpsubspace._statistics.ranges import LEVEL
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 __all__ = ["Bounded", "Bounds", "MappedRows", "ScaledRows", "scaled", "warn_of_largest"]
+
+# Releases of counts that find the ranges of targets: octaves, and cells that are closer each time.
+# A target that is a million of its deviations from 0 needs all of them. One that is near 0 is
+# counted in the same cells again, and loses little.
+_LOOKS = 8
 
 
 @dataclass(frozen=True)
@@ -127,16 +134,25 @@ class ScaledRows:
         return norm, self.target_bounds is None and not (self.from_public and sizes.labelled)
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """One release of counts for the norms, and one for each target."""
+        """Counts of the norms, and counts of all targets: of the share, as much for each."""
         norm, targets = self.missing(sizes)
-        count, parts = int(norm), {}
-        if targets:
-            count += sizes.known("n_outputs", "the number of target ranges to release")
-        if count:
-            parts["bounds"] = Part(self.share, count)
+        n_targets = targets and sizes.known("n_outputs", "the number of target ranges to release")
+        one, parts = self.share / max(1, norm + n_targets), {}
+        if norm:
+            parts["bounds"] = Part(one)
+        if n_targets:
+            parts["targets"] = Part(n_targets * one, _LOOKS)
         if self.focus:
             parts["focus"] = Part(self.focus, FOCUS_RELEASES)
         return parts
+
+    def noise(self, budget: Budget, sizes: Sizes) -> float:
+        """Noise that all counts of one bound together leave, over what moves them; 0 without."""
+        noise = budget.scales.get("bounds", 0.0)
+        if "targets" in budget.parts:
+            n_targets = sizes.known("n_outputs", "the noise of target ranges")
+            noise = max(noise, budget.of_all("targets") * math.sqrt(n_targets))
+        return noise
 
     def for_table(self, bound: float, limits: Any) -> ScaledRows:
         """Bounds of rows whose norm is known, and of targets somewhere within `limits`."""
@@ -185,12 +201,28 @@ class ScaledRows:
             return (*self.target_bounds, known)
         if self.from_public and data.public is not None and data.public.targets is not None:
             return (*data.public.target_range, known)
-        found = [
-            noisy_range(values[:, i], releases, "bounds", stream=f"target {i}")
-            for i in range(values.shape[1])
-        ]
-        low, high, clear = zip(*found, strict=True)
-        return low, high, clear
+        if not releases.budget.private:
+            low, high = _extremes(values, releases.records_of(values).weights_numpy)
+        else:
+            low, high, known = noisy_intervals(values, releases, "targets", level=LEVEL)
+            low, high = np.where(known, low, -1.0), np.where(known, high, 1.0)
+        # A range has a width also where a target has one value.
+        middle = low / 2 + high / 2
+        half = np.maximum(high / 2 - low / 2, SMALLEST * np.maximum(np.abs(middle), 1.0))
+        return middle - half, middle + half, known
+
+
+def _extremes(values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest value of every target, not private."""
+    ends = np.stack(gathered(_ends, values, weights))
+    return ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)
+
+
+def _ends(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The same of some rows, of shape (2, t); inf and -inf where there are none."""
+    values = values if weights is None else values[weights > 0]
+    low, high = values.min(axis=0, initial=math.inf), values.max(axis=0, initial=-math.inf)
+    return np.stack([low, high])
 
 
 def _scaled_like(targets: np.ndarray, low: np.ndarray, high: np.ndarray, like: Array) -> Array:

@@ -602,20 +602,24 @@ class DPSGDRegressor(LinearRegressor):
     Notes
     -----
     What is released for each bound that is not given, with a tenth of the budget for all of them
-    (of mu^2: see "Shares of a budget" in ``docs/privacy.md``), are noisy counts of the row norms
-    (or of one target) in cells between half powers of 2. One row changes these by at most 1 in L2
-    norm (``"zero_out"``) or sqrt(2) (``"replace_one"``). The bound is read off the counts, of
-    single cells or many together. Then the noisy sum of clipped gradients of every step is
-    released, which a row changes by at most C or 2C with C = `clip_norm`. The cost is that of one
-    Gaussian mechanism for each bound and ``n_iter`` more, those of the steps on Poisson batches
-    where `batch_size` is set. Together they never cost more than `epsilon`, and the cost of full
-    batches is computed exactly. The unit is one row. Public are the number of rows, the number and
-    names of the features, the number of targets, and all parameters but `random_state`.
+    (of mu^2: see "Shares of a budget" in ``docs/privacy.md``), are noisy counts. Row norms are
+    counted once, in cells between half powers of 2. All targets are counted eight times: in cells
+    between powers of 2, and then in equal cells about the place that was found, closer each time,
+    as public sums of neighbouring cells. Ranges leave out about a hundredth of the values at
+    either end. One row changes the counts of t columns by at most sqrt(t) in L2 norm
+    (``"zero_out"``) or sqrt(2 t) (``"replace_one"``). Then the noisy sum of clipped gradients of
+    every step is released, which a row changes by at most C or 2C with C = `clip_norm`. The cost
+    is that of one Gaussian mechanism for row norms, eight for targets and ``n_iter`` more, those
+    of the steps on Poisson batches where `batch_size` is set. Together they never cost more than
+    `epsilon`, and the cost of full batches is computed exactly. The unit is one row. Public are the
+    number of rows, the number and names of the features, the number of targets, and all parameters
+    but `random_state`.
 
-    Released bounds are coarse, lie within 2^40 of 0, and are worse the smaller
-    ``n_samples * epsilon`` is. The fit warns where rows are probably too few for them, and after
-    it where they were. A target that is far from 0 compared with its spread, a year say, ends in a
-    range that is much too wide. Columns in different units need public scaling first
+    Released bounds are coarse, and are worse the smaller ``n_samples * epsilon`` is. The bound on
+    row norms is at most 2^40. The fit warns where rows are probably too few for them, and after it
+    where they were. A target that is far from 0 compared with its spread, a year say, needs more
+    rows than others, about a thousand at ``epsilon=1``. With fewer rows its range may be much too
+    wide, and ``fit`` warns of it. Columns in different units need public scaling first
     (:class:`BoundedScaler`), since the largest decides the norm of a row, and columns far from 0
     need a public shift. No released number tells whether they had it, so that ``fit`` cannot warn
     of it. :class:`DPLinearRegression` needs none of this.

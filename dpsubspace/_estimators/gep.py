@@ -456,12 +456,12 @@ class GEPRegressor(LinearRegressor):
     scaled rows, with a twentieth, or a tenth without public rows; with a twentieth, noisy checks
     of what public rows are good for; and at every step the noisy sum of clipped embeddings, all
     three as by :class:`GEPClassifier`. Here a fit to the public rows is right about a row if it is
-    closer to the target than the mean of the public targets. The cost is that of one Gaussian
-    mechanism for each of these, those of the steps on Poisson batches where `batch_size` is set.
-    Together they never cost more than `epsilon`. The unit is one row. Public are the number of
-    rows, the number and names of the features, the number of targets, `X_public` and `y_public`,
-    and all parameters but `random_state`. Public rows must not be *chosen* or scaled by looking at
-    private ones: then the choice is a release to pay for.
+    closer to the target than the mean of the public targets. The cost is that of eight Gaussian
+    mechanisms for targets and one for each of the others, those of the steps on Poisson batches
+    where `batch_size` is set. Together they never cost more than `epsilon`. The unit is one row.
+    Public are the number of rows, the number and names of the features, the number of targets,
+    `X_public` and `y_public`, and all parameters but `random_state`. Public rows must not be
+    *chosen* or scaled by looking at private ones: then the choice is a release to pay for.
 
     Without public rows this is private regression by DP-SGD on centred rows, and ``fit`` warns.
     ``clip_norm="auto"`` is 0.175 times the bound on a scaled row, and a fortieth of it for the

@@ -236,9 +236,9 @@ class LinearRegressor(PrivateRegressor):
         tell_of_units(self, found, budget)
         if plan.decides_weights(data.sizes(1)):
             tell_of_noise(self, found, budget, _auto.HIDING_TARGETS)
-        tell_of_bounds(self, self.bounds_found_)
+        tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
         assert isinstance(plan.bounds, ScaledRows)
-        tell_of_largest(self, plan.bounds.missing(data.sizes(1)))
+        tell_of_largest(self, plan.bounds.missing(data.sizes(1))[0])
         return self
 
     def _advise(
@@ -247,8 +247,7 @@ class LinearRegressor(PrivateRegressor):
         """Warn of what public quantities already tell to be a bad idea."""
         n_samples = sizes.known("n_samples", "the warning")
         assert isinstance(plan.bounds, ScaledRows)
-        missing = plan.bounds.missing(sizes)
-        hidden = warn_of_bounds(self, budget, guarantee, n_samples, missing)
+        hidden = warn_of_bounds(self, plan.bounds, budget, guarantee, sizes)
         if hidden or plan.decides_weights(sizes):
             return
         n_weights = sizes.known("n_features", "the warning") + 1

@@ -624,7 +624,7 @@ class DPModuleRegressor(PrivateRegressor):
     noisy sum of clipped gradients of every step is released. One row changes it by at most C in L2
     norm (``"zero_out"``) or 2C (``"replace_one"``), with C = `clip_norm`. With public rows it is
     the sum of clipped embeddings, of the same bound, and that of clipped residuals: see
-    :class:`GradientDirections`. The cost is that of one Gaussian mechanism for each range and
+    :class:`GradientDirections`. The cost is that of eight Gaussian mechanisms for the ranges and
     ``n_iter`` more, those of the steps on Poisson batches where `batch_size` is set. Together they
     never cost more than `epsilon`. The unit is one row. Public are the number of rows, the number
     and names of the features, the number of targets, `X_public` and `y_public`, the module with
@@ -781,11 +781,12 @@ class DPModuleRegressor(PrivateRegressor):
         plan = self._plan() if plan is None else plan
         data, values = self._valued(X, y, groups, X_public, y_public, present)
         _check_public(self, plan, data)
-        found, _ = fit_privately(self, plan, data, values.assumed, partial(_advise, self, plan))
+        advise = partial(_advise, self, plan)
+        found, budget = fit_privately(self, plan, data, values.assumed, advise)
         self._store(found, values)
-        tell_of_bounds(self, self.bounds_found_)
+        tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
         assert isinstance(plan.bounds, ScaledRows)
-        tell_of_largest(self, plan.bounds.missing(data.sizes(1)))
+        tell_of_largest(self, plan.bounds.missing(data.sizes(1))[0])
         return self
 
     def _store(self, found: FittedModule, values: Values) -> None:
@@ -858,10 +859,11 @@ def _advise(
 ) -> None:
     """Warn of what public quantities already tell to be a bad idea."""
     n_samples = sizes.known("n_samples", "the warning")
-    if isinstance(plan.bounds, ScaledRows):
-        missing = plan.bounds.missing(sizes)
-        if warn_of_bounds(estimator, budget, guarantee, n_samples, missing):
-            return
+    bounds = plan.bounds
+    if isinstance(bounds, ScaledRows) and warn_of_bounds(
+        estimator, bounds, budget, guarantee, sizes
+    ):
+        return
     bearable = _auto.HIDING_MODULES
     warn_of_noise(estimator, budget, guarantee, n_samples, plan.n_params, bearable)
 

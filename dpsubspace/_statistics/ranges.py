@@ -22,7 +22,15 @@ from dpsubspace._statistics.counts import SMALLEST, noisy_shares
 from dpsubspace._statistics.intervals import LEAST, noisy_intervals
 from dpsubspace._statistics.quantiles import SEARCH, noisy_quantiles, rank_noise, weighted_quantiles
 
-__all__ = ["GAPS", "LEVEL", "exact_extents", "hidden_records", "noisy_extents", "range_part"]
+__all__ = [
+    "GAPS",
+    "LEVEL",
+    "exact_extents",
+    "hidden_records",
+    "noisy_extents",
+    "range_part",
+    "visible",
+]
 
 # Share of the values to leave out at either end.
 LEVEL = 0.01
@@ -73,6 +81,11 @@ def hidden_records(budget: Budget, name: str, n_columns: int) -> tuple[float, bo
     if budget.parts[name].count == SEARCH:
         return _SAFE * rank_noise(multiplier, n_columns, 2, relation), True
     return _hidden(multiplier, n_columns, relation), False
+
+
+def visible(budget: Budget, name: str, n_samples: int, n_columns: int) -> bool:
+    """Whether noise leaves a column visible that has a quarter of the records."""
+    return hidden_records(budget, name, n_columns)[0] <= _VISIBLE * n_samples
 
 
 def noisy_extents(

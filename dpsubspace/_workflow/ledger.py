@@ -371,10 +371,10 @@ class PrivacyLedger:
         ----------
         event : PrivacyGuarantee, Released, PrivateScore or DpEvent
             ``model.privacy_`` and what private functions return describe a release that has
-            happened: unless a parameter contradicts it, it is recorded, as not private where it cannot be
-            counted, and what is wrong with it is raised after that. An event, such as that of
-            ``model.privacy_event(n_samples)``, is a plan: if it does not fit, it is refused and
-            nothing is recorded.
+            happened: unless a parameter contradicts it, it is recorded, as not private at all
+            where it cannot be counted, and what is wrong with it is raised after that. An event,
+            such as that of ``model.privacy_event(n_samples)``, is a plan: if it does not fit, it
+            is refused and nothing is recorded.
         label : str, default=""
             Name of the entry in the ledger's printed form.
         neighboring_relation : {"zero_out", "replace_one"}, optional

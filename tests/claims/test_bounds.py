@@ -188,6 +188,23 @@ def test_short_rows_with_large_residuals_cannot_overflow(monkeypatch, rng):
     assert_within_bounds(here, there, "zero_out")
 
 
+@pytest.mark.parametrize("record", [0.0, -1e6, 1e300, 1e6 + 1])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_target_moves_what_finds_a_range_far_from_zero_within_its_bound(
+    monkeypatch, relation, record
+):
+    """Each look is where those before it have found the targets."""
+    X, y = blobs(n=40)
+    here, other = 1e6 + y, 1e6 + y
+    other[0] = record
+    present = np.arange(len(y)) > 0 if relation == "zero_out" else None
+    there = here if relation == "replace_one" else other
+    options = {"relation": relation, "epsilon": 300.0, "data_norm": 1.0}
+    pair = replay(monkeypatch, NAMED["DPSGDRegressor"], (X, other), (X, there), present, **options)
+    assert sum(len(total.value.shape) == 2 for total, *_ in pair[0]) >= 8
+    assert_within_bounds(*pair, relation)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("residual", [True, False])
 def test_rows_that_overflow_count_as_nothing(monkeypatch, residual, dtype):

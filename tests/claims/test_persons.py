@@ -43,7 +43,7 @@ from dpsubspace._rows.records import Records
 from dpsubspace._solvers.personal import gradient_round
 from dpsubspace._statistics.users import UserRows
 
-pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:(the noise of|class):dpsubspace.PrivacyWarning")
 
 HEAVY = 37  # rows of the person who changes
 
@@ -109,6 +109,16 @@ def test_every_release_moves_within_its_bound_with_all_rows_of_a_person(
     options = {"setting": setting, "relation": relation}
     pair = replayed(monkeypatch, case, here, there, present, **options)
     assert all(np.isfinite(total.value).all() for fit in pair for total, *_ in fit)
+    assert_within_bounds(*pair, relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_person_moves_what_finds_targets_far_from_zero_within_its_bound(monkeypatch, relation):
+    here, there, present = neighbours(60, relation, "opposite")
+    here, there = ((X, 1e6 + y, groups) for X, y, groups in (here, there))
+    options = {"relation": relation, "epsilon": 300.0}
+    case = NAMED["DPSGDRegressor"]
+    pair = replayed(monkeypatch, case, here, there, present, **options)
     assert_within_bounds(*pair, relation)
 
 

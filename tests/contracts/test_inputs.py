@@ -387,7 +387,7 @@ MAPPED = [
 MAPPED += [(DPSGDFClassifier, {"preprocessing": "adaptive"} | options) for options in MAPS[:-1]]
 
 
-@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:(the (noise|released)|class):dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize(("kind", "mapped"), pairs_first(KINDS, MAPPED), ids=str)
 def test_extreme_rows_give_a_finite_model(kind, mapped):
     (Classifier, options), (X, y) = mapped, blobs(n=400)

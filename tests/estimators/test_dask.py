@@ -105,6 +105,7 @@ FITS = {
         (X, TT),
         {},
     ),
+    "far targets": (DPSGDRegressor(n_iter=5, **SEEDED), (X, 1e6 + T), {}),
     "exact targets": (DPSGDRegressor(epsilon=INF, **SEEDED), (X, TT), {}),
     "public rows": (GEPClassifier(n_iter=5, **SEEDED), (X, Y), {"X_public": (PUBLIC,)}),
     "directions": (
