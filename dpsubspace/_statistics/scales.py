@@ -72,6 +72,10 @@ SCALES = {"octaves": Part(0.5), "cells": Part(0.4, 5), "lengths": Part(0.1)}
 # that few rows make up the scale.
 _RESOLVED, _HEAPED, _BESIDE = 1.05, 0.8, 8.0
 
+# A column of which so much is in one cell from nearer counts as it was seen first: the rest makes
+# up its scale.
+_LUMPED = 0.6
+
 # A column is looked at from nearer where, with this probability, it is so many times narrower than
 # the cells were made for: less would not make up for what is known already.
 _CERTAIN, _NEARER = 0.95, 4.0
@@ -290,7 +294,7 @@ def _fine(look: _Look, aim: Aim) -> Scales:
     for column in np.flatnonzero(look.near).tolist():
         shares = look.posterior(column)[2][1:-1]
         heap[column], there[column] = shares.max(), shares.sum()
-    look = look.as_first((heap > _HEAPED) | (there < 0.5))
+    look = look.as_first((heap > _LUMPED) | (there < 0.5))
     location, scale = look.location.copy(), look.unit.copy()
     for column, unit in enumerate(look.unit):
         shapes, weights, shares = look.posterior(column)

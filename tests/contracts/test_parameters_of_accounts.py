@@ -257,10 +257,7 @@ WALKS = [
         written(lambda **options: str(privacy_report(PLANNED, **{"date": "today", **options}))),
         TEXTS | {"model_file": 1, **SIZES, "n_train": 9},
         {"planned": {"n_samples": 60}},
-        {
-            "planned": {"n_features": "where the cost depends on it"}
-            | {name: OF_PLANS[name] for name in ("n_outputs", "n_train")}
-        },
+        {"planned": {} | {name: OF_PLANS[name] for name in ("n_outputs", "n_train")}},
         cheap=(),
     ),
     walk_of(

