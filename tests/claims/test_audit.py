@@ -169,11 +169,12 @@ AUDITS = {
         "hinge": Audit(claimed(DPSGDFClassifier, loss="hinge"), LABELS),
     },
     "DPSGDRegressor": {
-        "plain": Audit(claimed(DPSGDRegressor), NUMBERS),
+        # Targets are cut to a range that is found, which hides most of what a canary adds.
+        "plain": Audit(claimed(DPSGDRegressor), NUMBERS, factor=0.01),
         "public bounds": Audit(claimed(DPSGDRegressor, **TARGETS), NUMBERS),
     },
     "GEPClassifier": {"plain": Audit(claimed(GEPClassifier), LABELS, PUBLIC)},
-    "GEPRegressor": {"plain": Audit(claimed(GEPRegressor), NUMBERS, PUBLIC)},
+    "GEPRegressor": {"plain": Audit(claimed(GEPRegressor), NUMBERS, PUBLIC, factor=0.01)},
     "DPLinearRegression": {
         "plain": Audit(claimed(DPLinearRegression, **RANGES), NUMBERS),
         "not white": Audit(claimed(DPLinearRegression, solver="plain", **RANGES), NUMBERS),
