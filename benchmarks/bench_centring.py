@@ -18,10 +18,9 @@ from sklearn.datasets import load_digits
 from dpsubspace import private_mean
 from dpsubspace._accounting.budget import Part
 from dpsubspace._estimators import functions
-from dpsubspace._rows.maps import Shift
-from dpsubspace._statistics.centring import searched_mean
+from dpsubspace._rows.records import Shift
 from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius
-from dpsubspace._statistics.means import bounded_row_sum, noisy_mean
+from dpsubspace._statistics.means import bounded_row_sum, noisy_mean, searched_mean
 from dpsubspace.exceptions import PrivacyWarning
 
 SEARCH = functions._MEAN["recentre"]

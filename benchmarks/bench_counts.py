@@ -18,13 +18,12 @@ from threadpoolctl import threadpool_limits
 
 from dpsubspace import BoundedScaler, PrivacyWarning
 from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._estimators.centre import AdaptiveCentre
+from dpsubspace._estimators.bounds import AdaptiveCentre
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._statistics.cells import CountedRanks
-from dpsubspace._statistics.counts import _CELLS, _counts
+from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._statistics.counts import _CELLS, CountedRanks, _counts
 from dpsubspace._statistics.quantiles import _Doubles
 
 MOST = 1 << 27  # entries of a table

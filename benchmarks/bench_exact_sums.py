@@ -58,7 +58,7 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._release.mechanisms import DisjointTotal
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.records import RowMap
 
 CLIP, BIAS, LOSS = 0.5, 0.5, LogLoss()
 MULTIPLIER = 37.306  # of each of 100 steps at epsilon 1 and delta 1e-5

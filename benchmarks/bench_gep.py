@@ -53,8 +53,8 @@ from dpsubspace._public.anchors import AnchorSubspace, _Part, anchor_subspace
 from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap
-from dpsubspace._solvers.steps import FlatStep, GEPStep
+from dpsubspace._rows.records import RowMap
+from dpsubspace._solvers.descent import FlatStep, GEPStep
 
 CLIP, RESIDUAL_CLIP, MULTIPLIER = 0.3, 0.2, 5.0
 DECAYS = (0.25, 0.5)  # of the standard deviations of features

@@ -30,10 +30,9 @@ from _data import arrays
 from _run import in_turns, judged, resources, run, seconds
 
 from dpsubspace import GSDScorer, PrivacyWarning, gradient_subspace_distance, select_public
-from dpsubspace._gradients.layers import ModuleGradients
+from dpsubspace._estimators.distances import probe_network
 from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._gradients.modules import ModuleSource
-from dpsubspace._gradients.probe import probe_network
+from dpsubspace._gradients.modules import ModuleGradients, ModuleSource
 
 MOST_MB = 2_000
 TOLERANCE = 1e-8

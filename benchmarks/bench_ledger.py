@@ -34,9 +34,14 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr
 
 from dpsubspace import PrivacyBudgetError, PrivacyLedger
-from dpsubspace._accounting.calibration import calibrate
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu, rounding_error
-from dpsubspace._accounting.curves import price_of
+from dpsubspace._accounting.budget import calibrate
+from dpsubspace._accounting.cost import (
+    epsilon_of,
+    gaussian_epsilon,
+    gaussian_sq_mu,
+    price_of,
+    rounding_error,
+)
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,

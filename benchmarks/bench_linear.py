@@ -30,17 +30,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.budget import Budget, Part, Target, calibrate
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
-from dpsubspace._solvers.steps import FlatStep
+from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._solvers.descent import STEPS, FlatStep, TrainingPlan, train
 
 # One step -------------------------------------------------------------------------------------
 

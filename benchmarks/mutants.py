@@ -119,7 +119,7 @@ MUTANTS = [
                 f"{ACCOUNTING} {LEDGER} estimators/test_private_search.py",
             ),
             (
-                "calibration",
+                "budget",
                 "budget /= doubling(neighboring_relation) ** 2",
                 "budget /= doubling(neighboring_relation)",
                 f"{ACCOUNTING} {BOUNDS}",
@@ -149,19 +149,19 @@ MUTANTS = [
                 PERSONS,
             ),
             (
-                "maps",
+                "records",
                 'if self.norm == "l2":\n            return 1.0',
                 'if self.norm == "l2":\n            return 0.5',
                 f"{SUMS} {BOUNDS}",
             ),
             (
-                "maps",
+                "records",
                 "return float(np.hypot(self.data_norm or 0.0, self.bias or 0.0))",
                 "return float(self.data_norm or 0.0)",
                 f"{SUMS} {BOUNDS}",
             ),
             (
-                "maps",
+                "records",
                 "shrink = 1 - 4 * eps_of(X)",
                 "shrink = 1 + 1e-3",
                 f"{SUMS} {BOUNDS}",
@@ -329,7 +329,7 @@ MUTANTS = [
                 f"{BOUNDS} {SUMS}",
             ),
             (
-                "_gradients/dense.py",
+                "_gradients/clipping.py",
                 "return xp.where(counts, norms, xp.full_like(norms, xp.inf))",
                 "return xp.where(counts, norms / 2, xp.full_like(norms, xp.inf))",
                 f"{SUMS} {PERSONS}",
@@ -353,7 +353,7 @@ MUTANTS = [
         Mutant(f"_statistics/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
-                "standards",
+                "shapes",
                 "norm, replaced = np.sqrt(2 * c), 2 * np.sqrt(c)",
                 "norm, replaced = np.sqrt(c), 2 * np.sqrt(c)",
                 f"{HOSTILE} {BOUNDS}",
@@ -425,19 +425,19 @@ MUTANTS = [
                 CELLS,
             ),
             (
-                "roots",
+                "score_cells",
                 "return BoundedScores(scores, 2 * (1 + slack), 2 * (2 + slack))",
                 "return BoundedScores(scores, 1 + slack, 2 * (1 + slack))",
                 HELD,
             ),
             (
-                "roots",
+                "score_cells",
                 "return BoundedScores(-missed, 2.0, 2.0)",
                 "return BoundedScores(-missed, 1.0, 1.0)",
                 HELD,
             ),
             (
-                "scores",
+                "score_cells",
                 "return BoundedSum(np.array([total]), 1.0, 1.0)",
                 "return BoundedSum(np.array([total]), 0.5, 0.5)",
                 "estimators/test_private_search.py",
@@ -455,31 +455,31 @@ MUTANTS = [
         Mutant(f"_solvers/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
-                "adassp",
+                "least_squares",
                 "square / 2 + rounded, square + 2 * rounded",
                 "square / 4 + rounded, square / 2",
                 f"{LEAST} {HOSTILE}",
             ),
             (
-                "adassp",
+                "least_squares",
                 "return BoundedSum(value, bound, bound), own, shared",
                 "return BoundedSum(value, bound / 3, bound / 3), own, shared",
                 f"{LEAST} {HOSTILE}",
             ),
             (
-                "one_pass",
+                "least_squares",
                 "BoundedSum(counts, 1.0, math.sqrt(2))",
                 "BoundedSum(counts, 0.5, math.sqrt(2))",
                 f"{LEAST} {BOUNDS}",
             ),
             (
-                "steps",
+                "descent",
                 "weights = shrink_factors(parts.rests, self.residual_norm) * parts.counts",
                 "weights = shrink_factors(parts.rests, 2 * self.residual_norm) * parts.counts",
                 f"{SUMS} {BOUNDS}",
             ),
             (
-                "steps",
+                "descent",
                 "return (self.embedding_share, 1 - self.embedding_share)",
                 "return (self.embedding_share, self.embedding_share)",
                 f"estimators/test_gep.py {BOUNDS} {NOISE}",
@@ -515,7 +515,7 @@ MUTANTS = [
                 f"{SUMS} {BOUNDS} estimators/test_regression.py",
             ),
             (
-                "_estimators/regression_fit.py",
+                "_estimators/regression.py",
                 "values = made(namespace(values).clip, values, low, high)",
                 "pass",
                 f"{BOUNDS} {HOSTILE} estimators/test_linear_regression.py",

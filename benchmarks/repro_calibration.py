@@ -29,7 +29,7 @@ from dpsubspace import (
     DPSGDFClassifier,
     PrivacyWarning,
 )
-from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.budget import calibrate
 from dpsubspace._accounting.events import gaussian
 
 SEEN = (

@@ -47,7 +47,7 @@ from dpsubspace import (
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.choice import _select
 from dpsubspace._release.releases import Releases
-from dpsubspace._statistics import spectra
+from dpsubspace._statistics import moments
 
 DELTA, CLASSES = 1e-5, 10
 BATCH, KNOWN = 2000, (1000, 1800)  # of the papers
@@ -349,14 +349,14 @@ def scored(coin, rng, kind, where, relation, mechanism, epsilon):
 @contextmanager
 def watched():
     """The moments that are released before a spectrum is made of them, in units of their noise."""
-    seen, made = [], spectra.released_moment
+    seen, made = [], moments.released_moment
 
     def recording(*given):
         moment, scale = made(*given)
         seen.append(moment / scale)
         return moment, scale
 
-    with patch.object(spectra, "released_moment", recording):
+    with patch.object(moments, "released_moment", recording):
         yield seen
 
 

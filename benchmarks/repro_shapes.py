@@ -7,7 +7,7 @@ deviation that bands are made of, over that of the curves over seeds, by column.
 1,000 rows (or what they have) and with at most 6,000.
 
 Two constants of the bands were chosen on Adult, California and simulated patients; see
-``_estimators/usual_curvature.py``.
+``_estimators/column_shapes.py``.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_shapes.py [classes values]
        [--seeds 8] [--epsilon 1] [--sizes 1000 6000] [--quick]

@@ -4,12 +4,12 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
 from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
-from dpsubspace._estimators.directions import GradientDirections
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
 from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
 from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_subspace_distance
+from dpsubspace._estimators.guide import GradientDirections
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._estimators.personal_fit import SharedLinearModel
@@ -19,21 +19,20 @@ from dpsubspace._estimators.regression import (
     PublicSubspaceLinearRegression,
 )
 from dpsubspace._estimators.scaler import BoundedScaler
-from dpsubspace._estimators.score_results import PrivateScore
+from dpsubspace._estimators.score_request import PrivateScore
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline, tabular_pipeline
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
-from dpsubspace._public.angles import principal_angles, subspace_distance
+from dpsubspace._public.subspace import principal_angles, subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._tables.schema import Buy, Categories, Range, Schema
-from dpsubspace._workflow.audit import AuditResult, audit_epsilon, audit_estimator
-from dpsubspace._workflow.audit_display import AuditDisplay
+from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.display import PrivacyUtilityDisplay
 from dpsubspace._workflow.evaluation import PrivateCalibrationDisplay, PrivateRocCurveDisplay
+from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
-from dpsubspace._workflow.ledger_file import LedgerEntry
 from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
 from dpsubspace._workflow.ranking import GSDRankingDisplay
 from dpsubspace._workflow.report import PrivacyReport, privacy_report

@@ -33,38 +33,6 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from scipy import sparse
 
-__all__ = [
-    "BLOCK",
-    "EPS",
-    "Array",
-    "Scratch",
-    "Total",
-    "as_like",
-    "at_least",
-    "at_most",
-    "check_device",
-    "chunk_rows",
-    "column_sums",
-    "columns_of_product",
-    "eps_of",
-    "even_slices",
-    "namespace",
-    "on_device",
-    "piece_rows",
-    "plain_arithmetic",
-    "record_index",
-    "rounded_up",
-    "row_norms",
-    "row_product",
-    "row_squares",
-    "run_sums",
-    "sampled",
-    "slices",
-    "sum_slack",
-    "to_numpy",
-    "weighted",
-]
-
 Array = Any
 EPS = float(np.finfo(np.float64).eps)
 

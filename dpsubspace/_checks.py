@@ -1,7 +1,8 @@
-"""Checks of single parameters, with errors that name the value and the way out."""
+"""Checks of single parameters, with errors that name the value and the way out, and strict JSON."""
 
 from __future__ import annotations
 
+import json
 import math
 import reprlib
 from collections.abc import Iterable, Sequence
@@ -11,16 +12,32 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "check_auto",
-    "check_bool",
-    "check_bounds",
-    "check_choice",
-    "check_integer",
-    "check_real",
-    "nearest",
-    "shown",
-]
+# Strict JSON ------------------------------------------------------------------------------------
+# JSON that is read as it was written: no NaN, and no field that is given twice.
+
+
+def read_json(text: str | bytes) -> Any:
+    """Value of a text; ValueError or RecursionError where it is no such JSON."""
+    return json.loads(text, parse_constant=_refused, object_pairs_hook=_without_repeats)
+
+
+def finite(value: float) -> float | str:
+    """`value` as JSON can have it: inf as a text."""
+    return "inf" if value == float("inf") else value
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field is given twice")
+    return found
+
+
+# Parameters -------------------------------------------------------------------------------------
 
 # Parameters ---------------------------------------------------------------------------------
 _SHORT = reprlib.Repr()

@@ -6,15 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = [
-    "CallbackSupportMixin",
-    "has_callbacks",
-    "nameless",
-    "run_inside",
-    "start_progress",
-    "with_callbacks",
-]
-
 try:
     from sklearn.callback import (
         CallbackSupportMixin,  # pyright: ignore[reportAssignmentType]

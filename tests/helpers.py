@@ -33,8 +33,7 @@ from dpsubspace._release.mechanisms import DisjointTotal, release
 from dpsubspace._release.noise import SeededNoise, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap
-from dpsubspace._rows.records import Records
+from dpsubspace._rows.records import Records, RowMap
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]

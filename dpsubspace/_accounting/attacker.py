@@ -1,7 +1,7 @@
 """What a guarantee leaves to an attacker, in numbers that can be said in words.
 
 The attacker knows everything but which of two neighbouring data sets was used, knows both
-of them, and sees all that was released. *Privacy.* With the curve ``H_t`` of ``curves``, whose
+of them, and sees all that was released. *Privacy.* With the curve ``H_t`` of ``cost``, whose
 pairs (mu, s) are proved to dominate it, and (epsilon, delta) of the guarantee:
 
 - the true positive rate of any test is at most ``H_t + t a`` at false positive rate a, for every t.
@@ -30,14 +30,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from dpsubspace._accounting.cost import SMALLEST_DELTA, epsilon_of, gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.curves import LEAST_SLACK, price_of
+from dpsubspace._accounting.cost import (
+    LEAST_SLACK,
+    SMALLEST_DELTA,
+    epsilon_of,
+    gaussian_epsilon,
+    price_of,
+    sq_mu_of,
+)
 from dpsubspace._accounting.events import counted
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-__all__ = ["Attacker"]
 
 
 # More than this is no rare surprise: then a larger belief is stated, that is exceeded rarely.

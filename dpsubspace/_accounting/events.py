@@ -15,22 +15,6 @@ if TYPE_CHECKING:
 
     from dpsubspace._accounting.leaves import Leaf
 
-__all__ = [
-    "NEIGHBORING_RELATIONS",
-    "RELATION_IN_WORDS",
-    "RELATION_OF_PERSONS",
-    "bounded_range",
-    "composed",
-    "counted",
-    "describe",
-    "gaussian",
-    "is_free",
-    "laplace",
-    "non_private",
-    "private_search",
-    "rounded",
-    "sampled_gaussian",
-]
 
 RELATION_IN_WORDS = {
     "zero_out": "one record becomes a null record; their number is public",
@@ -74,7 +58,7 @@ def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
     """
     from dp_accounting import SelfComposedDpEvent
 
-    from dpsubspace._accounting.bounded_range import BoundedRangeDpEvent
+    from dpsubspace._accounting.leaves import BoundedRangeDpEvent
 
     event = BoundedRangeDpEvent(float(epsilon))
     return event if count == 1 else SelfComposedDpEvent(event, int(count))

@@ -14,24 +14,10 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
 from dpsubspace._estimators.bounds import ScaledRows, warn_of_largest
 from dpsubspace._estimators.linear_fit import Fitted
-from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.records import RowMap
 from dpsubspace._solvers.descent import STEPS
-from dpsubspace._statistics.ranges import visible
+from dpsubspace._statistics.quantiles import visible
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-__all__ = [
-    "noise_hides",
-    "tell_of_bounds",
-    "tell_of_classes",
-    "tell_of_largest",
-    "tell_of_noise",
-    "tell_of_offset",
-    "tell_of_ranges",
-    "tell_of_units",
-    "tell_of_wide_ranges",
-    "warn_of_bounds",
-    "warn_of_noise",
-]
 
 
 def warn_of_noise(

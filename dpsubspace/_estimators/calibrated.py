@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_choice
 from dpsubspace._estimators.base import ExactAccuracy, PrivateEstimator, guarantee_of
-from dpsubspace._estimators.frozen import (
+from dpsubspace._estimators.model_outputs import (
     Frozen,
     HeldOut,
     check_frozen,
@@ -25,10 +25,8 @@ from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import ROW, Records
-from dpsubspace._statistics.roots import root_scores, sums_of_records
+from dpsubspace._statistics.score_cells import root_scores, sums_of_records
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-__all__ = ["DPCalibratedClassifier"]
 
 # Binary logarithms of slopes, in steps of 1 / _STEPS for the temperature and 1 / 8 beside
 # intercepts.

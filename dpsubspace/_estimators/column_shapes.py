@@ -11,17 +11,208 @@ on average, and so are pairs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 from sklearn.base import is_classifier
 
-from dpsubspace._estimators.linear_scores import LinearScores
-from dpsubspace._estimators.usual_curvature import alone, table_of, usual_curvature
+from dpsubspace import _auto
+from dpsubspace._estimators.linear_model import LinearClassifier, LinearRegressor
+from dpsubspace._estimators.regression import DPLinearRegression, PublicSubspaceLinearRegression
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._rows.records import RowMap
+from dpsubspace._solvers.lbfgs import WeightNoise
 from dpsubspace._tables.encoding import Encoding
-from dpsubspace._tables.frames import MISSING
+from dpsubspace._tables.frames import MISSING, Table
 
-__all__ = ["ColumnShape", "ColumnShapes", "shapes_of"]
+# Scores of columns ------------------------------------------------------------------------------
+# What a fitted linear model makes of single columns, in its own words: weights, norms, cuts.
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """How a fitted linear model scores a row x: ``s (x W + bias w) + constant``.
+
+    The factor s follows from the norm of the row, and entries are cut to limits before, if any.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (p + 1, c)
+        W, and last w.
+    bias : float
+        Entry that the last weights are of.
+    row_map : RowMap or None
+        What rows are bounded by; None leaves them as they are.
+    limits : tuple of two ndarrays of shape (p,) or None
+        What entries are cut to.
+    noise : WeightNoise or None
+        Noise in the weights; None where it is not known, or there is none.
+    """
+
+    weights: np.ndarray
+    bias: float
+    row_map: RowMap | None
+    limits: Any
+    noise: WeightNoise | None
+
+    @classmethod
+    def of(cls, model: Any) -> LinearScores | None:
+        """Those of a fitted model; None where it is not a linear model of this package."""
+        if isinstance(model, LinearClassifier):
+            row_map = model._fitted_row_map
+            weights = np.concatenate([model.coef_.T, model.intercept_[None]])
+            return cls(weights, row_map.bias or 0.0, row_map, None, model._weight_noise)
+        if not isinstance(
+            model, (LinearRegressor, DPLinearRegression, PublicSubspaceLinearRegression)
+        ):
+            return None
+        coef = np.atleast_2d(model.coef_)
+        weights = np.concatenate([coef.T, np.zeros((1, len(coef)))])
+        row_map, limits = None, None
+        if not isinstance(model, LinearRegressor):
+            limits = model.bounds_
+        elif not model.bounds_found_["data_norm"]:
+            row_map = RowMap(norm="clip", data_norm=model.data_norm_)
+        return cls(weights, 0.0, row_map, limits, model._weight_noise)
+
+    def used(self, entries: np.ndarray, at: np.ndarray, sq_norms: np.ndarray) -> np.ndarray:
+        """What weights act on, (m, k + 1), of rows with entries (m, k) at places `at`.
+
+        Other entries count as zeros, but for what they add to the squares of the norms of rows.
+        """
+        factors = np.ones(len(entries))
+        if self.row_map is not None:
+            factors = self.row_map.factors(np.sqrt(sq_norms)[:, None])[0]
+        if self.limits is not None:
+            entries = np.clip(entries, self.limits[0][at], self.limits[1][at])
+        last = np.full((len(entries), 1), self.bias)
+        return factors[:, None] * np.concatenate([entries, last], axis=1)
+
+    def scores(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Scores (m, c) of what :meth:`used` has made of entries at places `at`."""
+        return used @ self.weights[np.append(at, len(self.weights) - 1)]
+
+    def std(self, used: np.ndarray, at: np.ndarray) -> np.ndarray | None:
+        """Standard deviation (m, c) that noise leaves in such scores, where it is known."""
+        if self.noise is None:
+            return None
+        if self.bias:
+            at = np.append(at, len(self.weights) - 1)
+        else:
+            used = used[:, :-1]
+        return self.noise.std(used, at)
+
+
+# Curvature --------------------------------------------------------------------------------------
+# How strongly the loss of a private classifier of a table pulls weights back, as far as is known.
+#
+# Design note. What noise leaves in the weights of a descent depends on the curvature of the loss,
+# which is a second moment of the private rows. The mean that rows are centred by is released, and
+# it tells how each column is distributed as finely as the encoding is: the mean of a cosine is a
+# coefficient of a Fourier series, and that of an indicator is a frequency. Rows are drawn column by
+# column by what it says, and the curvature is theirs, with labels as the model has them. How
+# columns go together is not known. Where they say nearly the same, curvature is smaller in some
+# directions than for columns by themselves, and so all of it is divided by a constant.
+
+# What curvature is divided by. Of 3, 5, 10 and 20 the least with which bands of 90 % covered at
+# least 80 % of the points of every column of Adult, California and simulated patients (1,000 and
+# 12,000 rows, epsilon 1). benchmarks/repro_shapes.py has other tables.
+_CAUTION = 20.0
+
+# Rows that are drawn, places of a number, and how strongly these are drawn to being as frequent.
+_CURVATURE_ROWS, _PLACES, _EVEN = 2_000, 48, 0.01
+
+
+class Curvature(NamedTuple):
+    """Second derivative of the mean loss: about ``by_output[k] * matrix`` for output k.
+
+    `matrix` is for the entries of a row, its bias entry and the constant of centred rows.
+    """
+
+    matrix: np.ndarray
+    by_output: np.ndarray
+
+
+def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Curvature | None:
+    """Curvature at the weights of a fitted classifier; None where nothing tells it.
+
+    That is without a released mean or an intercept, for rows that were clipped about the mean, and
+    for losses other than the log loss.
+    """
+    if getattr(model, "mean_", None) is None or getattr(model, "loss", None) != "log_loss":
+        return None
+    clipped = np.isfinite(getattr(model, "radius_", np.inf))
+    if clipped or scores.row_map is None or not scores.bias:
+        return None
+    shrunk = max(float(model.mean_[-1]) / scores.bias, 1e-6)  # by the map of rows, on average
+    rows = _usual_rows(encoding, model.mean_[:-1] / shrunk)
+    at = np.arange(rows.shape[1])
+    used = scores.used(rows, at, (rows**2).sum(axis=1))
+    chances = LogLoss().predict(scores.scores(used, at) + model.offset_)
+    constant = np.full((len(rows), 1), _auto.CENTRED_BIAS * model.clip_norm_)
+    centred = np.concatenate([used - model.mean_, constant], axis=1)
+    lengths, pulling = np.linalg.norm(centred, axis=1), np.zeros(len(rows))
+    for k in range(chances.shape[1]):  # gradients that are clipped stay as long as they are
+        residual = np.linalg.norm(chances - np.eye(chances.shape[1])[k], axis=1)
+        residual /= np.sqrt(2) if chances.shape[1] == 2 else 1.0  # one column of scores
+        pulling += chances[:, k] * (residual * lengths < model.clip_norm_)
+    pulls = pulling[:, None] * chances * (1 - chances)
+    pulls = pulls[:, :1] if chances.shape[1] == 2 else pulls
+    usual = pulls.mean(axis=1)
+    matrix = (centred * usual[:, None]).T @ centred / (_CAUTION * len(rows))
+    return Curvature(matrix, pulls.mean(axis=0) / max(float(usual.mean()), 1e-12))
+
+
+def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
+    """Encoded rows with about these means of features, the same whenever they are asked for."""
+    schema, rng = encoding.schema, np.random.default_rng(0)
+    columns: dict[str, np.ndarray] = {}
+    for name in schema:
+        kind: Any = schema[name]
+        if name in schema.categories:
+            values, gap = np.arange(float(len(kind.values))), float(MISSING)
+        else:
+            places = (np.arange(_PLACES) + 0.5) / _PLACES
+            values, gap = encoding.numbers_at(name, places), np.nan
+        values = np.append(values, gap) if kind.missing else values
+        at = encoding.blocks[name]
+        shares = _frequencies(alone(encoding, {name: values}, len(values))[:, at], means[at])
+        counts = np.diff(np.round(np.cumsum(shares) * _CURVATURE_ROWS).astype(int), prepend=0)
+        columns[name] = rng.permutation(np.repeat(values, counts))
+    return alone(encoding, columns, _CURVATURE_ROWS)
+
+
+def _frequencies(entries: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Frequencies (m,) of rows of entries (m, k) that have about this mean, and are even else."""
+    m, size = len(entries), float(np.abs(entries).max())
+    even = _EVEN * np.sqrt(m)
+    rows = np.concatenate([entries.T / size, even * np.eye(m), 10 * np.ones((1, m))])
+    shares = nnls(rows, np.concatenate([mean / size, np.full(m, even / m), [10.0]]))[0]
+    return shares / shares.sum()
+
+
+# Rows of some columns ---------------------------------------------------------------------------
+
+
+def alone(encoding: Encoding, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
+    """Encoded rows with these numbers or codes of columns, and the first ones of all others."""
+    schema = encoding.schema
+    firsts = {name: encoding.numbers_at(name, np.zeros(1)) for name in schema.numbers}
+    numbers = [np.broadcast_to(columns.get(name, firsts[name]), n) for name in schema.numbers]
+    codes = [np.broadcast_to(columns.get(name, np.zeros(1)), n) for name in schema.categories]
+    return encoding(table_of(numbers, codes, n)).astype(np.float64)
+
+
+def table_of(numbers: list[Any], codes: list[Any], n: int) -> Table:
+    """A table of these columns."""
+    return Table(
+        np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),
+        np.stack(codes, axis=1).astype(np.intp) if codes else np.zeros((n, 0), np.intp),
+    )
+
+
+# Shapes -----------------------------------------------------------------------------------------
 
 # Points at which a column is averaged over its public range, and rows that stand for all others.
 _MIDDLES, _ROWS = 64, 512

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import ExactAccuracy, ExactR2, PrivateEstimator, guarantee_of
-from dpsubspace._estimators.frozen import (
+from dpsubspace._estimators.model_outputs import (
     Frozen,
     HeldOut,
     check_frozen,
@@ -24,10 +24,8 @@ from dpsubspace._estimators.frozen import (
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.roots import rank_scores
+from dpsubspace._statistics.score_cells import rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-__all__ = ["DPConformalClassifier", "DPConformalRegressor"]
 
 # Fewest and most candidates for a threshold, as powers of 2. More are finer, and need a larger
 # correction.

@@ -1,21 +1,197 @@
-"""Distances from private to public rows that are not private, to hold ours against."""
+"""The model that rows are compared by, and distances that are not private."""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsubspace._checks import check_integer
-from dpsubspace._public.distances import LabelledRows, fisher_distance, transport_cost
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, LogLoss
+from dpsubspace._gradients.modules import ModuleGradients
+from dpsubspace._gradients.torch_rows import torch_package
+from dpsubspace._public.gradient_spaces import (
+    FeatureSpace,
+    GradientSpace,
+    LabelledRows,
+    ModuleSpace,
+    fisher_distance,
+    transport_cost,
+)
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-__all__ = ["optimal_transport_distance", "task2vec_distance", "warn_not_private"]
+if TYPE_CHECKING:
+    import torch
+
+
+# A small network for images ---------------------------------------------------------------------
+# A small network for images whose gradients tell sets of images apart.
+
+# Channels of the two convolutions, and places along each side of what the linear layer sees.
+_CHANNELS, _PLACES = (32, 64), 4
+
+
+def probe_network(
+    input_shape: tuple[int, int, int], n_classes: int, random_state: int
+) -> torch.nn.Module:
+    """Two convolutional layers and a linear one, after Gu, Kamath and Wu (2022).
+
+    With ten classes it has 29,642 parameters for images of 3 channels and 29,066 for those of 1,
+    whatever their height and width.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        Channels, height and width of an image.
+    n_classes : int
+        Number of classes; two of them share one output.
+    random_state : int
+        Seed of the parameters. The generators of torch are left alone.
+    """
+    import torch
+    from torch.nn.utils import skip_init
+
+    if not isinstance(input_shape, tuple) or len(input_shape) != 3:
+        raise ValueError(
+            "`input_shape` must be the channels, height and width of an image for the built-in"
+            f" network, got {input_shape!r}. Give a `module` for rows of another shape."
+        )
+    channels, *_ = (check_integer("input_shape[...]", side, low=1) for side in input_shape)
+    n_outputs = LogLoss().n_outputs(check_integer("n_classes", n_classes, low=2))
+    first, second = _CHANNELS
+    nn: Any = torch.nn
+    convolution = {"kernel_size": 3, "stride": 2, "padding": 1}
+    network = nn.Sequential(
+        skip_init(nn.Conv2d, channels, first, **convolution),
+        nn.ReLU(),
+        skip_init(nn.Conv2d, first, second, **convolution),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(_PLACES),
+        nn.Flatten(),
+        skip_init(nn.Linear, second * _PLACES**2, n_outputs),
+    )
+    rng = np.random.default_rng(random_state)
+    with torch.no_grad():
+        for layer in (network[0], network[2], network[6]):
+            # Uniform between bounds by the number of inputs, as torch has it.
+            bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
+            for parameter in (layer.weight, layer.bias):
+                drawn = rng.uniform(-bound, bound, size=tuple(parameter.shape))
+                parameter.copy_(torch.as_tensor(drawn))
+    return network
+
+
+# Probes -----------------------------------------------------------------------------------------
+# The model that public and private rows are compared by: a linear one, or a torch module.
+
+
+def gradient_space(
+    module: Any, shape: tuple[int, ...], n_classes: int, seed: int, device: Any = "cpu"
+) -> GradientSpace:
+    """Space of the gradients of a model: all of it for a linear one, without any direction else.
+
+    Parameters
+    ----------
+    module : None, "cnn" or torch.nn.Module
+        As users give it.
+    shape : tuple of int
+        Shape of one row as the module sees it.
+    n_classes : int
+        Labels to draw from.
+    seed : int
+        Of the labels, and of the weights of a network that is built in; public.
+    device : object
+        Where a module runs.
+    """
+    if module is None:
+        return FeatureSpace(int(np.prod(shape)))
+    gradients = probe_gradients(module, shape, n_classes, seed, device=device)
+    return ModuleSpace(gradients, n_classes, seed)
+
+
+def refuse_groups(module: Any, groups: Any) -> None:
+    """ValueError where a module is to see rows of which several belong to a person.
+
+    Rows of a person who has another number of them move all later ones to other places. Labels
+    are drawn by place there, and modules round otherwise.
+    """
+    if module is not None and groups is not None:
+        raise ValueError(
+            "`groups` cannot be used with a `module`: gradients of other persons would depend on"
+            " how many rows a person has. Leave out `module`, or pass one row of each person."
+        )
+
+
+def probe_gradients(
+    module: Any,
+    shape: tuple[int, ...],
+    n_classes: int,
+    seed: int,
+    *,
+    params: Any = None,
+    device: Any = "cpu",
+) -> ModuleGradients:
+    """Gradients of a checked module, of no rows yet.
+
+    Raises
+    ------
+    ValueError
+        If `module` is none, `params` are not its own, or it cannot be taken row by row.
+    """
+    torch_package("A `module`")
+    network: Any = module
+    if isinstance(module, str) and module == "cnn":
+        shape = _image_shape(shape)
+        network = probe_network(shape, n_classes, seed)
+    if params is not None:
+        network = _with_params(network, params)
+    return ModuleGradients(
+        network,
+        CLASSIFIER_LOSSES["log_loss"],
+        np.zeros((0, int(np.prod(shape)))),
+        np.zeros(0, dtype=np.int64),
+        n_targets=n_classes,
+        input_shape=shape,
+        device=None if isinstance(device, str) and device == "cpu" else device,
+    )
+
+
+def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width of an image."""
+    if len(shape) == 2:
+        return (1, *shape)
+    if len(shape) == 3 and not (shape[2] <= 4 < shape[0]):
+        return shape
+    raise ValueError(
+        "module='cnn' is for images of shape (height, width) or (channels, height, width), got rows"
+        f" of shape {shape}. Reshape the rows; channels that come last are moved by"
+        " numpy.moveaxis(X, -1, 1)."
+    )
+
+
+def _with_params(module: Any, params: Any) -> Any:
+    """Copy of a module with other weights."""
+    if not isinstance(params, Mapping):
+        raise ValueError(
+            "`params` must be the weights of the module by name, in the form of its state_dict(),"
+            f" got {type(params).__name__}."
+        )
+    copied = copy.deepcopy(module)
+    try:
+        copied.load_state_dict(params)
+    except (RuntimeError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"`params` are not weights of `module`: {error}") from error
+    return copied
+
+
+# Distances --------------------------------------------------------------------------------------
 
 
 def task2vec_distance(

@@ -1,9 +1,9 @@
 """Private linear models by DP-SGD, without per-example gradients.
 
 Where to check the privacy claim: ``fit`` runs
-:func:`~dpsubspace._estimators.fitting.fit_privately` and in it
+:func:`~dpsubspace._estimators.base.fit_privately` and in it
 :class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit. Rows are
-shortened in ``_rows/maps.py``, and about a mean by ``Features.clipped``. The gradient of one row
+shortened in ``_rows/records.py``, and about a mean by ``Features.clipped``. The gradient of one row
 is shortened in ``_gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``). Noise is added
 in ``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
 and ``_release/releases.py`` takes the noise from the same budget.
@@ -18,13 +18,10 @@ import numpy as np
 
 from dpsubspace._checks import check_choice
 from dpsubspace._compat import with_callbacks
-from dpsubspace._estimators.centre import AdaptiveCentre, OneMean
-from dpsubspace._estimators.classifier import LinearClassifier, refuse_unbounded
+from dpsubspace._estimators.bounds import AdaptiveCentre, OneMean
 from dpsubspace._estimators.linear_fit import LinearFit
-from dpsubspace._estimators.regressor import LinearRegressor
-from dpsubspace._estimators.words import estimator
-
-__all__ = ["DPSGDClassifier", "DPSGDFClassifier", "DPSGDRegressor"]
+from dpsubspace._estimators.linear_model import LinearClassifier, LinearRegressor, refuse_unbounded
+from dpsubspace._estimators.surroundings import estimator
 
 
 @estimator

@@ -17,17 +17,16 @@ from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
 from dpsubspace._estimators.base import guarantee_of
 from dpsubspace._estimators.bounds import warn_of_largest
-from dpsubspace._estimators.words import with_words
+from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.records import RowMap, Shift, check_groups
 from dpsubspace._rows.remote import gathered, made
-from dpsubspace._statistics.centring import searched_mean
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
+from dpsubspace._statistics.means import searched_mean
 from dpsubspace._statistics.moments import Rows, released_moment
 from dpsubspace._statistics.quantiles import (
     SEARCH,
@@ -37,8 +36,6 @@ from dpsubspace._statistics.quantiles import (
     weighted_quantiles,
 )
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-__all__ = ["private_covariance", "private_mean", "private_quantile"]
 
 # Releases of a search between public bounds, which it leaves 16,384 values, and of one over
 # numbers of all magnitudes. It tells numbers apart that are 2^-20 of their size from each other:

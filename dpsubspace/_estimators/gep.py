@@ -1,11 +1,11 @@
 """Private linear models that know public rows: gradient embedding perturbation and its kin.
 
 Where to check the privacy claim: ``fit`` runs
-:func:`~dpsubspace._estimators.fitting.fit_privately` and in it
+:func:`~dpsubspace._estimators.base.fit_privately` and in it
 :class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit. Rows are
-shortened in ``_rows/maps.py``, and about a mean by ``Features.clipped``. The gradient of one row
+shortened in ``_rows/records.py``, and about a mean by ``Features.clipped``. The gradient of one row
 is shortened in ``_gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``) or, on
-directions, in ``_solvers/steps.py`` (``GEPStep.sums``). Noise is added in
+directions, in ``_solvers/descent.py`` (``GEPStep.sums``). Noise is added in
 ``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
 and ``_release/releases.py`` takes the noise from the same budget.
 """
@@ -19,16 +19,18 @@ import numpy as np
 
 from dpsubspace._checks import check_bool, check_choice
 from dpsubspace._compat import with_callbacks
-from dpsubspace._estimators.centre import OneMean
-from dpsubspace._estimators.classifier import Labels, LinearClassifier, refuse_unbounded
-from dpsubspace._estimators.directions import check_components, linear_anchors
-from dpsubspace._estimators.guide import Guide
+from dpsubspace._estimators.bounds import OneMean
+from dpsubspace._estimators.guide import Guide, check_components, linear_anchors
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
-from dpsubspace._estimators.regressor import LinearRegressor, Values
-from dpsubspace._estimators.words import estimator
-from dpsubspace._public.start import LABELS, VALUES, Targets
-
-__all__ = ["GEPClassifier", "GEPRegressor"]
+from dpsubspace._estimators.linear_model import (
+    Labels,
+    LinearClassifier,
+    LinearRegressor,
+    Values,
+    refuse_unbounded,
+)
+from dpsubspace._estimators.surroundings import estimator
+from dpsubspace._public.anchors import LABELS, VALUES, Targets
 
 
 @estimator

@@ -17,28 +17,23 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._array import plain_arithmetic, sampled
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import PrivateEstimator, checked_target
-from dpsubspace._estimators.distances import warn_not_private
-from dpsubspace._estimators.probes import gradient_space, probe_gradients, refuse_groups
-from dpsubspace._estimators.spectral import SpectralPlan, fit_spectrum
-from dpsubspace._estimators.words import estimator
-from dpsubspace._gradients.torch_rows import row_shape
-from dpsubspace._public.gradient_spaces import (
-    COMPONENTS,
-    WIDEST,
-    GradientSpace,
-    few,
-    random_labels,
+from dpsubspace._estimators.distances import (
+    gradient_space,
+    probe_gradients,
+    refuse_groups,
+    warn_not_private,
 )
-from dpsubspace._public.gram import cosines, leading_weights, share_apart
+from dpsubspace._estimators.pca import SpectralPlan, fit_spectrum
+from dpsubspace._estimators.surroundings import estimator
+from dpsubspace._gradients.torch_rows import row_shape
+from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace, few, random_labels
+from dpsubspace._public.subspace import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
 from dpsubspace._rows.public import check_candidates, check_public_rows
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._statistics.spectra import MECHANISMS, Spectrum
+from dpsubspace._statistics.moments import MECHANISMS, Spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-__all__ = ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"]
-
 
 # Directions that noise leaves, up to which a distance says little: the first is what most rows
 # have in common.

@@ -16,8 +16,6 @@ import numpy as np
 
 from dpsubspace._rows.dask_parts import is_collection, whole
 
-__all__ = ["accuracy_of_blocks", "by_blocks", "r2_of_blocks"]
-
 
 def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
     """`method` of a fitted estimator that takes rows; of Dask collections it makes Dask arrays."""

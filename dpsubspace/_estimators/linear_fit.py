@@ -19,25 +19,26 @@ from sklearn.exceptions import ConvergenceWarning
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._array import Array, as_like, to_numpy
-from dpsubspace._estimators.bounds import Bounded, Bounds
-from dpsubspace._estimators.centre import AdaptiveCentre, Centre
+from dpsubspace._estimators.bounds import AdaptiveCentre, Bounded, Bounds, Centre
 from dpsubspace._estimators.guide import Guide
+from dpsubspace._gradients.clipping import PersonSource
 from dpsubspace._gradients.linear import stable_step
 from dpsubspace._gradients.losses import Loss
-from dpsubspace._gradients.persons import PersonSource
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.data import Data
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import Shift
+from dpsubspace._rows.public import Data
+from dpsubspace._rows.records import Shift
 from dpsubspace._rows.remote import made
-from dpsubspace._solvers.descent import STEPS, Descent, Scale, Step, TrainingPlan, train
-from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
-from dpsubspace._solvers.problem import Problem, linear_problem
-from dpsubspace._solvers.steps import FlatStep
-from dpsubspace._solvers.weight_noise import WeightNoise, noise_of_descent
+from dpsubspace._solvers.descent import STEPS, Descent, FlatStep, Scale, Step, TrainingPlan, train
+from dpsubspace._solvers.lbfgs import (
+    TOLERANCE,
+    Problem,
+    WeightNoise,
+    linear_problem,
+    minimise,
+    noise_of_descent,
+)
 from dpsubspace.exceptions import warn
-
-__all__ = ["Fitted", "LinearFit", "budget_of", "with_steps"]
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
 MOST_ITERATIONS = 5_000

@@ -1,7 +1,7 @@
 """Personal linear models: one for each person, of a private shared part and the person's own rows.
 
 Where to check the privacy claim: ``fit`` runs
-:func:`~dpsubspace._estimators.fitting.fit_privately` and in it
+:func:`~dpsubspace._estimators.base.fit_privately` and in it
 :class:`~dpsubspace._estimators.personal_fit.PersonalFit`, whose ``run`` is the whole fit. The
 shared model is released as that of ``DPLinearRegression`` with persons as records; directions and
 what heads are like in ``_solvers/personal.py``. Noise is added in ``_release/mechanisms.py``. The
@@ -25,8 +25,8 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_integer
 from dpsubspace._compat import CallbackSupportMixin, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
-from dpsubspace._estimators.base import PrivateEstimator, checked_target
-from dpsubspace._estimators.fitting import fit_privately
+from dpsubspace._estimators.base import PrivateEstimator, checked_target, fit_privately
+from dpsubspace._estimators.linear_model import copied_bounds
 from dpsubspace._estimators.personal_fit import (
     FittedPersonal,
     PersonalFit,
@@ -34,18 +34,14 @@ from dpsubspace._estimators.personal_fit import (
     one_column,
 )
 from dpsubspace._estimators.public_view import ColumnsOfTasks
-from dpsubspace._estimators.regression_fit import RegressionFit
-from dpsubspace._estimators.regressor import copied_bounds
-from dpsubspace._estimators.words import estimator
-from dpsubspace._rows.data import Data
+from dpsubspace._estimators.regression import RegressionFit
+from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
-from dpsubspace._rows.public import PublicRows, check_public_rows, check_public_values
+from dpsubspace._rows.public import Data, PublicRows, check_public_rows, check_public_values
 from dpsubspace._rows.records import Records, group_index
 from dpsubspace._solvers.heads import Heads
 from dpsubspace._solvers.personal import ROUNDS
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-__all__ = ["PersonalizedLinearRegression"]
 
 _METHODS = ("gradient", "moments")
 

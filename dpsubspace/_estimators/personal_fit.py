@@ -18,13 +18,13 @@ from sklearn.utils.validation import column_or_1d
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import to_numpy
-from dpsubspace._estimators.regression_fit import Prepared, RegressionFit
+from dpsubspace._estimators.regression import Prepared, RegressionFit
 from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
-from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
+from dpsubspace._rows.public import Data
 from dpsubspace._solvers.heads import Heads
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.personal import (
@@ -34,10 +34,8 @@ from dpsubspace._solvers.personal import (
     slope_whitening,
 )
 from dpsubspace._solvers.regression import Regression, exact_solution, released_whitening
-from dpsubspace._statistics.standards import Standard
+from dpsubspace._statistics.shapes import Standard
 from dpsubspace._statistics.users import UserRows
-
-__all__ = ["FittedPersonal", "PersonalFit", "SharedLinearModel", "one_column"]
 
 # Share of the budget, of what standardising leaves, that the one model for all persons has.
 _SHARED = 0.45

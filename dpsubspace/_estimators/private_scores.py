@@ -24,25 +24,27 @@ from dpsubspace._estimators.model_outputs import (
     squared_errors,
     threshold_of,
 )
-from dpsubspace._estimators.score_groups import PublicGroups
 from dpsubspace._estimators.score_release import Found, Said, parts_of, tell_before
-from dpsubspace._estimators.score_request import Asked, classes_of
-from dpsubspace._estimators.score_results import PrivateScore, PrivateScores
-from dpsubspace._estimators.words import with_words
+from dpsubspace._estimators.score_request import (
+    Asked,
+    PrivateScore,
+    PrivateScores,
+    PublicGroups,
+    classes_of,
+)
+from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.fitted_to import has_seen
 from dpsubspace._rows.inputs import (
     check_classes,
     check_rows_and_labels,
     check_rows_and_targets,
+    has_seen,
     named,
 )
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._statistics.score_metrics import OF_ERRORS, Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
-
-__all__ = ["private_score"]
 
 # Log loss above which no row counts for more, unless the caller knows better.
 _LOSS_BOUND = 5.0

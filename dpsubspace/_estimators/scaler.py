@@ -1,7 +1,7 @@
 """Columns brought to known ranges, and rows to a known norm, before a private estimator.
 
 Design note. The map is the same wherever its bounds come from: public numbers, public rows, or
-releases on the private rows, for which see ``_statistics/ranges.py``.
+releases on the private rows, for which see ``_statistics/quantiles.py``.
 """
 
 from __future__ import annotations
@@ -23,20 +23,17 @@ from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
-from dpsubspace._rows.maps import RowMap
 from dpsubspace._rows.public import check_public_rows
-from dpsubspace._rows.records import check_groups
-from dpsubspace._statistics.quantiles import refuse_exact_quantiles
-from dpsubspace._statistics.ranges import (
+from dpsubspace._rows.records import RowMap, check_groups
+from dpsubspace._statistics.quantiles import (
     LEVEL,
     exact_extents,
     hidden_records,
     noisy_extents,
     range_part,
+    refuse_exact_quantiles,
 )
 from dpsubspace.exceptions import PrivacyWarning, warn
-
-__all__ = ["BoundedScaler"]
 
 # Share of the rows that noise may hide at either end without a warning.
 _WORTH_TELLING = 0.1

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Part
-from dpsubspace._estimators.score_groups import PublicGroups
-from dpsubspace._estimators.score_request import Asked
+from dpsubspace._estimators.score_request import Asked, PublicGroups
 from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
@@ -41,8 +40,6 @@ from dpsubspace._statistics.score_metrics import (
     mean_area,
 )
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
-
-__all__ = ["Found", "Said", "parts_of", "tell_before"]
 
 # Shares of epsilon: of the grid that edges are found on, of the bound on errors of regressors, of
 # sums beside counts, and of predicted labels beside scores of many classes.

@@ -1,17 +1,283 @@
-"""Metrics as they are asked for: which there are, what they are about, and what they need."""
+"""Metrics as they are asked for, their groups, and what scoring gives back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import dis
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._checks import shown
+from dpsubspace._rows.inputs import models_inside
+from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import FROM_CELLS, FROM_LABELS, SUMS, needed_sums
+from dpsubspace._tables.frames import read_table
+from dpsubspace._tables.kinds import Categories, names_of
+from dpsubspace._tables.schema import Schema, as_schema
+from dpsubspace.exceptions import warn
 
-__all__ = ["Asked", "classes_of"]
+# Results ----------------------------------------------------------------------------------------
+# What scoring gives back: metrics with intervals, each with what the call cost.
+
+
+def _tell_of_pairs() -> None:
+    """Warn that what is asked for is of the pair that `private_score` gave before."""
+    warn(
+        "private_score gives the score itself, or a dict of scores for a list of metrics, and no"
+        " pair (value, privacy) any more: write score = private_score(...), and take its cost"
+        " from score.privacy_. Unpacking it, and the `value` and `privacy` of the pair, will go"
+        " in the next release.",
+        FutureWarning,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateScore:
+    """A metric of a model on private rows, with an interval for noise and sampling.
+
+    ``float(score)`` is its value, and printing shows the interval.
+
+    Parameters
+    ----------
+    metric : str
+        Name of the metric.
+    value : float or ndarray
+        The metric as released: a curve by its values, a confusion matrix by its entries.
+    low, high : float or ndarray
+        Ends of the interval, of each value by itself.
+    level : float
+        How often such intervals cover the metric on all rows of the kind, at least about.
+    n : int or None
+        Number of records; None for a group, of which it is private.
+    unit : str
+        What a record is: ``"row"`` or ``"person"``.
+    at : ndarray or None
+        Where the values of a curve lie: false positive rates of "roc_curve" and mean predicted
+        probabilities of "calibration_curve".
+    cells : ScoreCells or None
+        Released counts that it was read from, where these are of scores.
+    pos_label : object or None
+        Class that the metric is about, of those metrics that are about one.
+    curve : PrivateScore or None
+        The ROC curve of which "roc_auc" is the area: it is read from the same counts.
+    by : dict of object to PrivateScore, or None
+        The same metric of each public group, by its level.
+    privacy_ : PrivacyGuarantee or None
+        What the call cost and what that rests on. Scores of one call have it in common.
+
+    See Also
+    --------
+    private_score : Returns one.
+
+    Examples
+    --------
+    >>> from dpsubspace import PrivateScore
+    >>> score = PrivateScore("recall", 0.91, 0.89, 0.93, 0.95, 2000, pos_label="ill")
+    >>> print(score)
+    recall of class 'ill' = 0.91 (95% interval 0.89 to 0.93)
+    >>> float(score)
+    0.91
+    """
+
+    metric: str
+    value: Any
+    low: Any
+    high: Any
+    level: float
+    n: int | None
+    unit: str = "row"
+    at: np.ndarray | None = None
+    cells: ScoreCells | None = field(default=None, repr=False)
+    pos_label: Any = None
+    curve: PrivateScore | None = field(default=None, repr=False)
+    by: Mapping[Any, PrivateScore] | None = field(default=None, repr=False)
+    privacy_: PrivacyGuarantee | None = field(default=None, repr=False)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __str__(self) -> str:
+        about = "" if self.pos_label is None else f" of class {self.pos_label!r}"
+        groups = (f"  {level!r}: {score._words}" for level, score in (self.by or {}).items())
+        between = " of " if np.ndim(self.value) else " = "
+        return "\n".join([f"{self.metric}{about}{between}{self._words}", *groups])
+
+    @property
+    def _words(self) -> str:
+        """The value, with its interval."""
+        if np.ndim(self.value):
+            return f"{np.size(self.value)} values: see `value`, with intervals in `low` and `high`"
+        value, low, high = (f"{float(x):.4g}" for x in (self.value, self.low, self.high))
+        return f"{value} ({100 * self.level:g}% interval {low} to {high})"
+
+    # The pair that it was before ------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        _tell_of_pairs()
+        return iter((self, self.privacy_))
+
+    def __getitem__(self, place: int) -> Any:
+        _tell_of_pairs()
+        return (self, self.privacy_)[place]
+
+    @property
+    def privacy(self) -> PrivacyGuarantee | None:
+        """What the call cost, as the pair had it."""
+        _tell_of_pairs()
+        return self.privacy_
+
+
+class PrivateScores(dict[str, PrivateScore]):
+    """Scores of one call by metric, with what it cost as ``privacy_``."""
+
+    def __init__(self, scores: Mapping[str, PrivateScore], privacy: PrivacyGuarantee):
+        super().__init__(scores)
+        self.privacy_ = privacy
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (dict(self.items()), self.privacy_)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.values()))
+
+    # The pair that it was before ------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        if _unpacks_two(sys._getframe(1)):
+            _tell_of_pairs()
+            return iter((self, self.privacy_))
+        return super().__iter__()
+
+    def __missing__(self, place: Any) -> Any:
+        if place in (0, 1):
+            _tell_of_pairs()
+            return (self, self.privacy_)[place]
+        raise KeyError(place)
+
+    @property
+    def value(self) -> PrivateScores:
+        """The scores, as the pair had them."""
+        _tell_of_pairs()
+        return self
+
+    @property
+    def privacy(self) -> PrivacyGuarantee:
+        """What the call cost, as the pair had it."""
+        _tell_of_pairs()
+        return self.privacy_
+
+
+def guarantee_in(released: Any) -> Any:
+    """Guarantee of what a private function returned; None of anything else."""
+    if isinstance(released, (PrivateScore, PrivateScores)):
+        return released.privacy_
+    return released.privacy if isinstance(released, Released) else None
+
+
+def _unpacks_two(frame: Any) -> bool:
+    """Whether code is at ``one, other = ...``, which a dict would answer with two of its names."""
+    code, place = frame.f_code.co_code, frame.f_lasti
+    return code[place] == dis.opmap["UNPACK_SEQUENCE"] and code[place + 1] == 2
+
+
+# Groups -----------------------------------------------------------------------------------------
+# Public groups that scores are split by: which there are is given, and never read from rows.
+
+
+@dataclass(frozen=True, eq=False)
+class PublicGroups:
+    """Groups of rows by a public list of levels.
+
+    Parameters
+    ----------
+    levels : tuple
+        Values that groups have, public.
+    group : ndarray of shape (n_rows,)
+        Place of the value of each row among the levels, and their number where it is none of
+        them: such rows are in no group. Private.
+    """
+
+    levels: tuple[Any, ...]
+    group: np.ndarray
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups, with that of all rows that are in none."""
+        return len(self.levels) + 1
+
+    @classmethod
+    def of(cls, by: Any, model: Any, X: Any, n_rows: int) -> PublicGroups:
+        """ValueError unless levels are known beforehand and there is a value for each row."""
+        frame, name, kind = _column(by, model, X)
+        kind = Categories(kind.values, missing=True)
+        codes = read_table(frame, Schema({name: kind}), name="by").codes[:, 0]
+        if len(codes) != n_rows:
+            raise ValueError(
+                "`by` must have one entry for each row of `X`, and has more or fewer: compare"
+                " len(by[0]) and len(X)."
+            )
+        return cls(kind.values, np.where(codes < 0, len(kind.values), codes))
+
+
+def _column(by: Any, model: Any, X: Any) -> tuple[Any, str, Categories]:
+    """Where values are read from, the name of the column, and what is public about it."""
+    if isinstance(by, tuple) and len(by) == 2 and not isinstance(by[0], str):
+        entries, levels = by
+        values = entries if hasattr(entries, "dtype") else np.array(entries, dtype=object)
+        return np.asarray(values).reshape(-1, 1), "by", _levels(levels)
+    if isinstance(by, Mapping) and len(by) == 1:
+        ((name, levels),) = by.items()
+        kind = _levels(levels)
+    elif isinstance(by, str):
+        name, kind = by, _of_schemas(by, model)
+    else:
+        raise ValueError(
+            "`by` must be the name of a column of categories in the schema of the model, or a dict"
+            " of a column and its levels such as {'sex': ['f', 'm']}, or a tuple (entries, levels)"
+            f" with an entry for each row, got {shown(by) if not hasattr(by, 'shape') else 'an'}"
+            f"{' array' if hasattr(by, 'shape') else ''}. Levels are public: they are never read"
+            " from the rows."
+        )
+    if names_of(X) is None:
+        raise ValueError(
+            f"`by` names the column {shown(name)}, and the columns of `X` have no names: pass a"
+            " data frame, or by=(entries, levels)."
+        )
+    return X, name, kind
+
+
+def _levels(levels: Any) -> Categories:
+    """Levels that were given."""
+    try:
+        return levels if isinstance(levels, Categories) else Categories(levels)
+    except ValueError as error:
+        raise ValueError(f"the levels of `by` cannot be used: {error}") from None
+
+
+def _of_schemas(name: str, model: Any) -> Categories:
+    """What the schema of a model says about a column."""
+    schemas = (getattr(part, "schema", None) for part in models_inside(model))
+    for schema in (as_schema(each) for each in schemas if isinstance(each, Mapping)):
+        kind = schema.get(name)
+        if isinstance(kind, Categories):
+            return kind
+        if kind is not None:
+            raise ValueError(
+                f"`by` names the column {shown(name)}, which is {shown(kind)} in the schema, and"
+                " groups need categories: pass a column of groups with its levels, by=(entries,"
+                " levels)."
+            )
+    raise ValueError(
+        f"no schema of the model says which levels the column {shown(name)} of `by` has: pass them,"
+        f" as in by={{{name!r}: ['a', 'b']}}. They are public, and never read from the rows."
+    )
+
+
+# Requests ---------------------------------------------------------------------------------------
 
 # Scorers of scikit-learn that are something else with another sign or name.
 _SAME = {

@@ -2,7 +2,7 @@
 
 Where to check the privacy claim: the encoding of a row (``_tables/encoding.py``) follows from the
 row itself and from public quantities. The only releases are ranges that are bought
-(``_statistics/ranges.py``), in :meth:`TableEncoder._learn`.
+(``_statistics/quantiles.py``), in :meth:`TableEncoder._learn`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpsubspace._estimators.base import PrivateEstimator, checked_target, guaran
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._statistics.ranges import (
+from dpsubspace._statistics.quantiles import (
     GAPS,
     exact_extents,
     hidden_records,
@@ -33,8 +33,6 @@ from dpsubspace._tables.encoding import Encoding, encoding_for
 from dpsubspace._tables.frames import Table, read_table, unnamed_columns
 from dpsubspace._tables.schema import Schema, as_schema
 from dpsubspace.exceptions import PrivacyError, warn
-
-__all__ = ["Purchase", "TableEncoder", "TablePlan"]
 
 # Name of what is left of a budget that ranges take a part of.
 _REST = "rest"

@@ -27,18 +27,17 @@ from dpsubspace._checks import shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
-from dpsubspace._estimators.regression import DPLinearRegression
-from dpsubspace._estimators.regression_fit import RegressionFit
+from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
+from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._estimators.table_encoder import (
     Purchase,
     TableEncoder,
     TablePlan,
     tell_of_dropped,
 )
-from dpsubspace._estimators.words import with_words
 from dpsubspace._release.noise import NoiseSource, as_noise
-from dpsubspace._rows.data import Data
-from dpsubspace._rows.fitted_to import remember
+from dpsubspace._rows.inputs import remember
+from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
@@ -47,7 +46,6 @@ from dpsubspace._tables.schema import Buy, Range
 if TYPE_CHECKING:
     from dpsubspace._accounting.permission import Address, Settle
 
-__all__ = ["TabularPipeline", "tabular_pipeline"]
 
 # Of the budget (of mu^2), for ranges that are bought.
 _RANGES_SHARE = 0.2

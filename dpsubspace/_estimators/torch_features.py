@@ -26,8 +26,6 @@ from dpsubspace._rows.inputs import check_rows
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TorchFeatures"]
-
 
 class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Map each row through a frozen torch module.

@@ -25,27 +25,35 @@ from dpsubspace._estimators.advice import (
     warn_of_bounds,
     warn_of_noise,
 )
-from dpsubspace._estimators.base import checked_target
+from dpsubspace._estimators.base import checked_descent, checked_target, fit_privately
 from dpsubspace._estimators.bounds import Bounded, Bounds, MappedRows, ScaledRows
-from dpsubspace._estimators.classifier import Labels, PrivateClassifier
-from dpsubspace._estimators.directions import Anchors, GradientDirections, module_anchors
-from dpsubspace._estimators.fitting import checked_descent, fit_privately
-from dpsubspace._estimators.guide import check_labelled, mirrored, warn_of_few
+from dpsubspace._estimators.guide import (
+    Anchors,
+    GradientDirections,
+    check_labelled,
+    mirrored,
+    module_anchors,
+    warn_of_few,
+)
 from dpsubspace._estimators.linear_fit import budget_of, with_steps
-from dpsubspace._estimators.regressor import PrivateRegressor, Values, copied_bounds
-from dpsubspace._estimators.words import estimator
+from dpsubspace._estimators.linear_model import (
+    Labels,
+    PrivateClassifier,
+    PrivateRegressor,
+    Values,
+    copied_bounds,
+)
+from dpsubspace._estimators.surroundings import estimator
+from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
-from dpsubspace._gradients.persons import of_records
-from dpsubspace._public.start import LABELS, VALUES, Targets
+from dpsubspace._public.anchors import LABELS, VALUES, Targets
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.data import Data
 from dpsubspace._rows.inputs import check_rows
-from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.public import Data
+from dpsubspace._rows.records import RowMap
 from dpsubspace._solvers.descent import STEPS, Descent, Scale, train
-from dpsubspace._solvers.problem import Problem
-
-__all__ = ["DPModuleClassifier", "DPModuleRegressor"]
+from dpsubspace._solvers.lbfgs import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

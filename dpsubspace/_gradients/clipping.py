@@ -1,15 +1,25 @@
-"""Per-example gradients: what is asked of them, and the one clipped sum."""
+"""Per-example gradients: what is asked of them, the one clipped sum, and gradients of persons."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, at_least, namespace
+from dpsubspace._array import (
+    BLOCK,
+    EPS,
+    Array,
+    at_least,
+    device,
+    namespace,
+    row_norms,
+    run_sums,
+    slices,
+)
 from dpsubspace._release.mechanisms import BoundedSum, vector_sum
-
-__all__ = ["GradientSource", "PerExampleGradients", "clipped_sum", "in_parts", "shrink_factors"]
+from dpsubspace._rows.records import Records
 
 # Above this norm a float64 row cannot be weighed down without denormal numbers.
 LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
@@ -154,3 +164,208 @@ def shrink_factors(norms: Array, bound: float) -> Array:
     if bound > 1e-3 * float(xp.finfo(norms.dtype).max):  # longer than any that counts
         return xp.astype(xp.isfinite(norms), norms.dtype)
     return bound / at_least(norms, bound)
+
+
+# Gradients that are formed ----------------------------------------------------------------------
+# Per-example gradients that are formed: rows of numbers.
+
+# Entries of rows that are converted to float64 at once (64 MiB).
+_WIDE = 1 << 23
+
+
+@dataclass(frozen=True)
+class DenseGradients:
+    """Gradients as the rows of a matrix, added up in float64.
+
+    Parameters
+    ----------
+    rows : array of shape (k, p)
+        One gradient a row, in float32 or float64.
+    params_shape : tuple of int
+        Shape of the parameters, of p entries.
+    present : boolean array of shape (k,), optional
+        False for null records.
+    rounding : float
+        Slack of their sum over all records.
+    shares : array of shape (k,), optional
+        Part of its record that each row is; None where each is one.
+    """
+
+    rows: Array
+    params_shape: tuple[int, ...]
+    present: Array | None = None
+    rounding: float = 0.0
+    shares: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of rows, then the shape of the parameters."""
+        return (self.rows.shape[0], *self.params_shape)
+
+    def norms(self) -> Array:
+        """Norms of the rows, never rounded down; inf for null records and rows out of range."""
+        xp = namespace(self.rows)
+        if self.rows.shape[0] == 0:
+            return xp.zeros(0, dtype=xp.float64, device=device(self.rows))
+        norms = row_norms(self.rows)
+        counts = norms <= LONGEST  # never true of NaN
+        if self.present is not None:
+            counts = counts & self.present
+        return xp.where(counts, norms, xp.full_like(norms, xp.inf))
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """``weights @ rows`` in float64; weight zero adds zero, also of a row not finite."""
+        xp = namespace(self.rows)
+        k, p = self.rows.shape
+        total = xp.zeros(p, dtype=xp.float64, device=device(self.rows))
+        weights = xp.astype(weights, xp.float64)
+        for some in slices(k, max(1, min(BLOCK, _WIDE // p))):
+            rows, absent = xp.astype(self.rows[some, :], xp.float64), weights[some] == 0
+            if bool(xp.any(absent)):
+                rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
+            total += weights[some] @ rows
+        return xp.reshape(total, self.params_shape)
+
+    def sums(self, weights: Array, counts: np.ndarray) -> Array:
+        """Weighted sums of runs of rows."""
+        return run_sums(self.rows, weights, counts)
+
+    def slack(self) -> float:
+        """Return what the source says."""
+        return self.rounding
+
+    def wide_slack(self) -> float:
+        """Return the same: rows are added up in float64."""
+        return self.rounding
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        """Products with the rows of `anchors` in float64, (k, m), and their relative error."""
+        xp = namespace(self.rows)
+        (k, p), m = self.rows.shape, anchors.rows.shape[0]
+        total = xp.zeros((k, m), dtype=xp.float64, device=device(self.rows))
+        for some in slices(p, max(1, _WIDE // max(1, k + m))):
+            ours, theirs = self.rows[:, some], anchors.rows[:, some]
+            total += xp.astype(ours, xp.float64) @ xp.astype(theirs, xp.float64).T
+        return total, (p + 8) * EPS
+
+    def dot(self, gradient: Array) -> Array:
+        """Products with one gradient in float64, (k,)."""
+        xp = namespace(self.rows)
+        one = xp.reshape(xp.astype(gradient, xp.float64), (-1, 1))
+        return self.inner(DenseGradients(one.T, self.params_shape))[0][:, 0]
+
+    def part(self, group: Any) -> DenseGradients:
+        """Gradients by some of the parameters of a flat vector."""
+        rows = self.rows[:, group]
+        return replace(self, rows=rows, params_shape=(rows.shape[1],))
+
+    def formed(self) -> Array:
+        """Return the rows in float64."""
+        xp = namespace(self.rows)
+        return xp.astype(self.rows, xp.float64)
+
+
+# Gradients of persons ---------------------------------------------------------------------------
+# Gradients of persons: the mean over the rows of each.
+#
+# Design note. Rows of one person have gradients in many directions, and their mean is several times
+# shorter than they are. A bound on the mean may therefore be smaller than one on each row, for the
+# same bias, and noise is in proportion to the bound. Gradients of persons are formed, which those
+# of rows of a linear model never are: there are fewer of them, and each costs one pass over the
+# person's rows.
+
+# A row's gradient is shrunk to this many clip norms before the mean is taken: one row far out
+# should not decide the direction of it, and rounding is in proportion to the longest.
+_LONGEST_ROW = 8.0
+
+# Numbers of the gradients of a chunk of persons (8 MiB), and of the rows that are used at once.
+_FORMED, _PIECE = 1 << 20, 1 << 20
+
+
+@dataclass(frozen=True)
+class PersonSource:
+    """Gradients of records that have several rows, one gradient a record.
+
+    Parameters
+    ----------
+    source : LinearSource or ModuleSource
+        Gradients of the rows.
+    records : Records
+        Whose the rows are.
+    clip_norm : float
+        What the gradients of records will be clipped to.
+
+    Notes
+    -----
+    Proof of the bounds: the gradient of a record is a function of its rows alone, whatever they
+    are, and is clipped as that of any record. Rounding: rows of other records may lie elsewhere in
+    a chunk, where what is computed of them rounds otherwise, which
+    :meth:`~dpsubspace._rows.records.Records.slack` counts for rows as long as a clip norm. Rows
+    are up to 8 times as long here. They are added up in their own order, whatever comes before.
+    """
+
+    source: Any
+    records: Records
+    clip_norm: float
+
+    @property
+    def n_samples(self) -> int:
+        """Number of records, public."""
+        return self.records.n
+
+    @property
+    def data(self) -> Array:
+        """Return that of the rows."""
+        return self.source.data
+
+    def work(self, batch: np.ndarray | None = None) -> float:
+        """Return that of the rows."""
+        return self.source.work(batch)
+
+    def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
+        """Numbers of records, each in one chunk: few enough for their gradients and rows."""
+        records = np.arange(self.records.n) if batch is None else np.asarray(batch)
+        ends = np.cumsum(self.records.counts[records])
+        most, chunks, start, before = self._most, [], 0, 0
+        while start < len(records):
+            stop = int(np.searchsorted(ends, before + self._piece, side="right"))
+            stop = min(max(stop, start + 1), start + most)
+            chunks.append(records[start:stop])
+            start, before = stop, int(ends[stop - 1])
+        return chunks or [records]
+
+    def at(self, params: Array, records: np.ndarray) -> DenseGradients:
+        """Gradients of the records of a chunk at `params`."""
+        rows, counts = self.records.rows_by_record(records)
+        if len(rows) <= self._piece or len(records) > 1:
+            gradients, slack = self._means(params, rows, counts)
+        else:  # a record of very many rows, a piece of them after another
+            gradients, slack = 0.0, 0.0
+            for some in slices(len(rows), self._piece):
+                part, slack = self._means(params, rows[some], np.array([len(rows[some])]))
+                gradients = gradients + part
+        shape = tuple(params.shape)
+        return DenseGradients(gradients, shape, None, slack)
+
+    def _means(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> tuple[Array, float]:
+        """Sums of the rows' gradients, each in its part of the record, and their slack."""
+        grads = self.source.at(params, rows)
+        weights = in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
+        slack = _LONGEST_ROW * grads.slack() + self.records.slack(EPS, self._most)
+        return grads.sums(weights, counts), slack
+
+    @property
+    def _most(self) -> int:
+        """Records of a chunk."""
+        return max(1, _FORMED // max(1, self.source.n_params))
+
+    @property
+    def _piece(self) -> int:
+        """Rows of a chunk, but for a record that has more."""
+        return max(1 << 10, _PIECE // max(1, self.source.width))
+
+
+def of_records(source: Any, clip_norm: float) -> Any:
+    """Gradients of what one record is: of the rows themselves, or of persons."""
+    records = source.records
+    return PersonSource(source, records, clip_norm) if records.grouped else source

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dpsubspace._array import slices
-from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.throwaway import throwaway
 from dpsubspace._gradients.vectorised import (
     SAME,
@@ -35,7 +35,6 @@ from dpsubspace._gradients.vectorised import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Held", "LayerByLayer", "Outer"]
 
 # Entries that are converted to float64, or formed, at once (64 MiB).
 _WIDE = 1 << 23

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._array import EPS, Array, eps_of, namespace, rounded_up, row_squares, vanished
-from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import Records
 from dpsubspace._rows.remote import added
-
-__all__ = ["LinearSource", "OuterGradients", "stable_step"]
 
 # Bytes of inner products with public rows to keep.
 _CACHE = 1 << 30

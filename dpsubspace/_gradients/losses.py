@@ -15,8 +15,6 @@ import numpy as np
 from dpsubspace._array import Array, at_least, at_most, namespace, record_index
 from dpsubspace._auto import many_classes
 
-__all__ = ["CLASSIFIER_LOSSES", "REGRESSOR_LOSSES", "Hinge", "Huber", "LogLoss", "Loss", "Squared"]
-
 
 class Loss(Protocol):
     """Per-record loss of a score, its derivative and the prediction it stands for."""

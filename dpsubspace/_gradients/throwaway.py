@@ -33,7 +33,6 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Trial", "emptied", "public_copy", "throwaway", "versions"]
 
 # Most objects that are looked at: a module that reaches more is looked at in part.
 _MOST = 200_000

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsubspace._array import BLOCK, Array, plain_arithmetic
-from dpsubspace._gradients.groups import places_of
 from dpsubspace._gradients.throwaway import public_copy, throwaway, versions
-from dpsubspace._gradients.torch_rows import check_layers, dtype_of, try_out
+from dpsubspace._gradients.torch_rows import check_layers, dtype_of, places_of, try_out
 
 if TYPE_CHECKING:
     import torch

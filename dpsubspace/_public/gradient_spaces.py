@@ -18,22 +18,349 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import eigh, svd, svdvals
+from scipy.optimize import linear_sum_assignment
+from sklearn.linear_model import LogisticRegression
 
 from dpsubspace._array import sampled, slices
-from dpsubspace._gradients.layers import ModuleGradients
-from dpsubspace._public.gram import leading_weights, orthonormal, unit_rows
+from dpsubspace._gradients.modules import ModuleGradients
+from dpsubspace._public.subspace import leading_weights, orthonormal, unit_rows
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.records import RowMap
 
-__all__ = [
-    "COMPONENTS",
-    "WIDEST",
-    "FeatureSpace",
-    "GradientSpace",
-    "ModuleSpace",
-    "few",
-    "random_labels",
-]
+# Whitened tasks ---------------------------------------------------------------------------------
+# Public tasks in coordinates in which no feature, direction or unit of a target stands out.
+#
+# Rows and targets are centred task by task, since intercepts of tasks differ. Columns are divided
+# by their standard deviations, and then turned and scaled so that their pooled covariance within
+# tasks is the identity. Targets are divided by the standard deviation of their task: what a
+# direction explains is then a share of its variance, whatever the unit.
+
+# From so many rows on a task has a mean of its own. With fewer no statistic of centred rows is
+# unbiased (four different rows are needed), and all tasks that are smaller share a mean.
+OWN_MEAN = 4
+
+# Directions with less than this share of the variance of the strongest are rounding.
+_FAINT = 1e-10
+
+
+@dataclass(frozen=True)
+class WhitenedTasks:
+    """Rows and targets of all tasks, one below the other.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m, r)
+        Centred and white; r is the rank of the public rows.
+    targets : ndarray of shape (m, c)
+        Centred, and of variance 1 in each task that has any variance.
+    sizes : ndarray of shape (T,)
+        Rows of each task.
+    unmixing : ndarray of shape (d, r)
+        What a difference of two rows in the users' columns is multiplied by to be white.
+    variances : ndarray of shape (r,)
+        Of scaled columns along each coordinate, before they were made equal: largest first.
+    shrinkage : float
+        Weight of the identity beside the covariance of scaled columns, in [0, 1].
+    scale : ndarray of shape (d,)
+        Standard deviation of each column within tasks; 0 where it is constant.
+    degrees : int
+        Rows less the number of means that were taken.
+    """
+
+    rows: np.ndarray
+    targets: np.ndarray
+    sizes: np.ndarray
+    unmixing: np.ndarray
+    variances: np.ndarray
+    shrinkage: float
+    scale: np.ndarray
+    degrees: int
+
+    @property
+    def slices(self) -> list[slice]:
+        """Rows of each task."""
+        ends = np.cumsum(self.sizes).tolist()
+        return [slice(end - size, end) for end, size in zip(ends, self.sizes.tolist(), strict=True)]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Share of each task and output (T, c) in a sum over tasks: that of its rows.
+
+        Tasks with few rows say little, and say it with much noise. A target that is
+        constant says nothing.
+        """
+        weights = np.stack([np.any(self.targets[task] != 0, axis=0) for task in self.slices])
+        weights = weights * self.sizes[:, None]
+        return weights / max(float(weights.sum()), 1.0)
+
+
+def whitened_tasks(sets: Sequence[np.ndarray], targets: np.ndarray) -> WhitenedTasks:
+    """Tasks in white coordinates.
+
+    Parameters
+    ----------
+    sets : sequence of ndarray of shape (m_t, d)
+        Rows of each task, two or more.
+    targets : ndarray of shape (m, c)
+        Targets of all rows, in this order.
+    """
+    sizes = np.array([len(rows) for rows in sets])
+    rows, degrees = _centred(np.concatenate(sets).astype(np.float64), sizes)
+    targets, _ = _centred(np.asarray(targets, dtype=np.float64), sizes)
+    scale = np.sqrt(_mean_square(rows, degrees))
+    live = scale > 0
+    rows = rows[:, live] / scale[live]
+    variances, vectors = _variances(rows, degrees)
+    shrinkage = _shrinkage(variances, rows.shape[1], degrees)
+    vectors = vectors / np.sqrt((1 - shrinkage) * variances + shrinkage)
+    unmixing = np.zeros((len(scale), len(variances)))
+    unmixing[live] = vectors / scale[live, None]
+    return WhitenedTasks(
+        rows=rows @ vectors,
+        targets=_standardised(targets, sizes),
+        sizes=sizes,
+        unmixing=unmixing,
+        variances=variances,
+        shrinkage=shrinkage,
+        scale=scale,
+        degrees=degrees,
+    )
+
+
+def _centred(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:
+    """Rows about the mean of their task, or of all small tasks, and what that leaves of them.
+
+    A row of the same task is subtracted first: what is constant is then 0 and not rounding, and a
+    large offset takes no digits from what varies.
+    """
+    starts = np.cumsum(sizes) - sizes
+    shared = int(np.argmin(sizes >= OWN_MEAN))  # the first small task, if there is one
+    groups = np.where(sizes >= OWN_MEAN, np.arange(len(sizes)), shared)
+    each = np.repeat(groups, sizes)
+    values = values - values[starts[each]]
+    sums, counts = np.zeros((len(sizes), values.shape[1])), np.zeros(len(sizes))
+    np.add.at(sums, groups, np.add.reduceat(values, starts, axis=0))
+    np.add.at(counts, groups, sizes)
+    means = sums / np.maximum(counts, 1)[:, None]
+    return values - means[each], len(values) - len(np.unique(groups))
+
+
+def _mean_square(values: np.ndarray, count: int) -> np.ndarray:
+    """Sums of squares of columns over `count`, without overflow on the way."""
+    largest = np.abs(values).max(axis=0, initial=0.0)
+    scaled = values / np.where(largest > 0, largest, 1.0)
+    return largest**2 * np.sum(scaled**2, axis=0) / count
+
+
+def _variances(rows: np.ndarray, degrees: int) -> tuple[np.ndarray, np.ndarray]:
+    """Variances and directions (d, r) of centred rows that have more than rounding."""
+    m, d = rows.shape
+    if d == 0:
+        return np.zeros(0), np.zeros((0, 0))
+    if m < d:
+        _, singular, vectors = svd(rows, full_matrices=False)
+        values, vectors = singular**2 / degrees, vectors.T
+    else:
+        values, vectors = eigh(rows.T @ rows / degrees)
+        values, vectors = values[::-1], vectors[:, ::-1]
+    clear = values > _FAINT * values[0]
+    return values[clear], vectors[:, clear]
+
+
+def _shrinkage(variances: np.ndarray, d: int, degrees: int) -> float:
+    """Weight of the identity in the estimate of a correlation matrix (d, d).
+
+    The oracle approximating shrinkage of Chen, Wiesel, Eldar, Hero (2010), of mean variance 1. It
+    goes to 0 with the number of rows, unless columns are not correlated at all.
+    """
+    square = float(np.sum(variances**2)) / max(d, 1) ** 2
+    excess = (degrees + 1) * (square - 1 / max(d, 1))
+    return 1.0 if excess <= square + 1 else (square + 1) / excess
+
+
+def _standardised(targets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Centred targets over their standard deviation in the task; zeros stay.
+
+    Small tasks share one, as they share a mean.
+    """
+    starts = np.cumsum(sizes) - sizes
+    largest = np.maximum.reduceat(np.abs(targets), starts, axis=0)
+    small = sizes < OWN_MEAN
+    if small.any():
+        largest[small] = largest[small].max(axis=0)
+    targets = targets / np.repeat(np.where(largest > 0, largest, 1.0), sizes, axis=0)
+    squares = np.add.reduceat(targets**2, starts, axis=0)
+    degrees = (sizes - 1.0)[:, None]
+    if small.any():
+        squares[small] = squares[small].sum(axis=0)
+        degrees[small] = sizes[small].sum() - 1
+    deviations = np.sqrt(squares / degrees)
+    return targets / np.repeat(np.where(deviations > 0, deviations, 1.0), sizes, axis=0)
+
+
+# Distances --------------------------------------------------------------------------------------
+# Distances between sets of rows by which others rank public data.
+#
+# Functions of arrays that have been checked. Nothing here adds noise: a distance from private rows
+# is not private.
+
+# Weight of the penalty on the probe, beside the mean loss of rows that are scaled to one length.
+_PENALTY = 1e-3
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Finite rows, and the index of the class of each where classes are known."""
+
+    X: Any  # ndarray or CSR array (n, d)
+    codes: np.ndarray | None = None
+
+    @property
+    def scale(self) -> float:
+        """Largest magnitude of an entry."""
+        return float(abs(self.X).max())
+
+    def sample(self, size: int, seed: int) -> LabelledRows:
+        """At most `size` rows, the same ones for each set of as many rows."""
+        chosen = sampled(self.X.shape[0], size, np.random.default_rng(seed))
+        return LabelledRows(self.X[chosen], None if self.codes is None else self.codes[chosen])
+
+    def scaled(self, scale: float) -> LabelledRows:
+        """The rows in float64, divided by `scale`."""
+        X = self.X.astype(np.float64, copy=True)
+        if sparse.issparse(X):  # which scipy would multiply by the inverse, and that may be inf
+            X.data /= scale
+        else:
+            X /= scale
+        return LabelledRows(X, self.codes)
+
+
+def _common_scale(first: LabelledRows, second: LabelledRows) -> float:
+    """Factor that brings all entries of both sets to at most 1."""
+    return max(first.scale, second.scale) or 1.0
+
+
+# Task2Vec (Achille et al., 2019) -------------------------------------------------------------
+
+
+def fisher_distance(first: LabelledRows, second: LabelledRows) -> float:
+    """Cosine distance of the shares of two sets in the Fisher information of each feature."""
+    scale = _common_scale(first, second)
+    a, b = (fisher_information(rows.scaled(scale)) for rows in (first, second))
+    known = a + b > 0
+    a, b = a[known] / (a + b)[known], b[known] / (a + b)[known]
+    if not (a.any() and b.any()):  # an empty set of features is like itself and like no other
+        return 1.0 if a.any() or b.any() else 0.0
+    difference = a / np.linalg.norm(a) - b / np.linalg.norm(b)
+    return float(difference @ difference / 2)
+
+
+def fisher_information(rows: LabelledRows) -> np.ndarray:
+    """Fisher information of the weights of each feature in a linear softmax probe (d,).
+
+    Summed over classes: the mean of ``x_a^2 sum_l p_l (1 - p_l)``, for labels that are drawn from
+    the probe. Without labels the probe has zero weights, and the sum is the same for all rows.
+    """
+    spread = np.ones(rows.X.shape[0])
+    if rows.codes is not None:
+        probabilities = _probabilities(rows.X, rows.codes)
+        spread = (probabilities * (1 - probabilities)).sum(axis=1)
+    squares = rows.X.power(2) if sparse.issparse(rows.X) else rows.X**2
+    return squares.T @ spread / len(spread)
+
+
+def _probabilities(X: Any, codes: np.ndarray) -> np.ndarray:
+    """Probability of each class at each row, from a head that is fitted to them (n, c).
+
+    The intercept takes up a shift of all rows, so the fit is to rows about their mean.
+    """
+    mean = X.mean(axis=0)
+    Z = X if sparse.issparse(X) else X - mean
+    variance = _squares(Z).mean() - (mean @ mean if sparse.issparse(X) else 0.0)
+    scale = max(float(variance), 0.0) ** 0.5 or 1.0
+    strength: Any = {"C": 1 / (_PENALTY * len(codes))}
+    head = LogisticRegression(**strength, solver="newton-cg", max_iter=1000, tol=1e-6)
+    return head.fit(Z / scale, codes).predict_proba(Z / scale)
+
+
+# Optimal transport (Alvarez-Melis and Fusi, 2020) --------------------------------------------
+
+
+def transport_cost(first: LabelledRows, second: LabelledRows) -> float:
+    """Mean cost of the cheapest pairing of the rows of two sets of one size.
+
+    A pair costs the squared distance of its rows, and with labels the squared Wasserstein distance
+    of the Gaussians of its two classes besides.
+    """
+    scale = _common_scale(first, second)
+    first, second = first.scaled(scale), second.scaled(scale)
+    if not (sparse.issparse(first.X) or sparse.issparse(second.X)):
+        # Costs do not change if all rows are shifted, and rounding is least about their mean.
+        middle = (first.X.mean(axis=0) + second.X.mean(axis=0)) / 2
+        first, second = (replace(rows, X=rows.X - middle) for rows in (first, second))
+    inner = _dense(first.X @ second.X.T)
+    costs = _squares(first.X)[:, None] + _squares(second.X) - 2 * inner
+    extra = np.zeros_like(costs)
+    if first.codes is not None and second.codes is not None:
+        extra = label_costs(first, second, inner)[first.codes][:, second.codes]
+    chosen = linear_sum_assignment(costs + extra)
+    # From differences, which are exactly zero for equal rows; costs were rounded.
+    moved = _squares(first.X[chosen[0]] - second.X[chosen[1]]).mean() + extra[chosen].mean()
+    return float(moved) * scale * scale
+
+
+def label_costs(first: LabelledRows, second: LabelledRows, inner: np.ndarray) -> np.ndarray:
+    """Squared 2-Wasserstein distance of the Gaussians of each two classes, one of each set.
+
+    ``|m - m'|^2 + tr S + tr S' - 2 tr (S^1/2 S' S^1/2)^1/2``, where the last trace is the nuclear
+    norm of ``S^1/2 S'^1/2``. With the centred rows A and B of both classes, ``S = A^T A / n`` and
+    ``S' = B^T B / n'``, it is that of ``A B^T / sqrt(n n')`` (polar decompositions of A and
+    B): a block of the inner products `inner` of all rows, centred both ways. So no
+    covariance is formed, whatever the number of features.
+    """
+    (means, traces, members), (others, other_traces, other_members) = map(
+        _gaussians, (first, second)
+    )
+    costs = _squares(means)[:, None] + _squares(others) - 2 * means @ others.T
+    costs = costs + traces[:, None] + other_traces
+    for i, rows in enumerate(members):
+        for j, columns in enumerate(other_members):
+            if min(len(rows), len(columns)) > 1:  # one row has no covariance
+                block = inner[np.ix_(rows, columns)]
+                block = block - block.mean(axis=0)
+                block = block - block.mean(axis=1, keepdims=True)
+                shared = float(np.sum(svdvals(block)))
+                costs[i, j] -= 2 * shared / (len(rows) * len(columns)) ** 0.5
+    return np.maximum(costs, 0.0)
+
+
+def _gaussians(rows: LabelledRows) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Mean (c, d) and trace of the covariance (c,) of each class, and its rows.
+
+    A class that no row has is of no cost to anyone: its numbers are never asked for.
+    """
+    codes = rows.codes
+    assert codes is not None
+    members = [np.flatnonzero(codes == code) for code in range(codes.max() + 1)]
+    counts = np.array([max(len(each), 1) for each in members])
+    indicator = sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))))
+    means = _dense(indicator @ rows.X) / counts[:, None]
+    squares = np.bincount(codes, _squares(rows.X)) / counts
+    return means, np.maximum(squares - _squares(means), 0.0), members
+
+
+def _squares(X: Any) -> np.ndarray:
+    """Squared norm of each row."""
+    return X.power(2).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
+
+
+def _dense(X: Any) -> np.ndarray:
+    """`X` as an array."""
+    return X.toarray() if sparse.issparse(X) else X
+
+
+# Spaces of gradients ----------------------------------------------------------------------------
 
 # Directions of gradients that are compared where nothing else is asked for, as in the paper.
 COMPONENTS = 16

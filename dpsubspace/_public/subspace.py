@@ -1,4 +1,4 @@
-"""Subspaces that gradients are embedded on, and the one that public rows span."""
+"""Subspaces that gradients are embedded on, the one that public rows span, and their angles."""
 
 from __future__ import annotations
 
@@ -8,14 +8,311 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.linalg import eigh, subspace_angles, svd
+from scipy.sparse.linalg import ArpackError, eigsh
+from sklearn.utils.validation import check_array
 
-from dpsubspace._array import EPS, Array, as_like, namespace
-from dpsubspace._gradients.clipping import PerExampleGradients
-from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._array import EPS, Array, as_like, namespace, to_numpy
+from dpsubspace._gradients.clipping import DenseGradients, PerExampleGradients
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._public.anchors import DenseEmbedded, OuterEmbedded
+from dpsubspace._public.anchors import DenseEmbedded, OuterEmbedded, signed
+from dpsubspace._rows.features import Features
 
-__all__ = ["FeatureSubspace", "Subspace"]
+# Inner products ---------------------------------------------------------------------------------
+# Leading directions of gradients and the angles between them, from inner products alone.
+#
+# Directions are kept as weights of the gradients that they are made of: with K the inner products
+# of some gradients and u an eigenvector of K with eigenvalue l, the weights ``u / sqrt(l)`` give a
+# unit vector, and two of different eigenvectors are orthogonal. What two sets of directions have in
+# common then follows from inner products of gradients of both sets, and no gradient is formed.
+
+# Directions with less than this share of the energy of the strongest are rounding.
+_FAINT = 1e-10
+
+# Up to so many gradients all eigenvectors are found; of more, the leading ones by Lanczos
+# iteration, which takes some products with K.
+_ALL = 400
+
+
+def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
+    """Weights (k, m) of the `count` leading directions of m gradients, fewer where they span fewer.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (m, m)
+        Inner products of the gradients.
+    count : int
+        Directions that are asked for.
+    """
+    m = len(gram)
+    count = min(count, m)
+    values = vectors = None
+    if m > _ALL and 4 * count < m:
+        try:
+            # The same start every time: randomness has no place here.
+            start = np.random.default_rng(0).standard_normal(m)
+            values, vectors = eigsh(gram, k=count, v0=start, tol=0)
+        except ArpackError:  # it has not converged
+            pass
+    if values is None or vectors is None:
+        values, vectors = eigh(gram, subset_by_index=(m - count, m - 1))
+    order = np.argsort(values)[::-1]
+    values, vectors = values[order], vectors[:, order]
+    clear = values > _FAINT * max(float(values[0]), 1e-300)
+    return vectors[:, clear].T / np.sqrt(values[clear])[:, None]
+
+
+def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
+    """Weights (q, k) of orthonormal directions that k others span, at most so many.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (k, k)
+        Inner products of the directions. What many of them have in common comes first.
+    most : int
+        Largest number to keep.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = values[::-1][:most], vectors[:, ::-1][:, :most]
+    # What two sets have in common twice is left once, and not as rounding.
+    clear = values > 1e-8 * values[0]
+    return vectors[:, clear].T / np.sqrt(values[clear])[:, None]
+
+
+def cosines(products: np.ndarray) -> np.ndarray:
+    """Cosines of the principal angles between two subspaces, the largest first.
+
+    Parameters
+    ----------
+    products : ndarray of shape (k, l)
+        Inner products of orthonormal directions of the one and of the other.
+    """
+    return np.clip(np.linalg.svd(products, compute_uv=False), 0.0, 1.0)
+
+
+def share_apart(cosines: np.ndarray, count: int) -> float:
+    """Root mean square of the sines of `count` principal angles: 0 if equal, 1 if orthogonal."""
+    return math.sqrt(max(0.0, 1 - float(np.sum(cosines**2)) / count))
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Rows over their norms, in float64; rows of zeros stay. Without overflow."""
+    rows = np.asarray(rows, dtype=np.float64)
+    largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
+    scaled = rows / np.where(largest > 0, largest, 1.0)
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return scaled / np.where(norms > 0, norms, 1.0)
+
+
+# Angles -----------------------------------------------------------------------------------------
+# Angles between subspaces of features.
+
+# Rows that are this near to the span of others, beside the longest, add no direction to it.
+_FAINT = 1e-10
+
+
+def principal_angles(A: Any, B: Any) -> np.ndarray:
+    """Principal angles between the spans of two sets of components.
+
+    The smallest is that between the two directions, one of either span, that are nearest to each
+    other; each further one is between the nearest directions orthogonal to those before.
+
+    Parameters
+    ----------
+    A : array-like of shape (n_components, n_features) or fitted estimator
+        Components in rows, which need neither be orthogonal nor of one length; or an
+        estimator with ``components_``, such as :class:`DPPCA` or scikit-learn's ``PCA``.
+    B : array-like of shape (n_other_components, n_features) or fitted estimator
+        The other ones, of the same features in the same units.
+
+    Returns
+    -------
+    ndarray of shape (min(n_components, n_other_components),)
+        Angles in radians, the largest first: 0 for a common direction, ``pi / 2`` for one
+        that is orthogonal to all of the other span. There are fewer where components are
+        linearly dependent.
+
+    Raises
+    ------
+    ValueError
+        If components cannot be used, or are of different numbers of features.
+
+    See Also
+    --------
+    subspace_distance : The sine of the largest angle.
+    gradient_subspace_distance : By all angles between subspaces of gradients.
+
+    Notes
+    -----
+    Small angles are found from their sines and large ones from their cosines (Knyazev and
+    Argentati, 2002), so all are exact to about 1e-15. Angles change with the units of the
+    features: scale the columns before components are learnt. Nothing is released here, and the
+    angle to components of private rows is private only if those components are.
+
+    References
+    ----------
+    Bjorck, Golub. "Numerical methods for computing angles between linear subspaces".
+    Mathematics of Computation 27, 1973.
+
+    Knyazev, Argentati. "Principal angles between subspaces in an A-based scalar product".
+    SIAM Journal on Scientific Computing 23, 2002.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import principal_angles
+    >>> plane = [[1, 0, 0], [0, 1, 0]]
+    >>> turned = [[1, 0, 0], [0, 1, 1]]
+    >>> np.rad2deg(principal_angles(plane, turned)).round(6)
+    array([45.,  0.])
+    """
+    first, second = _bases(A, B)
+    return subspace_angles(first, second)
+
+
+def subspace_distance(A: Any, B: Any) -> float:
+    """Sine of the largest principal angle between the spans of two sets of components.
+
+    This is the error by which theorems on regression in a learnt subspace go: the largest part
+    of a unit vector of the one span that lies outside of the other.
+
+    Parameters
+    ----------
+    A : array-like of shape (n_components, n_features) or fitted estimator
+        Components in rows, which need neither be orthogonal nor of one length; or an
+        estimator with ``components_``, such as :class:`DPPCA` or scikit-learn's ``PCA``.
+    B : array-like of shape (n_other_components, n_features) or fitted estimator
+        The other ones, of the same features in the same units.
+
+    Returns
+    -------
+    float
+        From 0, where one span contains the other, to 1, where a direction of the smaller one is
+        orthogonal to all of the larger one.
+
+    Raises
+    ------
+    ValueError
+        If components cannot be used, or are of different numbers of features.
+
+    See Also
+    --------
+    principal_angles : All of the angles.
+    gradient_subspace_distance : By all angles between subspaces of gradients.
+
+    Notes
+    -----
+    For orthonormal bases in columns it is the spectral norm of ``B - A A' B``, with B the smaller
+    span, and it is computed from that residual, which keeps the digits of small distances.
+    Among spans of as many dimensions it is a metric, and equals the spectral norm of the
+    difference of the two orthogonal projections. Like the angles it changes with the units of the
+    features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.decomposition import PCA
+    >>> from dpsubspace import subspace_distance
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> half, other = (PCA(3).fit(part) for part in (X[::2], X[1::2]))
+    >>> round(subspace_distance(half, other), 2)
+    0.17
+    """
+    larger, smaller = sorted(_bases(A, B), key=lambda basis: -basis.shape[1])
+    residual = smaller - larger @ (larger.T @ smaller)
+    return float(min(1.0, np.linalg.norm(residual, 2)))
+
+
+def _bases(A: Any, B: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Orthonormal bases (d, k) and (d, l) of the two spans."""
+    first, second = _basis("A", A), _basis("B", B)
+    if len(first) != len(second):
+        raise ValueError(
+            f"`A` has {len(first)} features and `B` has {len(second)}: components are rows, one"
+            " column a feature, and both must be of the same features."
+        )
+    return first, second
+
+
+def _basis(name: str, given: Any) -> np.ndarray:
+    """Orthonormal basis (d, k) of the span of components."""
+    if hasattr(given, "get_params") and not hasattr(given, "components_"):
+        raise ValueError(
+            f"`{name}` is a {type(given).__name__} without `components_`: pass components in rows,"
+            " or an estimator that learns them and has been fitted (of a Pipeline, the step)."
+        )
+    rows = check_array(getattr(given, "components_", given), dtype="float64", input_name=name)
+    values, vectors = svd(unit_rows(rows), full_matrices=False)[1:]
+    if values[0] == 0:
+        raise ValueError(f"`{name}` has only components of length zero, which span no subspace.")
+    return vectors[values > _FAINT * values[0]].T
+
+
+# Directions of rows -----------------------------------------------------------------------------
+# Principal directions of public rows.
+#
+# Nothing here sees a private row.
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Orthonormal directions (q, width) of features and the public energy along each.
+
+    `outside` is what public rows let expect of any direction off their span.
+    """
+
+    vectors: Array
+    energies: np.ndarray
+    outside: float
+
+    def first(self, count: int) -> Directions:
+        """Those with most energy."""
+        return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
+
+    @property
+    def are_all(self) -> bool:
+        """Whether nothing is left outside."""
+        return self.vectors.shape[0] == self.vectors.shape[1]
+
+
+def principal_directions(rows: Features, features: Features) -> Directions:
+    """Principal directions of public rows.
+
+    Parameters
+    ----------
+    rows : Features
+        Public rows, bounded but not shifted.
+    features : Features
+        The private ones. Where they are shifted, public rows are by their own mean: from
+        another they would first of all be apart by the difference of the two.
+
+    Notes
+    -----
+    Fewer rows than columns know nothing of most directions. What one row has outside of the
+    others' span tells how much there is (leave one out, in closed form by the inverse of
+    the Gram matrix): directions are taken to have no less than that, spread evenly.
+    """
+    formed = rows.at(slice(0, rows.n_samples)).formed()
+    xp = namespace(formed)
+    rounding = 1e-28 * float(xp.sum(formed * formed)) / rows.n_samples  # what equal rows may leave
+    if features.shift is not None:
+        formed = formed - xp.mean(formed, axis=0)[None, :]
+        if features.shift.constant is not None:
+            constant = xp.full_like(formed[:, :1], features.shift.constant)
+            formed = xp.concat([formed, constant], axis=1)
+    m, width = formed.shape
+    values, vectors = xp.linalg.svd(formed, full_matrices=False)[1:]
+    energies, vectors = to_numpy(values) ** 2 / m, signed(vectors)
+    clear = energies > max(1e-10 * float(energies[0]), rounding, 1e-300)
+    energies, vectors = energies[clear], vectors[: int(clear.sum()), :]
+    outside = 0.0
+    if m < width and len(energies) == m:
+        gram = to_numpy(formed @ formed.T)
+        outside = float(np.mean(1 / np.diag(np.linalg.inv(gram)))) / (width - m + 1)
+    return Directions(vectors, np.maximum(energies, outside), outside)
+
+
+# Subspaces of gradients -------------------------------------------------------------------------
 
 
 class Embedded(Protocol):

@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["sample_bingham"]
-
 # Proposals of one batch, a constant: how many a draw looks at says something about the
 # matrix, and whoever can time it should learn as little as possible.
 _BATCH = 32

@@ -27,24 +27,6 @@ from dpsubspace._array import Array, Total, as_like, to_numpy
 from dpsubspace._release.bingham import sample_bingham
 from dpsubspace._release.noise import NoiseSource
 
-__all__ = [
-    "BoundedL1Sum",
-    "BoundedScores",
-    "BoundedSum",
-    "DisjointTotal",
-    "DisjointTotals",
-    "check_lattice",
-    "energy_sum",
-    "gram_sum",
-    "lattice_step",
-    "release",
-    "release_choice",
-    "release_direction",
-    "release_laplace",
-    "score_sum",
-    "vector_sum",
-]
-
 # A lattice has at least this many steps in one scale of the noise, and less than twice as many.
 _STEPS = 2.0**24
 

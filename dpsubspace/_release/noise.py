@@ -16,16 +16,6 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtri
 
-__all__ = [
-    "NoiseSource",
-    "SecureNoise",
-    "SeededNoise",
-    "as_noise",
-    "lattice_laplace",
-    "lattice_normals",
-    "poisson_indices",
-]
-
 # Cells of the noise whose probability is found first, in one scale of it. Of the places of a
 # cell nearly all are kept, and so many rounds leave none but with a probability below 1e-300.
 _CELLS, _MOST_ROUNDS = 2.0**8, 300

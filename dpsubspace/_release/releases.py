@@ -4,7 +4,7 @@ What runs is what was charged because :class:`Releases` refuses anything else: a
 budget does not have, one release more than it counts, a kind that it does not describe, and a
 release on a batch or on a block of records without one of its own. That a sum is over its batch or
 block is up to those who ask for any (:func:`~dpsubspace._solvers.descent.train`, and
-``_solvers/one_pass.py``).
+``_solvers/least_squares.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from threading import RLock
 import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Part
+from dpsubspace._accounting.cost import logarithmic_rate
 from dpsubspace._array import Array
 from dpsubspace._release.mechanisms import (
     BoundedL1Sum,
@@ -30,7 +31,52 @@ from dpsubspace._release.mechanisms import (
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.records import Records
 
-__all__ = ["Releases"]
+# Draws of a search ------------------------------------------------------------------------------
+# How often a private search tries, and what: draws that must stay hidden.
+
+
+def draw_trials(noise: NoiseSource, mean: float, n_candidates: int) -> np.ndarray:
+    """Candidate of each trial: a random number of them, each drawn with replacement.
+
+    Parameters
+    ----------
+    noise : NoiseSource
+        Where the draws come from: who knows how many trials there were knows more than was paid.
+    mean : float
+        Mean of the number of trials, at least 1.
+    n_candidates : int
+        Number of candidates, each as likely as any other in every trial.
+
+    Returns
+    -------
+    ndarray of int
+        Of random length, at least 1.
+
+    Notes
+    -----
+    The number is k with probability ``(1 - g)^k / (k log(1 / g))`` (a logarithmic distribution, of
+    the parameter g that has this mean), by inversion: the least k whose distribution function is
+    above a uniform number. The uniform has 52 bits, so that probabilities are off by 2^-52 at most.
+    """
+    uniform = float(noise.uniform((1,))[0])
+    trials = _inverse(uniform, logarithmic_rate(mean))
+    drawn = np.floor(noise.uniform((trials,)) * n_candidates).astype(np.intp)
+    return np.minimum(drawn, n_candidates - 1)
+
+
+def _inverse(uniform: float, rate: float) -> int:
+    """Least k at which the distribution function is at least `uniform`."""
+    if rate == 1:
+        return 1
+    k, term = 1, (1 - rate) / -math.log(rate)
+    total = term
+    while total < uniform and term > 1e-18:
+        term *= (1 - rate) * k / (k + 1)
+        k, total = k + 1, total + term
+    return k
+
+
+# Releases of a fit ------------------------------------------------------------------------------
 
 
 class Releases:

@@ -38,8 +38,6 @@ from dpsubspace._array import (
 from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.records import Records
 
-__all__ = ["Affine", "AffineBlock", "AffineRows", "Mixing"]
-
 # Most of what is subtracted, in units of the result, that float32 has digits for.
 _NEAR = 2.0**9
 

@@ -25,8 +25,6 @@ from threadpoolctl import ThreadpoolController
 from dpsubspace._array import Array, Total, slices
 from dpsubspace._rows.remote import is_remote
 
-__all__ = ["SHARED", "Chunked", "Chunks", "Slices", "Summing", "over_chunks", "using_threads"]
-
 # Work (see :meth:`Chunked.work`) from which on two threads are faster than one.
 SHARED = 1 << 26
 

@@ -31,16 +31,6 @@ from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import Part, Parts, Remote, made
 from dpsubspace.exceptions import ClusterError, warn
 
-__all__ = [
-    "ROWS",
-    "TARGETS",
-    "has_lengths",
-    "is_collection",
-    "load",
-    "refuse_collection",
-    "whole",
-]
-
 # What parts hold from the beginning.
 ROWS, TARGETS = "rows", "targets"
 

@@ -37,10 +37,7 @@ from dpsubspace._array import (
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._rows.records import Records
-
-__all__ = ["FeatureBlock", "Features"]
+from dpsubspace._rows.records import Records, RowMap, Shift
 
 # Bytes of the rows of a batch to gather at once, in float64, and how many rows they are at least:
 # they should not leave the cache before they are used.

@@ -31,8 +31,6 @@ from uuid import uuid4
 
 import numpy as np
 
-__all__ = ["Part", "Parts", "Remote", "added", "gathered", "is_remote", "made"]
-
 
 class _Recipe(NamedTuple):
     """How a part makes something: by its key, a pickled call, and keys of what that takes."""

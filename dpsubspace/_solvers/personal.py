@@ -25,7 +25,7 @@ import numpy as np
 
 from dpsubspace._accounting.budget import Part
 from dpsubspace._array import to_numpy
-from dpsubspace._public.task_prior import TaskPrior
+from dpsubspace._public.tasks import TaskPrior
 from dpsubspace._release.mechanisms import vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads
@@ -36,8 +36,6 @@ from dpsubspace._statistics.users import (
     products,
     unit_weights,
 )
-
-__all__ = ["ROUNDS", "Personal", "PersonalSolver", "default_rounds", "slope_whitening"]
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 

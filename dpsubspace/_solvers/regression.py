@@ -25,27 +25,14 @@ from scipy import linalg, special
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Part
 from dpsubspace._array import Array, as_like, to_numpy
+from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Squared
-from dpsubspace._gradients.persons import of_records
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.remote import made
-from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
-from dpsubspace._solvers.steps import RecordedStep
+from dpsubspace._solvers.descent import STEPS, RecordedStep, TrainingPlan, train
 from dpsubspace._statistics.moments import Rows, released_moment, second_moment
-
-__all__ = [
-    "MOMENT",
-    "Moments",
-    "Regression",
-    "Solution",
-    "Solver",
-    "WhitenedDescent",
-    "exact_solution",
-    "james_stein",
-    "released_whitening",
-]
 
 MOMENT = "second moment"
 

@@ -20,7 +20,7 @@ from dpsubspace._array import EPS, Scratch, slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.cells import TOGETHER, cell_counts, places
+from dpsubspace._statistics.counts import TOGETHER, cell_counts, places
 from dpsubspace._statistics.shapes import (
     wide_shapes,
 )

@@ -38,7 +38,7 @@ from dpsubspace._statistics.cell_maps import (
     octave_map,
     released_maps,
 )
-from dpsubspace._statistics.cells import TOGETHER
+from dpsubspace._statistics.counts import TOGETHER
 from dpsubspace._statistics.scales import near_columns, single_values
 from dpsubspace._statistics.shapes import (
     Shapes,

@@ -1,16 +1,18 @@
-"""Second moments of bounded rows, and how far one record moves them."""
+"""Second moments of bounded rows, and the mechanisms that find subspaces in them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, optimize, sparse
 
+from dpsubspace._accounting.budget import Part
 from dpsubspace._array import (
     EPS,
     Array,
@@ -26,14 +28,12 @@ from dpsubspace._array import (
 )
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, gram_sum
+from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, energy_sum, gram_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import Chunks, over_chunks
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.remote import is_remote, made
-
-__all__ = ["Rows", "packed", "released_moment", "symmetric"]
 
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
@@ -57,7 +57,7 @@ class Rows:
     ----------
     features : Features
         Rows, each of norm at most `norm_bound` already: bounded by a
-        :class:`~dpsubspace._rows.maps.RowMap`, or shifted and clipped.
+        :class:`~dpsubspace._rows.records.RowMap`, or shifted and clipped.
     norm_bound : float
         Bound c on their norm: public or released.
     spread : float, optional
@@ -347,3 +347,356 @@ def noisy_moment(
     """As :func:`released_moment`, of a sum over `n` records that was taken already."""
     noisy = releases.gaussian(name, replace(total, value=packed(total.value)))
     return symmetric(to_numpy(noisy)) / n, releases.noise_of(name, total) / n
+
+
+# Mechanisms -------------------------------------------------------------------------------------
+# The mechanisms that find subspaces in second moments: rows of one table.
+#
+# All mechanisms answer one question, which directions hold most of ``S = sum phi_i phi_i^T``, where
+# no row is longer than a bound c. One record moves S by a matrix of rank one or two; the docstrings
+# of ``moments`` prove how far. What a mechanism returns is released.
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Released directions of a second moment, and how much of it lies along each.
+
+    Parameters
+    ----------
+    components : ndarray of shape (k, p)
+        Orthonormal rows, the strongest first.
+    energies : ndarray of shape (k,)
+        What lies along each of the mean of ``|phi_i|^2``; not negative.
+    total : float
+        That mean, at least the sum of the energies.
+    """
+
+    components: np.ndarray
+    energies: np.ndarray
+    total: float
+
+
+# Mechanisms -----------------------------------------------------------------------------------
+
+
+class Mechanism(Protocol):
+    """How a subspace is found."""
+
+    @property
+    def pure(self) -> bool:
+        """Whether it spends epsilon and no delta."""
+        ...
+
+    @property
+    def recentres(self) -> bool:
+        """Whether rows should be shifted by a mean and clipped to a radius about it first."""
+        ...
+
+    @property
+    def forms_rows(self) -> bool:
+        """Whether it uses rows as :meth:`FeatureBlock.formed` and in no other way."""
+        ...
+
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
+        """Releases by name, with shares of what the mechanism has of the budget."""
+        ...
+
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Bytes needed beside the rows, about, with or without public rows."""
+        ...
+
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
+        """Strength of the noise along its worst direction, about, in units of c^2.
+
+        `scales` are those of a budget, by name.
+        """
+        ...
+
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
+        """Release a subspace by what `parts` says."""
+        ...
+
+
+@dataclass(frozen=True)
+class AnalyzeGauss:
+    """Eigenvectors of a noisy second moment (Dwork, Talwar, Thakurta, Zhang, 2014).
+
+    One release, whatever the number of components; all eigenvalues come along.
+
+    Parameters
+    ----------
+    recentres : bool
+        Whether to ask for rows about their mean, nearly all of them clipped: what they have
+        in common costs releases of vectors then, and the noise of the moment falls with the
+        square of the radius.
+    """
+
+    recentres: bool
+    pure = False
+    forms_rows = True
+
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
+        """One release."""
+        return {"moment": Part(1.0)}
+
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Six square matrices, or fourteen."""
+        return (112.0 if public else 48.0) * n_features**2
+
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
+        """Norm of a symmetric Gaussian matrix."""
+        return scales["moment"] * math.sqrt(2 * n_features)
+
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
+        """Release the second moment; its spectrum is postprocessing."""
+        moment, scale = released_moment(rows, releases)
+        return _spectrum(moment, scale, rows, n_components, float(np.trace(moment)))
+
+
+@dataclass(frozen=True)
+class NoisyPower:
+    """Block power iteration with noisy products (Hardt, Price, 2014), for many columns.
+
+    No square matrix is formed. More directions than asked for are iterated, and the
+    noisy second moment of the rows within these, which is small, tells which to keep. Each
+    product is paid for, so there are few: one for every factor of 10 in the columns.
+    """
+
+    pure = False
+    recentres = True
+    forms_rows = False
+
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
+        """Products, and the moment within the subspace that they lead to."""
+        n_iter = 4 if n_features is None else _n_products(n_features)
+        return {"product": Part(0.9, n_iter), "projection": Part(0.1)}
+
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """A few bases, and chunks of rows."""
+        return 2.0**28 + 8.0 * 40 * n_features * _width(n_features, n_components)
+
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
+        """Norm of a column of noise."""
+        return scales["product"] * math.sqrt(n_features)
+
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
+        """Release some products and a small moment."""
+        n_features = rows.features.width
+        norms, width = rows.norms(), _width(n_features, n_components)
+        basis = _start(n_features, width, rows.public)
+        for i in range(releases.budget.parts["product"].count):
+            total = product_with(rows, basis, norms)
+            noisy = releases.gaussian("product", total, stream=f"product {i}")
+            basis = np.linalg.qr(to_numpy(noisy))[0]
+        if rows.offset is not None:
+            basis = np.linalg.qr(np.column_stack([rows.offset, basis[:, : n_features - 1]]))[0]
+        total = projected_moment(rows, basis, norms)
+        noisy = to_numpy(releases.gaussian("projection", total)) / rows.features.n_samples
+        scale = releases.noise_of("projection", total)
+        moment = symmetric(noisy[:-1])
+        within = replace(
+            rows,
+            offset=None if rows.offset is None else basis.T @ rows.offset,
+            public=None if rows.public is None else rows.public @ basis,
+        )
+        trace = float(np.trace(moment) + noisy[-1])
+        spectrum = _spectrum(moment, scale / rows.features.n_samples, within, n_components, trace)
+        return replace(spectrum, components=spectrum.components @ basis.T)
+
+
+@dataclass(frozen=True)
+class Bingham:
+    """Directions drawn one after another by an exponential mechanism: no delta.
+
+    Each draw is from the Bingham distribution (Chaudhuri, Sarwate, Sinha, 2013) on the
+    complement of those before it (Amin, Dick, Kulesza, Munoz, Vassilvitskii, 2019), exactly.
+    """
+
+    pure = True
+    recentres = False
+    forms_rows = True
+
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
+        """One draw a component, and what lies along each: shares of epsilon here."""
+        draws = Part(0.9, n_components, kind="range")
+        return {"direction": draws, "spectrum": Part(0.1, kind="laplace")}
+
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        """Eight square matrices."""
+        return 64.0 * n_features**2
+
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
+        """Expected loss of score of a draw."""
+        return n_features / (2 * scales["direction"])
+
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
+        """Release `n_components` directions and the energies along them.
+
+        Notes
+        -----
+        Privacy: rows projected to the complement of released directions are no longer than
+        before, so every draw has the sensitivity of the first; energies are bounded by
+        :func:`~dpsubspace._release.mechanisms.energy_sum`.
+        """
+        total = second_moment(rows)
+        p = len(total.value)
+        left, found = np.eye(p), np.empty((p, 0))  # an orthonormal basis of what is left
+        for i in range(n_components):
+            within = replace(total, value=left.T @ total.value @ left)
+            drawn = releases.direction("direction", within, stream=f"direction {i}")
+            found = np.column_stack([found, left @ drawn])
+            left = np.linalg.qr(found, mode="complete")[0][:, i + 1 :]
+        energies = np.einsum("ij,ik,kj->j", found, total.value, found)
+        energies = np.append(energies, np.trace(total.value) - energies.sum())
+        rounding = total.norm_bound / rows.norm_bound**2 - 1
+        total = energy_sum(energies, rows.norm_bound, math.sqrt(p) * rounding)
+        noisy = releases.laplace("spectrum", total)
+        noisy = np.maximum(to_numpy(noisy), 0.0) / rows.features.n_samples
+        order = np.argsort(-noisy[:-1], kind="stable")
+        return Spectrum(found.T[order], noisy[:-1][order], float(noisy.sum()))
+
+
+def _n_products(n_features: int) -> int:
+    """Products with the second moment that find a subspace of so many columns."""
+    return min(max(math.ceil(math.log10(n_features)), 2), 6)
+
+
+def _width(n_features: int, n_components: int) -> int:
+    """Directions to iterate for some components."""
+    return min(n_features, 2 * n_components)
+
+
+def _start(p: int, width: int, public: np.ndarray | None) -> np.ndarray:
+    """Directions to start from: of public rows, then public random ones."""
+    directions = np.random.default_rng(0).standard_normal((p, width))
+    if public is not None:
+        strongest = np.linalg.svd(public, full_matrices=False)[2][:width]
+        directions[:, : len(strongest)] = strongest.T
+    return np.linalg.qr(directions)[0]
+
+
+def _spectrum(moment: np.ndarray, scale: float, rows: Rows, k: int, trace: float) -> Spectrum:
+    """Strongest directions of a released moment with noise of `scale`: postprocessing.
+
+    What clipping took from the lengths of the rows is given back to the energies, and not
+    to the moment: its noise would grow along.
+    """
+    p = len(moment)
+    if rows.public is not None:
+        moment, scale = _with_public(moment, scale, rows.public), 0.0
+    offset = np.zeros(p) if rows.offset is None else rows.offset
+    moment = moment + np.outer(offset, offset)
+    subset = (p - k, p - 1) if 4 * k < p else None
+    values, vectors = linalg.eigh(moment, subset_by_index=subset)
+    vectors = vectors[:, ::-1][:, :k]
+    energies = np.maximum(_without_noise(values[::-1][:k], scale, p), 0.0)
+    if rows.spread is not None:
+        common = np.minimum(energies, (offset @ vectors) ** 2)
+        shape = _of_directions(energies - common, trace, rows.features.width)
+        energies = common + max(rows.spread, 0.0) * shape
+        trace = rows.spread
+    total = trace + float(offset @ offset)
+    return Spectrum(vectors.T, energies, max(total, float(energies.sum())))
+
+
+def _of_directions(energies: np.ndarray, trace: float, p: int) -> np.ndarray:
+    """Shares of the variance along axes, from those of rows that were shrunk to one length.
+
+    Unit vectors in the directions of normal rows with variances t_j, which add up to 1, have the
+    energies ``t_j E[z_j^2 / sum_i t_i z_i^2]`` for standard normal z: nearer to each other than
+    the variances are, and the more so the fewer axes there are. This is solved for t by
+    iteration (Duerre, Vogel, Fried, 2015, of spatial sign covariance matrices). What lies
+    along no known axis is taken to be spread over the others evenly.
+    """
+    total = max(trace, float(energies.sum()))
+    if total <= 0:
+        return np.zeros_like(energies)
+    k, shares = len(energies), energies / total
+    others = max(p - k, 0)
+    rest = max(0.0, 1 - float(shares.sum())) / others if others else 0.0
+    seen = np.append(shares, rest)
+    count = np.append(np.ones(k), others)
+    # E[z_j^2 / S] is the integral of exp(-u S) z_j^2 over u > 0, here with u = e^x.
+    u = np.exp(np.linspace(-12.0, 30.0, 400))
+    step, t = 42.0 / 399, np.maximum(seen, 1e-12)
+    for _ in range(200):
+        t = t / (count @ t)
+        logs = np.log1p(2 * np.outer(u, t))
+        weight = u * np.exp(-0.5 * logs @ count) * step
+        expected = weight @ np.exp(-logs)
+        t = np.where(seen > 0, seen / expected, 0.0) if seen.any() else t
+    t = t / max(count @ t, 1e-300)
+    return t[:k]
+
+
+def _without_noise(values: np.ndarray, scale: float, p: int) -> np.ndarray:
+    """Energies along eigenvectors of a noisy p x p matrix, from its eigenvalues; signs are kept.
+
+    With symmetric Gaussian noise of `scale` a value t of a matrix of low rank shows as
+    ``t + p s^2 / (2 t)`` where it is above the edge of the noise, ``s sqrt(2 p)``, and not at all
+    below (Capitaine, Donati-Martin, Feral, 2009). Its vector is off by as much, so that
+    ``t - p s^2 / (2 t)`` lies along it: the square root below (Gavish, Donoho, 2017).
+    """
+    return np.sign(values) * np.sqrt(np.maximum(values**2 - 2 * p * scale**2, 0.0))
+
+
+def _with_public(moment: np.ndarray, scale: float, public: np.ndarray) -> np.ndarray:
+    """Moment of private rows, given a noisy one and that of public rows: postprocessing.
+
+    A random-effects model in the basis of the public moment, where its entries are about
+    independent: each has the variance of its sampling, and all a common one more for
+    rows that are not drawn alike (Paule, Mandel, 1982), which counts where the released moment
+    tells of it beyond chance. Entries are weighted by these variances and that of the
+    noise. Of what the weights take from the private moment, what stands out of the noise comes
+    back.
+    """
+    m, p = public.shape
+    values, vectors = np.linalg.eigh(public.T @ public / m)
+    values = np.maximum(values, 0.0)
+    # As with one row more, which has all directions: few rows know of few.
+    known = (m * values + values.mean()) / (m + 1)
+    shape = np.full((p, p), 0.5)  # of symmetric Gaussian noise
+    np.fill_diagonal(shape, 1.0)
+    sampling, noise = 2 * shape * np.outer(known, known) / m, scale**2 * shape
+    difference = vectors.T @ moment @ vectors
+    np.fill_diagonal(difference, np.diag(difference) - values)
+    upper = np.triu_indices(p)
+    squares, expected = difference[upper] ** 2, (sampling + noise)[upper]
+    beyond = _common_variance(squares, expected, shape[upper])
+    weight = sampling + beyond * shape
+    total = weight + noise
+    weight = np.divide(weight, total, out=np.ones_like(weight), where=total > 0)
+    edge, directions = np.linalg.eigh((1 - weight) * difference)
+    # The edge of noise in few dimensions is blurred.
+    edge = _without_noise(edge, scale * (1 + p ** (-2 / 3)), p)
+    combined = np.diag(values) + weight * difference + (directions * edge) @ directions.T
+    return vectors @ combined @ vectors.T
+
+
+def _common_variance(squares: np.ndarray, expected: np.ndarray, shape: np.ndarray) -> float:
+    """Variance beta for which ``sum squares / (expected + beta shape)`` is their number.
+
+    Zero where that sum, at beta = 0, is not above their number by three standard deviations.
+    """
+    count = len(squares)
+    used = expected > 0
+    squares, expected, shape = squares[used], expected[used], shape[used]
+
+    def excess(beta: float) -> float:
+        return float((squares / (expected + beta * shape)).sum()) - count
+
+    if excess(0.0) <= 3 * math.sqrt(2 * count):
+        return 0.0
+    high = float(expected.max())
+    while excess(high) > 0:
+        high *= 4
+    root: Any = optimize.brentq(excess, 0.0, high, xtol=1e-6 * high)
+    return float(root)
+
+
+MECHANISMS: Mapping[str, Mechanism] = {
+    "adaptive": AnalyzeGauss(recentres=True),
+    "gaussian": AnalyzeGauss(recentres=False),
+    "power": NoisyPower(),
+    "bingham": Bingham(),
+}

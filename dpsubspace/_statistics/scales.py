@@ -56,7 +56,7 @@ from dpsubspace._statistics.cell_maps import (
     octave_map,
     released_maps,
 )
-from dpsubspace._statistics.cells import cell_counts
+from dpsubspace._statistics.counts import cell_counts
 from dpsubspace._statistics.shapes import (
     Shapes,
     heaped_shapes,

@@ -12,37 +12,195 @@ the two classes are ordered inside of one (:func:`within_cells`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dpsubspace._array import EPS
-from dpsubspace._release.mechanisms import BoundedL1Sum
+from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedScores, BoundedSum, score_sum
 from dpsubspace._rows.records import Records
 
-__all__ = [
-    "ERRORS",
-    "FINE",
-    "ScoreCells",
-    "area",
-    "bounded_sums",
-    "confusion",
-    "counted",
-    "curve",
-    "each_on_simplex",
-    "error_cells",
-    "fine_edges",
-    "fractions",
-    "grouped_sums",
-    "interval",
-    "largest_error",
-    "n_cells",
-    "on_simplex",
-    "quantile_edges",
-    "resampled_counts",
-    "spread_of_scores",
-    "typical_scores",
-]
+# Roots and ranks --------------------------------------------------------------------------------
+# Scores of candidates by how near a sum over records is to zero there, or a rank to one asked for.
+#
+# Either finds in one release, with no delta, what a search would take many releases for: the
+# exponential mechanism on how far a candidate misses its mark (the inverse sensitivity mechanism of
+# Asi and Duchi, 2020).
+
+# Finest multiples that are added up, and how many steps a sum may have to be exact.
+_FINEST_ROOTS, _EXACT_ROOTS = 2.0**40, 2.0**51
+
+
+def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np.ndarray, float]:
+    """Sums over records of numbers in [-1, 1], one for each of `columns`, and their slack.
+
+    Parameters
+    ----------
+    columns : iterable of ndarray of shape (n_rows,)
+        What rows bring. What is outside of [-1, 1] counts as the nearer end, and what is not a
+        number as 0.
+    records : Records
+        Whose the rows are: a record brings the mean of its rows, and nothing if it is null.
+
+    Notes
+    -----
+    What a record brings is rounded to a multiple of a public step, so that sums are exact in any
+    order. Where the rows of one record lie elsewhere because of another, what it brings may be
+    rounded otherwise, by one step. The slack is that for all records: a sum moves between
+    neighbours by what their one record brings, and at most as much more.
+    """
+    steps = min(2.0 ** np.floor(np.log2(_EXACT_ROOTS / records.n)), _FINEST_ROOTS)
+    weights, found = records.weights_numpy, []
+    for column in columns:
+        brought = np.nan_to_num(np.clip(column, -1.0, 1.0))
+        if records.index is not None:
+            brought = np.bincount(records.index, brought * weights, minlength=records.n)
+        elif weights is not None:
+            brought = brought * weights
+        found.append(np.rint(np.clip(brought, -1.0, 1.0) * steps).sum() / steps)
+    return np.array(found), records.n / steps
+
+
+def root_scores(totals: np.ndarray, slack: float, public: np.ndarray) -> BoundedScores:
+    """Score of each candidate by how near the sum that it gives is to zero.
+
+    Parameters
+    ----------
+    totals : ndarray of shape (n_candidates, p)
+        Sum over records at each candidate, of vectors of norm at most 1. Private.
+    slack : float
+        How far rounding moves a sum between neighbours, in L2 norm.
+    public : ndarray of shape (n_candidates,)
+        What else a candidate is given, by public knowledge.
+
+    Notes
+    -----
+    Proof: the score is minus the length of the sum. A record that becomes null takes a vector of
+    norm at most 1 out of each, which changes each length by a number in [-1, 1], and one that is
+    replaced by a number in [-2, 2]. The moves of two candidates differ by at most 2, and 4.
+    """
+    scores = public - np.sqrt((totals**2).sum(axis=1))
+    return BoundedScores(scores, 2 * (1 + slack), 2 * (2 + slack))
+
+
+def rank_scores(counts: np.ndarray, rank: float) -> BoundedScores:
+    """Score of each candidate by how near it is to the value of a rank.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_candidates,)
+        Number of records at each candidate, in their order; of a record of several rows, parts
+        that add up to at most 1. Private.
+    rank : float
+        The rank, public.
+
+    Notes
+    -----
+    Score: minus the distance of `rank` from the ranks that a candidate has, which go from the
+    number of records below it to that with those at it. The value of the rank has a score of 0,
+    however many records are tied there. Proof of the bounds: whether a record becomes null or is
+    replaced, both numbers move by at most 1 each, and so does the distance, which is the largest
+    of 0, one of them less `rank`, and `rank` less the other. The moves of two candidates differ by
+    at most 2 in either relation.
+    """
+    up_to = np.cumsum(counts)
+    missed = np.maximum(np.maximum(up_to - counts - rank, rank - up_to), 0.0)
+    return BoundedScores(-missed, 2.0, 2.0)
+
+
+# Scores of candidates ---------------------------------------------------------------------------
+# Scores of candidates, added up over records without rounding.
+
+# Scores are whole multiples of one over this: sums of 2^29 of them are exact in float64.
+_STEPS = 2.0**24
+
+# Where records may move by rounding, a step is larger than that.
+_FINEST_SCORES = 2.0**40
+
+# Sums of so many steps are exact, with some to spare for scores that are public.
+_EXACT_SCORES = 2.0**51
+
+
+class ScoreTotal:
+    """Sum over records of one number in [0, 1] for each of some candidates.
+
+    Parameters
+    ----------
+    n_candidates : int
+        Number of candidates.
+    present : boolean array of shape (n,) or None
+        False makes a record a null record, which brings exactly 0 to all candidates.
+    n_moving : int, default=0
+        Number of records, public, where what one brings may be rounded otherwise because of the
+        rows of another.
+
+    Notes
+    -----
+    Bounds: those of :func:`~dpsubspace._release.mechanisms.score_sum`. What a record brings is
+    rounded to a multiple of 2^-24, of which the sum is exact in whatever order it is taken. Where
+    other records may move by rounding, each moves by one step at most, and two of its scores by
+    two steps apart. Steps are as small as exact sums of so many allow.
+    """
+
+    def __init__(self, n_candidates: int, present: np.ndarray | None = None, n_moving: int = 0):
+        self._total = np.zeros(n_candidates)
+        self._present = present
+        self._steps = _STEPS
+        if n_moving:
+            self._steps = min(2.0 ** np.floor(np.log2(_EXACT_SCORES / n_moving)), _FINEST_SCORES)
+        self._slack = 2 * n_moving / self._steps
+
+    def add(self, rows: Any, scores: np.ndarray) -> None:
+        """Add what the records of a slice bring, of shape (k, n_candidates).
+
+        What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
+        """
+        whole = np.rint(np.nan_to_num(np.clip(scores, 0.0, 1.0)) * self._steps)
+        if self._present is not None:
+            whole = np.where(self._present[rows, None], whole, 0.0)
+        self._total += whole.sum(axis=0)
+
+    def bounded_sum(self, *public: float) -> BoundedScores:
+        """Return the total, with scores of further candidates that are public.
+
+        These are rounded as well, so that differences of scores are exact.
+        """
+        steps = self._steps
+        total = score_sum(np.append(self._total, np.rint(np.multiply(public, steps))) / steps)
+        norm, apart = (b + self._slack for b in (total.norm_bound, total.replace_bound))
+        return replace(total, norm_bound=norm, replace_bound=apart)
+
+
+def score_total(values: np.ndarray, records: Records) -> BoundedSum:
+    """Sum over records of one number in [0, 1] each, of which their rows have parts.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_rows,)
+        What each row says; what is outside of [0, 1] counts as the nearer end, and what is not a
+        number as 0.
+    records : Records
+        Whose the rows are.
+
+    Notes
+    -----
+    Proof of the bounds: what a record brings is an average of such numbers, and 0 for a null
+    record, rounded to a multiple of 2^-24, of which sums are exact in whatever order they are
+    taken. So a record that becomes null takes away a number in [0, 1], and one that is replaced
+    moves the sum by a number in [-1, 1]: by at most 1 either way.
+    """
+    values = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0))
+    weights = records.weights_numpy
+    values = values if weights is None else values * weights
+    if records.index is not None:
+        values = np.minimum(np.bincount(records.index, values, minlength=records.n), 1.0)
+    total = np.rint(values * _STEPS).sum() / _STEPS
+    return BoundedSum(np.array([total]), 1.0, 1.0)
+
+
+# Cells of scores --------------------------------------------------------------------------------
 
 # Cells of the grid from which edges are found, and the largest log-odds and decision value on it.
 FINE = 64

@@ -21,20 +21,6 @@ from dpsubspace._statistics.score_cells import (
     resampled_counts,
 )
 
-__all__ = [
-    "FROM_CELLS",
-    "FROM_LABELS",
-    "OF_ALL_ROWS",
-    "OF_ERRORS",
-    "SUMS",
-    "Counted",
-    "Summed",
-    "Value",
-    "clear_of_noise",
-    "mean_area",
-    "needed_sums",
-]
-
 # Draws of an interval, and fewer where there are so many counts.
 _DRAWS, _FEWER, _MANY = 1000, 200, 1000
 

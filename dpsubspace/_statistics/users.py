@@ -24,14 +24,6 @@ import numpy as np
 from dpsubspace._array import EPS, Total, to_numpy
 from dpsubspace._rows.affine import Affine, AffineRows
 
-__all__ = [
-    "MOST_ROWS",
-    "UserChunk",
-    "UserRows",
-    "products",
-    "unit_weights",
-]
-
 # Rows of a user that are looked at, the first ones in their order. The limit is public; it keeps
 # one user from taking all of the memory, and a head of so many rows is known well.
 MOST_ROWS = 4096

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dpsubspace._tables.frames import Table
     from dpsubspace._tables.schema import Schema
 
-__all__ = ["Encoding", "encoding_for"]
 
 Pair = tuple[float, float]
 

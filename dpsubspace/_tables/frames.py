@@ -18,21 +18,22 @@ import numpy as np
 
 from dpsubspace._checks import nearest, shown
 from dpsubspace._rows.dask_parts import refuse_collection
-from dpsubspace._tables.columns import (
+from dpsubspace._tables.kinds import (
+    Categories,
     Coded,
+    Kind,
     Numeric,
+    Range,
     checked_frame,
     column_of,
+    family,
     n_rows,
     names_of,
     read_column,
     refused,
     what_is,
 )
-from dpsubspace._tables.kinds import Categories, Kind, Range, family
 from dpsubspace._tables.schema import Schema
-
-__all__ = ["MISSING", "UNKNOWN", "Table", "read_table", "unnamed_columns"]
 
 # Codes of values that are no category, and of missing ones.
 UNKNOWN, MISSING = -1, -2

@@ -1,19 +1,282 @@
-"""What a schema says about one column: its range, its categories, or that a range is bought."""
+"""Kinds of columns in a schema, and columns of tables of any library."""
 
 from __future__ import annotations
 
+import datetime
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from itertools import count
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dpsubspace._checks import check_bool, shown
-from dpsubspace._tables.columns import what_is
 
-__all__ = ["Buy", "Categories", "Kind", "Range", "family", "plain"]
+# Columns of any library -------------------------------------------------------------------------
+# One column of a table, whichever library the table is of, as numbers or as codes.
+#
+# Design note. pandas, Polars and Arrow are no dependencies, so that nothing of them is imported: a
+# column is read by the methods that it has. Whatever it is, it becomes one of two things. Numbers
+# that NumPy knows stay an array. All else becomes one code a row and the list of the values that
+# the codes stand for, which the libraries find in compiled code, so that Python looks at a value
+# once for all rows that have it.
+#
+# No message here contains a value of a row: errors end up in logs.
+
+
+@dataclass(frozen=True, eq=False)
+class Numeric:
+    """Numbers, or True and False, and where they are missing, which NaN is as well."""
+
+    values: np.ndarray
+    missing: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """One code a row, -1 where the value is missing, and the values that the codes stand for.
+
+    `declared` tells that the values are those of a type of the library for categories, which may
+    have values that no row has.
+    """
+
+    codes: np.ndarray
+    values: list[Any]
+    declared: bool = False
+
+
+# Frames -----------------------------------------------------------------------------------------
+
+
+def names_of(frame: Any) -> list[Any] | None:
+    """Names of the columns of a frame; None of what has none."""
+    if hasattr(frame, "column_names") and hasattr(frame, "num_rows"):  # of Arrow
+        return list(frame.column_names)
+    if len(getattr(frame, "shape", ())) == 2 and hasattr(frame, "columns"):
+        return list(frame.columns)
+    return None
+
+
+def n_rows(frame: Any) -> int:
+    """Number of rows of a frame or an array."""
+    return frame.num_rows if hasattr(frame, "num_rows") else len(frame)
+
+
+def column_of(frame: Any, name: str) -> Any:
+    """Column of a frame by its name, which no other column has."""
+    if hasattr(frame, "num_rows"):
+        return frame.column(list(frame.column_names).index(name))
+    return frame[name]
+
+
+def checked_frame(frame: Any, name: str) -> Any:
+    """A data frame as it is, and what has no names as an array of two dimensions."""
+    if names_of(frame) is not None:
+        return frame
+    if hasattr(frame, "collect_schema"):
+        raise ValueError(f"`{name}` is a lazy frame, which has no rows yet: pass {name}.collect().")
+    if sparse.issparse(frame):
+        raise ValueError(f"`{name}` is a sparse matrix: pass {name}.toarray(), or a data frame.")
+    if isinstance(frame, Mapping):
+        raise ValueError(f"`{name}` is a dict: pass a data frame, as pandas.DataFrame({name}) is.")
+    # Not as an array of text, which rows with a text in them would become.
+    array = np.asarray(frame) if hasattr(frame, "dtype") else np.array(frame, dtype=object)
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array for `{name}`, got {array.ndim}D. Pass a data frame of pandas,"
+            " Polars or Arrow with the columns of the schema, or an array with one row a record."
+            f" Reshape your data with {name}.reshape(1, -1) if it is one record."
+        )
+    return array
+
+
+# A column of any library ------------------------------------------------------------------------
+
+
+def read_column(column: Any, label: str) -> Numeric | Coded:
+    """A column of any library; ValueError that starts with `label` if it cannot be read."""
+    if hasattr(column, "dictionary_encode"):
+        return _of_arrow(column, label)
+    dtype = column.dtype
+    if hasattr(dtype, "is_temporal"):
+        return _of_polars(column, label)
+    if isinstance(dtype, np.dtype) and not (dtype.kind == "O" and hasattr(column, "factorize")):
+        return _of_numpy(np.asarray(column), label)
+    return _of_pandas(column, label)
+
+
+def _of_numpy(values: np.ndarray, label: str) -> Numeric | Coded:
+    kind = values.dtype.kind
+    if kind in "biu":
+        return Numeric(values, np.zeros(len(values), dtype=bool))
+    if kind == "f":
+        return Numeric(values, np.isnan(values))
+    if kind in "OUT":
+        return _of_objects(values.tolist(), label)
+    raise refused(label, what_is(values.dtype.type))
+
+
+def _of_pandas(series: Any, label: str) -> Numeric | Coded:
+    """A column of one of pandas' own types: with missing values, with categories, or of Arrow."""
+    dtype = series.dtype
+    kind = getattr(dtype, "kind", "O")
+    if hasattr(dtype, "categories"):
+        values = series.cat.categories.tolist()
+        return _without_missing(np.asarray(series.cat.codes, dtype=np.intp), values, declared=True)
+    if kind == "f":
+        return _of_numpy(series.to_numpy(dtype=np.float64, na_value=np.nan), label)
+    if kind in "biu":
+        wide, fill = {"b": (np.bool_, False), "i": (np.int64, 0), "u": (np.uint64, 0)}[kind]
+        missing = np.asarray(series.isna(), dtype=bool)
+        return Numeric(series.to_numpy(dtype=wide, na_value=fill), missing)
+    if kind in "mM":
+        raise refused(label, "dates or times")
+    found = None
+    with suppress(TypeError, NotImplementedError, OverflowError):  # of what pandas cannot hash
+        found = series.factorize()
+    if found is None:
+        return _of_objects(series.to_numpy(dtype=object).tolist(), label)
+    return _without_missing(found[0], found[1].tolist())
+
+
+def _of_polars(series: Any, label: str) -> Numeric | Coded:
+    dtype = series.dtype
+    name = str(dtype).partition("(")[0]
+    if dtype.is_float() or dtype.is_decimal() or name in ("Null", "Int128", "UInt128"):
+        return _of_numpy(series.cast(float).fill_null(np.nan).to_numpy(), label)
+    if dtype.is_integer() or name == "Boolean":
+        values = series.fill_null(False if name == "Boolean" else 0)
+        return Numeric(values.to_numpy(), series.is_null().to_numpy())
+    if name in ("String", "Categorical", "Enum"):
+        return _of_polars_text(series.cast(str))
+    if name == "Object":
+        return _of_objects(series.to_list(), label)
+    if dtype.is_temporal():
+        raise refused(label, "dates or times")
+    raise refused(label, "bytes" if name == "Binary" else "lists or other objects")
+
+
+def _of_polars_text(series: Any) -> Coded:
+    values = series.drop_nulls().unique()
+    if not len(values):
+        return Coded(np.full(len(series), -1), [])
+    codes = series.replace_strict(values, list(range(len(values))), default=-1)
+    return Coded(codes.to_numpy(), values.to_list())
+
+
+def _of_arrow(column: Any, label: str) -> Numeric | Coded:
+    name = str(column.type)
+    if name in ("string", "large_string", "string_view") or name.startswith("dictionary"):
+        return _of_arrow_text(column, declared=name.startswith("dictionary"))
+    if name.startswith(("int", "uint")) or name == "bool":
+        values = column.fill_null(False if name == "bool" else 0)
+        return Numeric(_joined(values), _joined(column.is_null()))
+    if name.startswith(("float", "double", "halffloat", "decimal", "null")):
+        # Arrow's check of what a type can hold would name a value in its message.
+        return _of_numpy(_joined(column.cast("float64", safe=False).fill_null(np.nan)), label)
+    if name.startswith(("date", "time", "duration", "month")):
+        raise refused(label, "dates or times")
+    raise refused(label, "bytes" if "binary" in name else "lists or other objects")
+
+
+def _of_arrow_text(column: Any, *, declared: bool) -> Coded:
+    """Text, or what Arrow stores as codes; each chunk may have a list of values of its own."""
+    codes, values, last, start = [np.zeros(0, dtype=np.intp)], [], None, 0
+    for chunk in _chunks(column if declared else column.dictionary_encode()):
+        if last is None or not chunk.dictionary.equals(last):
+            start, last = len(values), chunk.dictionary
+            values += last.to_pylist()
+        places = chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+        codes.append(np.where(places < 0, -1, places + start))
+    return _without_missing(np.concatenate(codes), values, declared=declared)
+
+
+def _chunks(column: Any) -> list[Any]:
+    """Parts of a column: of a table it may have several, and of a batch it is one."""
+    return column.chunks if hasattr(column, "chunks") else [column]
+
+
+def _joined(column: Any) -> np.ndarray:
+    arrays = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [np.zeros(0)])
+
+
+# Python's own objects ---------------------------------------------------------------------------
+
+
+_MAY_BE_NAN = (float, np.floating, Decimal)
+
+# What values are, by their type. NumPy counts its time spans among the integers.
+_WHAT: list[tuple[tuple[type, ...], str]] = [
+    ((datetime.date, datetime.time, datetime.timedelta), "dates or times"),
+    ((np.datetime64, np.timedelta64), "dates or times"),
+    ((bool, int, float, np.bool_, np.integer, np.floating, Decimal, Fraction), "numbers"),
+    ((str,), "text"),
+    ((bytes, bytearray), "bytes"),
+    ((complex, np.complexfloating), "complex numbers"),
+]
+
+_MISSING = ("NoneType", "NAType", "NaTType")  # the last two are pandas' own
+
+
+def what_is(kind: type) -> str:
+    """What values of a type are: "numbers", "text", "missing", or something that is refused."""
+    if kind.__name__ in _MISSING:
+        return "missing"
+    known = (what for types, what in _WHAT if issubclass(kind, types))
+    return next(known, "dates or times" if kind.__name__ == "Period" else "lists or other objects")
+
+
+def refused(label: str, what: str) -> ValueError:
+    """Error for a column whose values are neither numbers nor categories."""
+    way_out = {
+        "dates or times": "turn them into a number, such as the days since a date that is public",
+        "bytes": "decode them to text",
+        "complex numbers": "pass their real and imaginary parts as two columns",
+    }.get(what, "turn them into columns of numbers or of text")
+    # scikit-learn's own words for the one thing that its checks ask for.
+    start = "Complex data not supported: " if what == "complex numbers" else ""
+    return ValueError(
+        f"{start}{label} holds {what}: {way_out}, or leave the column out of the schema."
+    )
+
+
+def _of_objects(values: Sequence[Any], label: str) -> Coded:
+    """Codes of Python's own objects."""
+    places = None
+    with suppress(TypeError):
+        places = dict(zip(dict.fromkeys(values), count(), strict=False))
+    if places is None:  # raised out here: what was suppressed may carry a value
+        raise refused(label, "lists or other objects")
+    codes = np.fromiter(map(places.__getitem__, values), np.intp, len(values))
+    return _without_missing(codes, list(places))
+
+
+def _without_missing(codes: np.ndarray, values: list[Any], *, declared: bool = False) -> Coded:
+    """Codes that are -1 where the value is None, NaN, or another one that stands for missing."""
+    kinds = {kind: what_is(kind) for kind in set(map(type, values))}
+    doubtful = {kind for kind in kinds if issubclass(kind, _MAY_BE_NAN)}
+    if not doubtful and "missing" not in kinds.values():
+        return Coded(codes, values, declared)
+    gone = np.array(
+        [
+            kinds[type(value)] == "missing" or (type(value) in doubtful and value != value)
+            for value in values
+        ],
+        dtype=bool,
+    )
+    kept = np.where(gone, -1, np.cumsum(~gone) - 1)
+    present = [value for value, is_gone in zip(values, gone, strict=True) if not is_gone]
+    return Coded(np.append(kept, -1)[codes], present, declared)
+
+
+# Kinds of columns -------------------------------------------------------------------------------
 
 # Larger ends of a range would overflow where they are squared.
 _LARGEST = 1e50

@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dpsubspace._accounting.permission import observe
-from dpsubspace._checks import shown
-from dpsubspace._strict_json import read_json
-from dpsubspace._tables.check import NOT_PRIVATE, findings
-from dpsubspace._tables.draft import drafted
+from dpsubspace._checks import read_json, shown
+from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings
 from dpsubspace._tables.kinds import Buy, Categories, Kind, Range, family, plain
-
-__all__ = ["Buy", "Categories", "Range", "Schema", "as_schema"]
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
 

@@ -17,27 +17,35 @@ from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from dpsubspace._accounting.cost import EQUAL, covers, epsilon_of, gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.curves import LEAST_SLACK, price_of, slack_parts
+from dpsubspace._accounting.cost import (
+    EQUAL,
+    LEAST_SLACK,
+    covers,
+    epsilon_of,
+    gaussian_epsilon,
+    price_of,
+    slack_parts,
+    sq_mu_of,
+)
 from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
 from dpsubspace._estimators.surroundings import seeding_ensemble
-from dpsubspace._workflow.journal import Journal, broken, new_id
-from dpsubspace._workflow.ledger_file import (
+from dpsubspace._workflow.journal import (
+    Journal,
     LedgerEntry,
+    broken,
     checked_record,
     entry_from,
     entry_record,
     header,
+    new_id,
     plan_fields,
 )
-from dpsubspace._workflow.plan import SHARES, Charge, Plan, Sums, auto_slack
-from dpsubspace._workflow.seen import MOST
+from dpsubspace._workflow.plan import MOST, SHARES, Charge, Plan, Sums, auto_slack
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["CLOSED", "SEEDED", "About", "Book", "Terms", "check_number", "now"]
 
 # Part of what is left of the slack that one charge takes.
 _SLACK_SHARE = 1 / 100

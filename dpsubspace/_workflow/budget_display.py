@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.curves import LEAST_SLACK, price_of
+from dpsubspace._accounting.cost import LEAST_SLACK, gaussian_epsilon, gaussian_sq_mu, price_of
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice, check_real
 from dpsubspace._workflow.display import pyplot
@@ -19,8 +18,6 @@ from dpsubspace._workflow.report_subject import Account, account_of
 from dpsubspace._workflow.report_subject import Sizes as ReportSizes
 from dpsubspace._workflow.report_words import described
 from dpsubspace.exceptions import PrivacyError
-
-__all__ = ["BudgetDisplay"]
 
 # More bars than this are drawn as one.
 _MOST_BARS = 24

@@ -43,8 +43,6 @@ from dpsubspace._statistics.intervals import LEAST
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
 from dpsubspace.exceptions import PrivacyError
 
-__all__ = ["DESIGNS", "Design", "Planted", "Subject", "subject_of"]
-
 # Values that heaps of rows have where nothing else is said: far apart, and in range of everything.
 _FAR = 2.0**39
 

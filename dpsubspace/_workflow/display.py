@@ -21,8 +21,6 @@ from dpsubspace.exceptions import PrivacyError
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["PrivacyUtilityDisplay", "pyplot"]
-
 
 class PrivacyUtilityDisplay:
     """Score against epsilon: what privacy costs, and how much of that is luck.

@@ -11,10 +11,8 @@ import numpy as np
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
 from dpsubspace._estimators.private_scores import private_score
-from dpsubspace._estimators.score_results import PrivateScore
+from dpsubspace._estimators.score_request import PrivateScore
 from dpsubspace._workflow.display import pyplot
-
-__all__ = ["PrivateCalibrationDisplay", "PrivateRocCurveDisplay"]
 
 
 class PrivateRocCurveDisplay:

@@ -25,30 +25,25 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
 from dpsubspace._accounting.permission import (
     Payer,
     close_to_all,
+    in_task,
     inside_ledger,
     inside_payer,
     open_to_all,
     payer_around,
 )
-from dpsubspace._accounting.repeats import in_task
-from dpsubspace._estimators.score_results import guarantee_in
+from dpsubspace._checks import finite
+from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._estimators.surroundings import failed_fit
 from dpsubspace._rows.dask_parts import has_lengths, is_collection
-from dpsubspace._strict_json import finite
-from dpsubspace._workflow.address import LedgerAddress, payer_for
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
-from dpsubspace._workflow.journal import Journal, new_id
-from dpsubspace._workflow.ledger_file import LedgerEntry, fresh
+from dpsubspace._workflow.journal import Journal, LedgerEntry, fresh, new_id
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
-from dpsubspace._workflow.plan import Charge
-from dpsubspace._workflow.seen import in_words
-from dpsubspace._workflow.watch import Watch
+from dpsubspace._workflow.plan import Charge, in_words
+from dpsubspace._workflow.watch import LedgerAddress, Watch, payer_for
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-__all__ = ["PrivacyLedger"]
 
 
 class PrivacyLedger:

@@ -21,13 +21,6 @@ from dpsubspace.exceptions import PrivacyError
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = [
-    "fits_unseen",
-    "plan_of",
-    "private_parts",
-    "records_of",
-]
-
 
 def private_parts(
     estimator: Any, *, fitted: bool = False, columns: bool = False

@@ -17,14 +17,13 @@ from dpsubspace._accounting.events import composed, counted, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.scaler import BoundedScaler
-from dpsubspace._estimators.score_results import guarantee_in
+from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._workflow.pipelines import private_parts
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = ["intact_parts", "privacy_cost", "privacy_event", "share_budget", "share_of_parts"]
 
 # Steps behind which there are as many columns as before.
 _KEEP_COLUMNS = (BoundedScaler, Binarizer, Normalizer)

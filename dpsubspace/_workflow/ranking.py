@@ -13,8 +13,6 @@ from dpsubspace._estimators.distances import optimal_transport_distance, task2ve
 from dpsubspace._estimators.gsd import gradient_subspace_distance
 from dpsubspace._workflow.display import pyplot
 
-__all__ = ["GSDRankingDisplay"]
-
 # Distances that are known by name.
 _DISTANCES = {
     "gradient_subspace": gradient_subspace_distance,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dpsubspace._accounting.statement import as_fields, digest_of, dumped
-from dpsubspace._strict_json import finite
+from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
+from dpsubspace._checks import finite
 from dpsubspace._workflow.report_page import FILL_IN, document, fragment, plain_text
 from dpsubspace._workflow.report_subject import Account, Sizes, account_of
 from dpsubspace._workflow.report_words import (
@@ -24,8 +24,6 @@ from dpsubspace._workflow.report_words import (
     verdict_of,
     versions,
 )
-
-__all__ = ["PrivacyReport", "privacy_report"]
 
 SCHEMA = "urn:dpsubspace:privacy-report:1"
 

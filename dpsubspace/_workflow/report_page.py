@@ -7,8 +7,6 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["FILL_IN", "Bullets", "Section", "Table", "Text", "document", "fragment", "plain_text"]
-
 FILL_IN = "to be filled in by the curator"
 
 

@@ -24,15 +24,12 @@ from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
 from dpsubspace._checks import check_integer, shown
-from dpsubspace._estimators.score_results import guarantee_in
+from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._estimators.surroundings import works_row_by_row
+from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
-from dpsubspace._workflow.ledger_file import LedgerEntry
-from dpsubspace._workflow.seen import named
+from dpsubspace._workflow.plan import named
 from dpsubspace.exceptions import PrivacyError
-
-__all__ = ["Account", "Item", "Sizes", "account_of"]
-
 
 # Splitters of which the number of splits says how many records are in each.
 _FOLDS = (KFold, StratifiedKFold)

@@ -24,15 +24,6 @@ from dpsubspace._workflow.report_subject import Account
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-__all__ = [
-    "attacker_of",
-    "curated",
-    "registry_of",
-    "sections_of",
-    "title_of",
-    "verdict_of",
-    "versions",
-]
 
 PRIORS = (0.01, 0.1, 0.5)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)

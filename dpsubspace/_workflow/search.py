@@ -22,18 +22,15 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._checks import check_bounds, check_choice, check_real, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline
-from dpsubspace._estimators.words import with_words
 from dpsubspace._release.noise import NoiseSource, as_noise
-from dpsubspace._release.trials import draw_trials
+from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._workflow.pipelines import private_parts
-from dpsubspace._workflow.spending import Spending
-from dpsubspace._workflow.trials import Candidate, Rows, Trial, given_to, scoring_of
-
-__all__ = ["PrivateSearch"]
+from dpsubspace._workflow.spending import Candidate, Rows, Spending, Trial, given_to, scoring_of
 
 # Candidates that are drawn from distributions, for each trial that is expected: two trials are
 # rarely of the same.

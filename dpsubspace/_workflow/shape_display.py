@@ -18,8 +18,6 @@ from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._tables.schema import Schema
 from dpsubspace._workflow.display import pyplot
 
-__all__ = ["ShapeDisplay"]
-
 # Hues that are told apart with any colour vision; the first is that of a single curve.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _GREY = "#666666"

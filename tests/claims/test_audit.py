@@ -61,8 +61,7 @@ from dpsubspace._accounting.permission import inside_ledger
 from dpsubspace._estimators import functions
 from dpsubspace._release.bingham import sample_bingham
 from dpsubspace._statistics.quantiles import _Doubles, _Line, turns_up
-from dpsubspace._workflow.attacks import mu_from_errors
-from dpsubspace._workflow.audit import _p_value
+from dpsubspace._workflow.audit import _p_value, mu_from_errors
 from dpsubspace._workflow.canaries import DESIGNS
 
 

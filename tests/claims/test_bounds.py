@@ -20,7 +20,7 @@ from helpers import (
 from scipy import sparse
 
 from dpsubspace._estimators.bounds import MappedRows
-from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.records import RowMap
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:(the noise of|class):dpsubspace.PrivacyWarning")

@@ -24,7 +24,7 @@ from dpsubspace._accounting.events import bounded_range
 from dpsubspace._release.mechanisms import BoundedScores, release_choice, score_sum
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._release.releases import Releases
-from dpsubspace._statistics.scores import ScoreTotal
+from dpsubspace._statistics.score_cells import ScoreTotal
 
 CHOICE = {case.name: case for case in CASES}["select_public"]
 UNIT = {"zero_out": 1.0, "replace_one": 2.0}

@@ -14,7 +14,7 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
-from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace.exceptions import PrivacyBudgetError
 
 

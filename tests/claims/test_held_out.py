@@ -10,7 +10,7 @@ from test_persons import neighbours as neighbours_of_persons
 
 from dpsubspace._release.mechanisms import release_choice
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.roots import rank_scores, root_scores, sums_of_records
+from dpsubspace._statistics.score_cells import rank_scores, root_scores, sums_of_records
 
 HELD_OUT = [case for case in CASES if case.choice and case.name != "select_public"]
 BOUNDS = {"DPCalibratedClassifier": {"zero_out": 2.0, "replace_one": 4.0}}

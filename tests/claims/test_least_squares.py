@@ -12,11 +12,15 @@ from dpsubspace._array import plain_arithmetic, to_numpy
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._solvers.adassp import _penalty, _statistics
 from dpsubspace._solvers.descent import noise_of_mean
-from dpsubspace._solvers.least_squares import SOLVERS
-from dpsubspace._solvers.noisy_descent import _plan
-from dpsubspace._solvers.one_pass import OnePass, _n_blocks
+from dpsubspace._solvers.least_squares import (
+    SOLVERS,
+    OnePass,
+    _n_blocks,
+    _penalty,
+    _plan,
+    _statistics,
+)
 from dpsubspace._solvers.regression import Regression
 from dpsubspace._statistics.moments import Rows
 

@@ -23,7 +23,7 @@ from dpsubspace import (
     PersonalizedLinearRegression,
     PrivateSearch,
 )
-from dpsubspace._estimators.scoring import validation_scorer
+from dpsubspace._estimators.choice import validation_scorer
 from dpsubspace._rows.records import Records, group_index
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")

@@ -27,12 +27,11 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Squared
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.records import RowMap, Shift, check_groups
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import whitening
 from dpsubspace._statistics.moments import Rows, second_moment
-from dpsubspace._statistics.standards import noisy_standard
+from dpsubspace._statistics.shapes import noisy_standard
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

@@ -15,7 +15,7 @@ from scipy import stats
 from dpsubspace import audit_epsilon
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators import private_scores
-from dpsubspace._estimators.frozen import HeldOut
+from dpsubspace._estimators.model_outputs import HeldOut
 from dpsubspace._release import mechanisms
 from dpsubspace._release.mechanisms import release_laplace
 from dpsubspace._rows.records import Records

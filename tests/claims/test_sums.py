@@ -11,8 +11,7 @@ from scipy import sparse
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import non_private
 from dpsubspace._estimators.bounds import scaled
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.dense import DenseGradients
+from dpsubspace._gradients.clipping import DenseGradients, clipped_sum
 from dpsubspace._gradients.linear import LinearSource, OuterGradients
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._public.anchors import anchor_subspace
@@ -20,9 +19,9 @@ from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._solvers.steps import GEPStep, _Parts
-from dpsubspace._statistics import centring
+from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._solvers.descent import GEPStep, _Parts
+from dpsubspace._statistics import means
 from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius, noisy_range
 from dpsubspace._statistics.means import bounded_row_sum, noisy_spread
 
@@ -412,17 +411,17 @@ def test_no_row_near_a_first_mean_is_longer_than_the_radius(dtype, as_rows, rng,
     X = (1 + 1e-4 * rng.standard_normal((500, 3))).astype(dtype)
     features = Features(as_rows(X), RowMap(norm="l2"))
     summed = []
-    plain = centring.noisy_mean
+    plain = means.noisy_mean
 
     def seen(rows, norm_bound, *args, **options):
         summed.append((rows, norm_bound))
         return plain(rows, norm_bound, *args, **options)
 
-    monkeypatch.setattr(centring, "noisy_mean", seen)
+    monkeypatch.setattr(means, "noisy_mean", seen)
     names = {"coarse mean": 1, "coarse radius": RADIUS_COUNTS, "mean": 1}
     parts = {name: Part(0.1, count) for name, count in names.items()}
     budget = Budget(Target(None, 1e-5), parts, dict.fromkeys(parts, 1e-4), non_private(), True)
-    centring.recentred_mean(features, 1.0, Releases(budget, SeededNoise(0)))
+    means.recentred_mean(features, 1.0, Releases(budget, SeededNoise(0)))
     near, radius = summed[1]
     assert radius < 1e-2
     exact = near.factors.astype(np.longdouble)[:, None] * X - near.shift.mean

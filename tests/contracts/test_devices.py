@@ -6,7 +6,7 @@ from helpers import ESTIMATORS, INFORMED, blobs, with_plan
 from scipy import sparse
 
 from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier, GradientDirections
-from dpsubspace._statistics.spectra import MECHANISMS
+from dpsubspace._statistics.moments import MECHANISMS
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs, pairs_first
 from scipy import sparse
 
 from dpsubspace._estimators.advice import tell_of_classes
-from dpsubspace._rows.maps import RowMap
+from dpsubspace._rows.records import RowMap
 
 
 def peak(function):

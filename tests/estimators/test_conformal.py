@@ -17,7 +17,7 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.events import bounded_range, composed
 from dpsubspace._estimators.conformal import _probabilities, _Rank
-from dpsubspace._statistics.roots import rank_scores
+from dpsubspace._statistics.score_cells import rank_scores
 
 
 class Odds(ClassifierMixin, BaseEstimator):

@@ -44,13 +44,13 @@ from dpsubspace import (
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import sampled_gaussian
-from dpsubspace._estimators.centre import OneMean
+from dpsubspace._estimators.bounds import OneMean
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._public.start import mean_gradient
+from dpsubspace._public.anchors import mean_gradient
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._solvers.steps import MirrorStep
+from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._solvers.descent import MirrorStep
 from dpsubspace._statistics.counts import noisy_shares
 
 uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")

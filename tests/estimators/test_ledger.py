@@ -37,14 +37,15 @@ from dpsubspace import (
     private_mean,
     private_quantile,
 )
-from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.budget import calibrate
 from dpsubspace._accounting.cost import (
     accountant,
+    dominating_mu,
     epsilon_of,
     gaussian_epsilon,
     gaussian_sq_mu,
+    price_of,
 )
-from dpsubspace._accounting.curves import dominating_mu, price_of
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,
@@ -288,9 +289,9 @@ def test_a_fit_that_fails_before_its_first_release_costs_nothing():
 
 
 def break_third_step(monkeypatch):
-    from dpsubspace._solvers import steps
+    from dpsubspace._solvers import descent
 
-    calls, clipped_sum = [], steps.clipped_sum
+    calls, clipped_sum = [], descent.clipped_sum
 
     def failing(*args, **kwargs):
         calls.append(1)
@@ -298,7 +299,7 @@ def break_third_step(monkeypatch):
             raise MemoryError("third step")
         return clipped_sum(*args, **kwargs)
 
-    monkeypatch.setattr(steps, "clipped_sum", failing)
+    monkeypatch.setattr(descent, "clipped_sum", failing)
 
 
 def test_a_fit_that_fails_after_a_release_costs_everything(monkeypatch):

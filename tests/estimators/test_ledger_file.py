@@ -25,7 +25,7 @@ from dpsubspace import (
     PrivacyWarning,
     private_mean,
 )
-from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.budget import calibrate
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,

@@ -46,7 +46,7 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.permission import observe
 from dpsubspace._workflow.journal import Journal
-from dpsubspace._workflow.seen import KINDS, MOST
+from dpsubspace._workflow.plan import KINDS, MOST
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),

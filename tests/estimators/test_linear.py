@@ -23,10 +23,9 @@ from sklearn.utils.validation import NotFittedError
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
 from dpsubspace._accounting.budget import Sizes
-from dpsubspace._estimators.bounds import MappedRows
-from dpsubspace._estimators.centre import AdaptiveCentre
+from dpsubspace._estimators.bounds import AdaptiveCentre, MappedRows
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import RowMap, Shift
 
 
 @pytest.fixture(scope="module")

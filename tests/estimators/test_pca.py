@@ -24,19 +24,20 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, gaussian
-from dpsubspace._estimators import spectral as spectral_module
+from dpsubspace._estimators import pca as spectral_module
 from dpsubspace._release import releases as releases_module
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._statistics.moments import (
+    MECHANISMS,
     Rows,
+    _without_noise,
     packed,
     product_with,
     projected_moment,
     second_moment,
     symmetric,
 )
-from dpsubspace._statistics.spectra import MECHANISMS, _without_noise
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 GAUSSIAN = [name for name, mechanism in MECHANISMS.items() if not mechanism.pure]

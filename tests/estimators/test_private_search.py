@@ -34,16 +34,21 @@ from dpsubspace import (
     privacy_cost,
     private_mean,
 )
-from dpsubspace._accounting.cost import epsilon_of, gaussian_sq_mu
-from dpsubspace._accounting.curves import price_of
+from dpsubspace._accounting.cost import (
+    epsilon_of,
+    excess_over,
+    gaussian_sq_mu,
+    logarithmic_rate,
+    price_of,
+    search_multiplier,
+)
 from dpsubspace._accounting.events import counted, gaussian, private_search
-from dpsubspace._accounting.searches import excess_over, logarithmic_rate, search_multiplier
 from dpsubspace._release.noise import SecureNoise, SeededNoise
-from dpsubspace._release.trials import draw_trials
+from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._statistics.scores import score_total
+from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow import search as module
-from dpsubspace._workflow import trials
+from dpsubspace._workflow import spending as trials
 from dpsubspace._workflow.pipelines import private_parts
 
 DELTA = 1e-5

@@ -50,7 +50,7 @@ from dpsubspace import (
     private_quantile,
     select_public,
 )
-from dpsubspace._accounting import statement
+from dpsubspace._accounting import guarantee
 from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import (
@@ -213,9 +213,9 @@ def test_sidecar_names_the_model_file(tmp_path):
 
 def test_schema_and_reader_know_the_same_fields():
     described = schema()
-    assert described["$id"] == statement.SCHEMA
-    assert described["properties"].keys() - {"file"} == statement._TYPES.keys()
-    assert set(described["required"]) == statement._TYPES.keys()
+    assert described["$id"] == guarantee.SCHEMA
+    assert described["properties"].keys() - {"file"} == guarantee._TYPES.keys()
+    assert set(described["required"]) == guarantee._TYPES.keys()
     from dpsubspace._accounting.leaves import _WRITTEN
 
     kinds = {k["properties"]["type"]["const"]: k for k in described["$defs"]["event"]["oneOf"]}

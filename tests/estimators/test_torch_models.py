@@ -26,7 +26,7 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._gradients.modules import ModuleSource
-from dpsubspace._solvers.steps import FlatStep
+from dpsubspace._solvers.descent import FlatStep
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -58,7 +58,7 @@ def test_exceptions_are_needed():
 def test_a_climb_would_be_noticed():
     trace = trace_of("DPSGDClassifier")
     low = Function("_accounting.budget", "Sizes")
-    high = Function("_estimators.fitting", "fit_privately")
+    high = Function("_estimators.base", "fit_privately")
     assert high in trace.functions
     climbing = replace(trace, calls=trace.calls + Counter({(low, high): 1}))
     assert climbs(climbing) == {f"{low} -> {high}"}

@@ -19,7 +19,7 @@ EXTRAS = {
     "_estimators.torch_features": "torch",
     "_estimators.torch_models": "torch",
     "_workflow.budget_display": "matplotlib",
-    "_workflow.audit_display": "matplotlib",
+    "_workflow.audit": "matplotlib",
     "_workflow.display": "matplotlib",
     "_workflow.evaluation": "matplotlib",
     "_workflow.ranking": "matplotlib",

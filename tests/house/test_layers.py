@@ -8,7 +8,7 @@ from traced import ROOT, WINGS, wing_of
 
 
 def name_of(path):
-    """Dotted name within the package: "_rows.maps"."""
+    """Dotted name within the package: "_rows.records"."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 

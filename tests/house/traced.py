@@ -44,7 +44,7 @@ WINGS = (
 
 
 def wing_of(module):
-    """Place in WINGS of a module that is named by its path: "_rows.maps"."""
+    """Place in WINGS of a module that is named by its path: "_rows.records"."""
     wing = module.split(".")[0]
     return WINGS.index(wing if wing in WINGS else "ground")
 

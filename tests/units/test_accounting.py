@@ -16,8 +16,7 @@ from dpsubspace import (
     PrivacyGuarantee,
     PrivacyLedger,
 )
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.calibration import calibrate
+from dpsubspace._accounting.budget import Sizes, calibrate
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import (
     composed,
@@ -27,7 +26,7 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._estimators.centre import OneMean
+from dpsubspace._estimators.bounds import OneMean
 
 EPSILONS = [0.01, 0.1, 1.0, 3.0, 10.0, 100.0]
 

@@ -15,8 +15,7 @@ from helpers import RARE, RELATIONS, ScaledNoise, p_value_of_mean, pairs_first, 
 from scipy import integrate, special, stats
 
 from dpsubspace import PrivacyError, PrivacyGuarantee, PrivacyLedger
-from dpsubspace._accounting.bounded_range import BoundedRangeDpEvent, bounded_range_curve
-from dpsubspace._accounting.calibration import calibrate, calibrate_range
+from dpsubspace._accounting.budget import calibrate, calibrate_range
 from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import (
     bounded_range,
@@ -26,6 +25,7 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
+from dpsubspace._accounting.leaves import BoundedRangeDpEvent, bounded_range_curve
 from dpsubspace._release.bingham import _best_b, sample_bingham
 from dpsubspace._release.mechanisms import (
     BoundedL1Sum,

@@ -18,8 +18,7 @@ from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._rows.features import Features
-from dpsubspace._solvers.descent import STEPS, Descent, Scale, TrainingPlan, train
-from dpsubspace._solvers.steps import FlatStep
+from dpsubspace._solvers.descent import STEPS, Descent, FlatStep, Scale, TrainingPlan, train
 
 
 def plan(**options):

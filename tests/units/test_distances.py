@@ -18,7 +18,7 @@ from dpsubspace import (
     optimal_transport_distance,
     task2vec_distance,
 )
-from dpsubspace._public.distances import LabelledRows, fisher_information, label_costs
+from dpsubspace._public.gradient_spaces import LabelledRows, fisher_information, label_costs
 
 BOTH = [task2vec_distance, optimal_transport_distance]
 both = pytest.mark.parametrize("distance", BOTH)

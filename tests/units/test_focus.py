@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.focus import noisy_focus
+from dpsubspace._statistics.means import noisy_focus
 
 
 class Answers:

@@ -5,10 +5,16 @@ import pytest
 from cases import small_module
 from scipy import sparse
 
-from dpsubspace._gradients.layers import ModuleGradients
 from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._gradients.modules import ModuleGradients
 from dpsubspace._public.gradient_spaces import WIDEST, FeatureSpace, ModuleSpace
-from dpsubspace._public.gram import cosines, leading_weights, orthonormal, share_apart, unit_rows
+from dpsubspace._public.subspace import (
+    cosines,
+    leading_weights,
+    orthonormal,
+    share_apart,
+    unit_rows,
+)
 
 
 def decaying(rng, n, d):

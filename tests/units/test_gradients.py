@@ -10,7 +10,7 @@ from dpsubspace._gradients.clipping import shrink_factors
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
+from dpsubspace._rows.records import RowMap, Shift
 
 LOSSES = {**CLASSIFIER_LOSSES, **REGRESSOR_LOSSES}
 ROW_MAPS = [

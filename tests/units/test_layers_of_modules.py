@@ -9,12 +9,11 @@ import zoo
 from helpers import thinned
 from zoo import nn, torch
 
-from dpsubspace._gradients import factors, layers
+from dpsubspace._estimators.distances import probe_network
+from dpsubspace._gradients import factors, modules
 from dpsubspace._gradients.factors import Outer
-from dpsubspace._gradients.layers import ModuleGradients
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, LogLoss
-from dpsubspace._gradients.modules import ModuleSource
-from dpsubspace._gradients.probe import probe_network
+from dpsubspace._gradients.modules import ModuleGradients, ModuleSource
 
 WIDTH = 48
 
@@ -210,7 +209,7 @@ def written_out(module, X, y, loss=None):
 def test_products_are_those_of_gradients_written_out(name, small, monkeypatch):
     module = made(name)
     if small:  # blocks of few rows, products in pieces
-        monkeypatch.setattr(layers, "_HELD_BYTES", 1 << 14)
+        monkeypatch.setattr(modules, "_HELD_BYTES", 1 << 14)
         monkeypatch.setattr(factors, "_WIDE", 1 << 9)
     loss = CLASSIFIER_LOSSES["hinge" if small else "log_loss"]
     found = gradients(module, loss=loss, microbatch_size=4)
@@ -346,7 +345,7 @@ def test_memory_does_not_grow_with_rows_times_parameters():
 import resource
 import numpy as np
 import torch
-from dpsubspace._gradients.layers import ModuleGradients
+from dpsubspace._gradients.modules import ModuleGradients
 from dpsubspace._gradients.losses import LogLoss
 
 torch.set_num_threads(1)
@@ -367,7 +366,7 @@ print(sum(p.numel() for p in net.parameters()), (after - before) * 1024)
 
 
 def test_two_blocks_are_no_more_than_may_be_held(monkeypatch):
-    monkeypatch.setattr(layers, "_HELD_BYTES", 1 << 16)
+    monkeypatch.setattr(modules, "_HELD_BYTES", 1 << 16)
     found = gradients(made("deep"), n=40, microbatch_size=2)
     sizes = [len(range(40)[rows]) for rows in found._blocks()]
     assert sum(sizes) == 40 and len(sizes) > 1

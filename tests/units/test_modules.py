@@ -8,10 +8,9 @@ import pytest
 import zoo
 from helpers import PLAIN, blobs, pairs_first, some_releases, targets, thinned, total, who
 
-from dpsubspace._gradients import dense, vectorised
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.dense import DenseGradients
-from dpsubspace._gradients.groups import parameter_groups
+from dpsubspace._gradients import clipping as dense
+from dpsubspace._gradients import vectorised
+from dpsubspace._gradients.clipping import DenseGradients, clipped_sum
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import (
     CLASSIFIER_LOSSES,
@@ -20,10 +19,10 @@ from dpsubspace._gradients.losses import (
     Squared,
 )
 from dpsubspace._gradients.modules import ModuleSource, module_scores
+from dpsubspace._gradients.torch_rows import parameter_groups
 from dpsubspace._public.anchors import anchor_subspace
 from dpsubspace._rows.features import Features
-from dpsubspace._solvers.descent import STEPS, TrainingPlan, train
-from dpsubspace._solvers.steps import FlatStep, GEPStep
+from dpsubspace._solvers.descent import STEPS, FlatStep, GEPStep, TrainingPlan, train
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

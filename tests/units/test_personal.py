@@ -14,8 +14,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._solvers import heads as heads_module
-from dpsubspace._solvers.alone import alone
-from dpsubspace._solvers.heads import Candidate, HeadPrior, ridge
+from dpsubspace._solvers.heads import Candidate, HeadPrior, alone, ridge
 from dpsubspace._solvers.personal import (
     COMPARISON,
     DIRECTIONS,

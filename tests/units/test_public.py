@@ -12,8 +12,8 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._public.anchors import _Check, anchor_subspace, group_sizes
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.maps import RowMap, Shift
-from dpsubspace._solvers.steps import GEPStep
+from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._solvers.descent import GEPStep
 
 D, C, N, M, K = 40, 10, 300, 120, 25
 

@@ -11,9 +11,9 @@ from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics import cell_maps, cells, scales
+from dpsubspace._statistics import cell_maps, counts, scales
 from dpsubspace._statistics.intervals import noisy_intervals
-from dpsubspace._statistics.ranges import noisy_extents, range_part
+from dpsubspace._statistics.quantiles import noisy_extents, range_part
 from dpsubspace._statistics.scales import SCALES, noisy_scales, scale_share
 from dpsubspace._statistics.shapes import heaped_shapes, near_shapes, wide_shapes
 
@@ -138,8 +138,8 @@ def test_chunks_and_memory_maps_change_nothing(monkeypatch, tmp_path):
     whole = some_scales(X, y)
     mapped = np.memmap(tmp_path / "rows", np.float32, "w+", shape=X.shape)
     mapped[:] = X
-    monkeypatch.setattr(cells, "_CHUNK", 700)
-    monkeypatch.setattr(cells, "_PIECE", 100)
+    monkeypatch.setattr(counts, "_CHUNK", 700)
+    monkeypatch.setattr(counts, "_PIECE", 100)
     monkeypatch.setattr(cell_maps, "TOGETHER", 2)
     for one, other in zip(whole, some_scales(mapped, y), strict=True):
         for field in ("location", "scale", "found"):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 
 from dpsubspace import Buy, Categories, Range, Schema
-from dpsubspace._tables.draft import outward
+from dpsubspace._tables.check import outward
 from dpsubspace._tables.schema import as_schema
 
 NAMES = {"Range": Range, "Buy": Buy, "Categories": Categories, "Schema": Schema}

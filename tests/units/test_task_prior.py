@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpsubspace._public.task_prior import task_prior
+from dpsubspace._public.tasks import task_prior
 from dpsubspace._rows.affine import Affine
 
 

@@ -11,8 +11,8 @@ from sklearn.covariance import oas
 from sklearn.decomposition import PCA
 
 from dpsubspace import principal_angles, subspace_distance
+from dpsubspace._public.gradient_spaces import WhitenedTasks, whitened_tasks
 from dpsubspace._public.tasks import METHODS, _Matrix, _pairs, task_subspace
-from dpsubspace._public.whitened import WhitenedTasks, whitened_tasks
 
 LABELLED = [name for name, method in METHODS.items() if not method.of_features]
 every = pytest.mark.parametrize("subspace", METHODS)

@@ -1,4 +1,4 @@
-"""What private classifiers share: labels, predictions, and the fit of the linear ones."""
+"""What private classifiers and regressors share: labels, targets, predictions, linear fits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -16,37 +16,291 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._checks import check_bool, check_choice, check_real, shown
+from dpsubspace._array import row_norms, to_numpy
+from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, shown
 from dpsubspace._compat import CallbackSupportMixin, nameless
 from dpsubspace._estimators.advice import (
     noise_hides,
+    tell_of_bounds,
     tell_of_classes,
+    tell_of_largest,
     tell_of_noise,
     tell_of_offset,
     tell_of_units,
+    warn_of_bounds,
     warn_of_noise,
 )
-from dpsubspace._estimators.base import PrivateEstimator, checked_target
-from dpsubspace._estimators.bounds import MappedRows
-from dpsubspace._estimators.fitting import checked_descent, fit_privately
-from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks
+from dpsubspace._estimators.base import (
+    PrivateEstimator,
+    checked_descent,
+    checked_target,
+    fit_privately,
+)
+from dpsubspace._estimators.bounds import MappedRows, ScaledRows
+from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, Loss
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.dask_parts import is_collection
-from dpsubspace._rows.data import Data
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
     check_classes,
     check_rows,
     check_rows_and_labels,
+    check_rows_and_targets,
     log_class_weights,
 )
-from dpsubspace._rows.maps import RowMap
-from dpsubspace._rows.public import PublicRows, check_public_labels, check_public_rows
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.public import (
+    Data,
+    PublicRows,
+    check_public_labels,
+    check_public_rows,
+    check_public_values,
+)
+from dpsubspace._rows.records import RowMap, check_groups
 
-__all__ = ["Labels", "LinearClassifier", "PrivateClassifier", "refuse_unbounded"]
+# Regressors -------------------------------------------------------------------------------------
+# What private regressors share: ranges of targets, predictions, and the fit of the linear ones.
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a fit knows of its targets.
+
+    Parameters
+    ----------
+    single : bool
+        Whether they came as one column without a second axis.
+    assumed : tuple of str
+        What the guarantee assumes to be public of them.
+    """
+
+    single: bool
+    assumed: tuple[str, ...]
+
+
+class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, PrivateEstimator):
+    """What regressors share: targets and their range."""
+
+    # Parameters that every subclass has.
+    loss: str
+    target_bounds: tuple[Any, Any] | None
+    device: Any
+
+    target_bounds_: tuple[np.ndarray, np.ndarray]
+    bounds_found_: dict[str, Any]
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of the variance of the targets that is predicted, R2.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The mean over targets. Of private rows it is private: :func:`private_score` gives one
+            that may be published.
+        """
+        self._tell_of_score()
+        if is_collection(X):
+            return r2_of_blocks(self, X, y, sample_weight)
+        return super().score(X, y, sample_weight)
+
+    def _valued(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        X_public: Any,
+        y_public: Any,
+        present: np.ndarray | None,
+        *,
+        accept_sparse: bool = True,
+    ) -> tuple[Data, Values]:
+        """Checked data, and what is known of the targets."""
+        X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse)
+        records = check_groups(groups, X, present)
+        targets = y[:, None] if y.ndim == 1 else y
+        n_targets = targets.shape[1]
+        if self.target_bounds is not None:
+            check_bounds("target_bounds", self.target_bounds, n_targets)
+        sets = check_public_rows(self, X, X_public, records)
+        public = PublicRows.of(sets, check_public_values(y_public, X_public, sets, n_targets))
+        data_norm = getattr(self, "data_norm", None)
+        assumed = [f"number of targets ({n_targets})"]
+        assumed += [] if data_norm is None else [f"bound on row norms ({data_norm:g})"]
+        bounded = getattr(self, "bounds", None) is not None
+        assumed += ["ranges of the features"] if bounded else []
+        assumed += [] if self.target_bounds is None else ["range of the targets"]
+        assumed += [] if public is None else [public.statement]
+        return Data(X, targets, n_targets, records, public), Values(y.ndim == 1, tuple(assumed))
+
+    def _checked_loss(self) -> Loss:
+        """The loss; ValueError where it, or the range of targets, cannot be."""
+        if self.target_bounds is not None:
+            check_bounds("target_bounds", self.target_bounds)
+        return REGRESSOR_LOSSES[check_choice("loss", self.loss, list(REGRESSOR_LOSSES))]
+
+
+def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Checked bounds as arrays that nobody else holds."""
+    if bounds is None:
+        return None
+    low, high = (np.array(bound, dtype=np.float64) for bound in bounds)
+    return low, high
+
+
+class LinearRegressor(PrivateRegressor):
+    """What the linear ones share: the bound on rows, weights, and the one fit."""
+
+    _takes_collections = True
+
+    # Parameters that every subclass has.
+    data_norm: float | None
+    fit_intercept: bool
+
+    # Set by `fit`.
+    target_bounds_: tuple[np.ndarray, np.ndarray]
+    bounds_found_: dict[str, Any]
+    n_iter_: int
+    learning_rate_: float | None
+    clip_norm_: float
+    mean_: np.ndarray
+    intercept_: float | np.ndarray
+    coef_: np.ndarray
+
+    # Public surface -------------------------------------------------------------------------
+
+    @nameless
+    @by_blocks
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted targets of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Predictions, which may lie outside ``target_bounds_``.
+        """
+        check_is_fitted(self, "coef_")
+        X = check_rows(self, X, reset=False)
+        scores = X @ self.coef_.T
+        if not self.bounds_found_["data_norm"]:
+            # Weights were learned from rows of this norm: on longer ones they are good for nothing.
+            shrink = self.data_norm_ / np.maximum(to_numpy(row_norms(X)), self.data_norm_)
+            scores = scores * (shrink if scores.ndim == 1 else shrink[:, None])
+        return scores + self.intercept_
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.regressor_tags.poor_score = True  # 200 rows and epsilon 1 in scikit-learn's checks
+        return tags
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _plan(self) -> LinearFit:
+        """Parameters of the fit; ValueError where one is out of its range."""
+        target, loss = checked_target(self), self._checked_loss()
+        if self.data_norm is not None:
+            check_real("data_norm", self.data_norm, low=1e-50, high=1e50)
+        constant = check_bool("fit_intercept", self.fit_intercept)
+        return LinearFit(
+            target=target,
+            loss=loss,
+            bounds=self._bounds(),
+            descent=checked_descent(self),
+            constant=constant,
+        )
+
+    def _bounds(self, *, from_public: bool = False) -> ScaledRows:
+        """What bounds rows and targets; where asked, public rows tell what is not given."""
+        bias = _auto.BIAS if self.fit_intercept else None
+        data_norm = None if self.data_norm is None else float(self.data_norm)
+        return ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        present: np.ndarray | None = None,
+        *,
+        groups: Any = None,
+        X_public: Any = None,
+        y_public: Any = None,
+        plan: LinearFit | None = None,
+        noise: NoiseSource | None = None,
+    ):
+        """Fit with the records where `present` is False as null records, or by another plan.
+
+        Only tests, audits and benchmarks pass `present`, which makes neighbours under
+        ``"zero_out"``. A pipeline around this passes `plan` and `noise`.
+        """
+        plan = self._plan() if plan is None else plan
+        data, values = self._valued(X, y, groups, X_public, y_public, present)
+        if plan.guide is not None:
+            plan.guide.check_public(self, data.public)
+        advise = partial(self._advise, plan)
+        found, budget = fit_privately(self, plan, data, values.assumed, advise, noise=noise)
+        self._store(found, values)
+        tell_of_units(self, found, budget)
+        if plan.decides_weights(data.sizes(1)):
+            tell_of_noise(self, found, budget, _auto.HIDING_TARGETS)
+        tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
+        assert isinstance(plan.bounds, ScaledRows)
+        tell_of_largest(self, plan.bounds.missing(data.sizes(1))[0])
+        return self
+
+    def _advise(
+        self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+        n_samples = sizes.known("n_samples", "the warning")
+        assert isinstance(plan.bounds, ScaledRows)
+        hidden = warn_of_bounds(self, plan.bounds, budget, guarantee, sizes)
+        if hidden or plan.decides_weights(sizes):
+            return
+        n_weights = sizes.known("n_features", "the warning") + 1
+        warn_of_noise(self, budget, guarantee, n_samples, n_weights, _auto.HIDING_TARGETS)
+
+    def _store(self, found: Fitted, values: Values) -> None:
+        """Store what predictions need."""
+        bounded = found.bounded
+        row_map, (low, high) = bounded.row_map, bounded.target_bounds
+        self.target_bounds_, self.bounds_found_ = (low, high), dict(bounded.found)
+        self.n_iter_, self.learning_rate_ = found.n_iter, found.learning_rate
+        self.clip_norm_ = found.clip_norm
+        data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
+        half, middle = (high - low) / 2, (high + low) / 2
+        weights, constant = found.weights, np.zeros(len(half))
+        if found.shift is not None:
+            weights, constant = found.shift.undo(weights)
+            self.mean_ = found.shift.mean
+        coef = (weights[: self.n_features_in_] * (half / data_norm)).T
+        if row_map.bias is not None:
+            constant = constant + row_map.bias / data_norm * weights[-1]
+        intercept = middle + half * constant
+        noise = found.noise
+        self._weight_noise = None if noise is None else noise.times(half / data_norm)
+        self.data_norm_ = data_norm
+        self.intercept_ = float(intercept[0]) if values.single else intercept
+        # Last: now it can predict.
+        self.coef_ = coef[0].copy() if values.single else np.ascontiguousarray(coef)
+
+
+# Classifiers ------------------------------------------------------------------------------------
 
 
 def _has_probabilities(estimator: PrivateClassifier) -> bool:
