@@ -77,7 +77,10 @@ def warn_of_bounds(
 def tell_of_bounds(
     estimator: Any, found: Mapping[str, Any], budget: Budget, n_samples: int
 ) -> None:
-    """Warn of bounds that the noise of the counts has hidden: that is read off released numbers."""
+    """Warn of bounds that the noise of the counts has hidden, or that are the largest there are.
+
+    That is read off released numbers.
+    """
     name, unit = type(estimator).__name__, estimator.privacy_.unit
     _tell_of_far_targets(estimator, found["target_bounds"], budget, n_samples)
     missing = np.flatnonzero(~found["target_bounds"])
@@ -101,11 +104,7 @@ def tell_of_bounds(
             PrivacyWarning,
             about=("data_norm", name, estimator.epsilon),
         )
-
-
-def tell_of_largest(estimator: Any, was_released: bool) -> None:
-    """Warn where the released bound on rows is the largest there is, once there is a model."""
-    if was_released:
+    if "bounds" in budget.parts:
         warn_of_largest(estimator.data_norm_, "the lengths of rows", "`data_norm`")
 
 

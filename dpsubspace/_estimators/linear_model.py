@@ -23,7 +23,6 @@ from dpsubspace._estimators.advice import (
     noise_hides,
     tell_of_bounds,
     tell_of_classes,
-    tell_of_largest,
     tell_of_noise,
     tell_of_offset,
     tell_of_units,
@@ -259,8 +258,6 @@ class LinearRegressor(PrivateRegressor):
         if plan.decides_weights(data.sizes(1)):
             tell_of_noise(self, found, budget, _auto.HIDING_TARGETS)
         tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
-        assert isinstance(plan.bounds, ScaledRows)
-        tell_of_largest(self, plan.bounds.missing(data.sizes(1))[0])
         return self
 
     def _advise(

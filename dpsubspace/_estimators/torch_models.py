@@ -21,7 +21,6 @@ from dpsubspace._checks import check_bool, check_integer
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.advice import (
     tell_of_bounds,
-    tell_of_largest,
     warn_of_bounds,
     warn_of_noise,
 )
@@ -793,8 +792,6 @@ class DPModuleRegressor(PrivateRegressor):
         found, budget = fit_privately(self, plan, data, values.assumed, advise)
         self._store(found, values)
         tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
-        assert isinstance(plan.bounds, ScaledRows)
-        tell_of_largest(self, plan.bounds.missing(data.sizes(1))[0])
         return self
 
     def _store(self, found: FittedModule, values: Values) -> None:

@@ -8,7 +8,7 @@ released, and its tails are held against the counts beyond each edge.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -26,7 +26,6 @@ from dpsubspace._statistics.cell_maps import (
     ROUNDED,
     CellMap,
     Coarse,
-    Given,
     Noisy,
     cell_edges,
     cell_map,
@@ -39,10 +38,11 @@ from dpsubspace._statistics.cell_maps import (
     released_maps,
 )
 from dpsubspace._statistics.counts import TOGETHER
-from dpsubspace._statistics.scales import near_columns, single_values
-from dpsubspace._statistics.shapes import (
-    Shapes,
-    heaped_shapes,
+from dpsubspace._statistics.scales import (
+    heaped_columns,
+    heaped_log_likelihoods,
+    near_columns,
+    single_values,
 )
 
 # Where nearly all of a column lies ------------------------------------------------------------
@@ -207,14 +207,15 @@ def _agreeing(seen: Noisy, window: _Window, fit: Coarse, some: slice) -> np.ndar
     for column, heap in enumerate(heaps):
         own = Noisy(seen.values[[column]], seen.variance[[column]])
         prior = _SizePrior.of(window, fit, some.start + column)
-        heaped, more = _heaped_at(int(heap))
+        heaped, more = heaped_columns(int(heap))
+        tailed = ~heaped.point  # those of two values are pairs
+        of_heaped = heaped_log_likelihoods(seen, column, more, int(heap))[tailed]
+        heaped, more = heaped.at(tailed), more[tailed]
         log = _pairs(own, int(heap))
         pair = places[heap] * (1 - _PAIRED) + places * _PAIRED, np.abs(places - places[heap])
         likely = [
             near[column] + prior.log(shapes.mean, shapes.deviation) + np.log(shapes.prior),
-            own.log_likelihoods(Given.of(more @ cell_map().matrix[:-1]), slice(None))[0]
-            + prior.log(heaped.mean, heaped.deviation)
-            + np.log(heaped.prior),
+            of_heaped + prior.log(heaped.mean, heaped.deviation) + np.log(heaped.prior),
             (log + prior.log(pair[0], np.sqrt(_PAIRED * (1 - _PAIRED)) * pair[1])).ravel(),
         ]
         weights = normalised(np.concatenate(likely))
@@ -262,22 +263,3 @@ def _pairs(seen: Noisy, heap: int) -> np.ndarray:
     fit = (1 - q) * shown[heap] + q * shown - 0.5 * size
     log = fit / (float(seen.variance[0, 0]) + MISFIT**2)
     return log + math.log(_TWO / (N_CELLS**2 * len(q)))
-
-
-@cache
-def _heaped() -> tuple[Shapes, np.ndarray]:
-    """Distributions with a shared value at 0 and a tail, in cells over twice the width."""
-    shapes = heaped_shapes()
-    shapes = shapes.at(~shapes.point)
-    return shapes, shapes.masses(CELL * (np.arange(-N_CELLS, N_CELLS + 1) - 0.5))
-
-
-def _heaped_at(heap: int) -> tuple[Shapes, np.ndarray]:
-    """The same with the shared value in a cell, and their shares of the cells."""
-    shapes, wide = _heaped()
-    first = N_CELLS - heap + 1
-    last = first + N_CELLS
-    left, right = wide[:, :first].sum(axis=1), wide[:, last:].sum(axis=1)
-    masses = np.column_stack([left, wide[:, first:last], right])
-    moved = shapes.moved((heap + 0.5) * CELL - REACH, 1.0)
-    return replace(moved, prior=moved.prior / N_CELLS), masses

@@ -198,7 +198,7 @@ def _beside_a_heap() -> np.ndarray:
     return heaped_shapes().below((np.arange(-N_CELLS, N_CELLS + 1) + 0.5) * CELL)
 
 
-def _heaped(cell: int) -> tuple[Shapes, np.ndarray]:
+def heaped_columns(cell: int) -> tuple[Shapes, np.ndarray]:
     """Distributions with a value in a cell that many records share, and their shares of cells."""
     place = (cell + 0.5) * CELL - REACH
     shapes = heaped_shapes().moved(place, 1.0)
@@ -210,7 +210,16 @@ def _heaped(cell: int) -> tuple[Shapes, np.ndarray]:
 @cache
 def _heaped_half_squares(cell: int) -> np.ndarray:
     """Half of the square norms of what these give, which is too much to keep."""
-    return Given.of(_heaped(cell)[1] @ cell_map().matrix[:-1]).half_squares
+    return Given.of(heaped_columns(cell)[1] @ cell_map().matrix[:-1]).half_squares
+
+
+def heaped_log_likelihoods(cells: Noisy, column: int, masses: np.ndarray, cell: int) -> np.ndarray:
+    """Of these by their shares of cells, up to a constant, for what was released of a column.
+
+    What is released is projected, and not what each of them gives.
+    """
+    released = Noisy(cells.values[[column]] @ cell_map().matrix[:-1].T, cells.variance[[column]])
+    return released.log_likelihoods(Given(masses, _heaped_half_squares(cell)), 0)
 
 
 @dataclass(frozen=True)
@@ -313,10 +322,8 @@ def _nearby(cells: Noisy, column: int) -> tuple[Shapes, tuple[np.ndarray, np.nda
     """
     shapes, masses, expected = near_columns()
     cell = int(cells.log_likelihoods(single_values(), column).argmax())
-    heaped, more = _heaped(cell)
-    # What is released is projected, and not what each of them gives.
-    released = Noisy(cells.values[[column]] @ cell_map().matrix[:-1].T, cells.variance[[column]])
-    of_heaped = released.log_likelihoods(Given(more, _heaped_half_squares(cell)), 0)
+    heaped, more = heaped_columns(cell)
+    of_heaped = heaped_log_likelihoods(cells, column, more, cell)
     log = np.concatenate([cells.log_likelihoods(expected, column), of_heaped])
     return together([shapes, heaped]), (masses, more), log
 
