@@ -36,16 +36,13 @@ from scipy.special import log_ndtr
 from dpsubspace import PrivacyBudgetError, PrivacyLedger
 from dpsubspace._accounting.budget import calibrate
 from dpsubspace._accounting.cost import (
-    epsilon_of,
+    Cost,
     gaussian_epsilon,
     gaussian_sq_mu,
-    price_of,
-    rounding_error,
 )
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,
-    counted,
     gaussian,
     laplace,
     sampled_gaussian,
@@ -54,25 +51,30 @@ from dpsubspace._workflow.plan import _APART, Charge, _room
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 DELTA = 1e-5
-AT = {"delta": DELTA, **ZERO_OUT}
 # Rate and steps: 585 of Yu et al. (2021), 20 passes as by default, and fewer passes.
 BATCHES = [(0.0683, 585), (0.1, 200), (0.01, 2000), (0.002, 10_000)]
 BATCHES += [(0.1, 100), (0.01, 1000), (0.01, 100), (0.01, 10)]
 
 
+def cost_of(event):
+    return Cost.of(event, "zero_out")
+
+
+def calibrated(make_event, epsilon):
+    return calibrate(lambda m: cost_of(make_event(m)), epsilon, DELTA)
+
+
 def prices(args):
     for rate, steps in BATCHES:
-        multiplier = calibrate(
-            lambda m, of=(rate, steps): sampled_gaussian(m, *of), epsilon=1.0, **AT
-        )
+        multiplier = calibrated(lambda m, of=(rate, steps): sampled_gaussian(m, *of), 1.0)
         event = sampled_gaussian(multiplier, rate, steps)
         for fits in (1, 10, 100):
-            planned = epsilon_of(sampled_gaussian(multiplier, rate, fits * steps), **AT)
+            planned = cost_of(sampled_gaussian(multiplier, rate, fits * steps)).epsilon(DELTA)
             many = RdpAccountant().compose(sampled_gaussian(multiplier, rate, fits * steps))
             row = {"rate": rate, "steps": steps, "multiplier": round(multiplier, 4), "fits": fits}
             row |= {"planned": round(planned, 4), "renyi": over(many.get_epsilon(DELTA), planned)}
             for part in (1e-3, 1e-4, 1e-5, 1e-6):
-                price = price_of(event, part * DELTA, "zero_out")
+                price = cost_of(event).price(part * DELTA)
                 left = DELTA - fits * price.slack
                 cost = gaussian_epsilon(fits * price.sq_mu, left) if left > 0 else math.inf
                 row[f"ledger_{part:.0e}"] = over(cost, planned)
@@ -100,7 +102,7 @@ def without_delta(args):
         ("8 bounded ranges", bounded_range(0.125, 8)),
         ("100 bounded ranges", bounded_range(0.125, 100)),
     ):
-        price = price_of(event, 0.0, "zero_out")
+        price = cost_of(event).price(0.0)
         yield {
             "kind": name,
             "epsilon": price.epsilon,
@@ -127,7 +129,7 @@ def rounding(args):
                 gap = true - np.asarray(whole.get_delta_for_epsilon(orders.tolist()))
                 for name, chosen in (("tail", true < 1e-8), ("head", true >= 1e-8)):
                     gaps[name] = max(gaps[name], gap[chosen].max(initial=0.0))
-        error = rounding_error(counted(sampled_gaussian(9.0, 0.5, count)))
+        error = cost_of(sampled_gaussian(9.0, 0.5, count)).rounding_error
         yield {"steps": count, "error": error, **{k: f"{v:.2g}" for k, v in gaps.items()}}
 
 
@@ -154,10 +156,10 @@ def sequences(args):
         first = next(i for i, kind in enumerate(kinds) if kind.real >= 0)
         pure = math.fsum(-kind for kind in kinds[first:] if kind.real < 0)
         fits = sum(kind.real >= 0 for kind in kinds)
-        sums = [epsilon_of(e, DELTA / fits, "zero_out") for e in events]
+        sums = [cost_of(e).epsilon(DELTA / fits) for e in events]
         yield {
             "sequence": name,
-            "planned": round(epsilon_of(composed(events), **AT), 3),
+            "planned": round(cost_of(composed(events)).epsilon(DELTA), 3),
             "plan": smallest(lambda b, of=events: takes(of, b, pure_epsilon=0.0)),
             "sum": round(math.fsum(sums), 3),
             "beside": smallest(lambda b, of=events: beside_takes(of, b)),
@@ -174,7 +176,7 @@ def event_at(kind):
     def event(multiplier):
         return sampled_gaussian(multiplier, 0.1, 200) if kind.imag else gaussian(multiplier)
 
-    return event(calibrate(event, epsilon=abs(kind), **AT))
+    return event(calibrated(event, abs(kind)))
 
 
 def takes(events, budget, **options):

@@ -31,6 +31,7 @@ from sklearn.metrics import log_loss
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._accounting.budget import Budget, Part, Target, calibrate
+from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
@@ -243,12 +244,10 @@ def calibration_rows(args):
 
 
 def noise(rate, n_iter, relation, epsilon):
-    return calibrate(
-        lambda multiplier: sampled_gaussian(multiplier, rate, n_iter),
-        epsilon=epsilon,
-        delta=1e-5,
-        neighboring_relation=relation,
-    )
+    def cost_at(multiplier):
+        return Cost.of(sampled_gaussian(multiplier, rate, n_iter), relation)
+
+    return calibrate(cost_at, epsilon, delta=1e-5)
 
 
 def calibration_row(rate, n_iter, relation, epsilon):

@@ -55,8 +55,8 @@ from scipy import sparse, stats
 
 import dpsubspace as ours
 from dpsubspace._accounting import budget, cost, events
+from dpsubspace._accounting.accountants import each_mechanism
 from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.leaves import leaves
 from dpsubspace._array import as_like, to_numpy
 from dpsubspace._estimators import functions
 from dpsubspace._gradients import clipping
@@ -541,9 +541,9 @@ def squared_mu(seen, event):
     for name, _, _, multiplier, _, options in seen:
         if name == "release":
             ran[options.get("sampled", False)] += multiplier**-2
-    for leaf in leaves(event):
-        if leaf.kind == "gaussian":
-            said[leaf.sampled] += leaf.count * leaf.value**-2
+    for part in each_mechanism(event):
+        if part.kind == "gaussian":
+            said[part.sampled] += part.count * part.value**-2
     return ran, said
 
 
@@ -551,7 +551,8 @@ def pure_parts(seen, event):
     """Epsilons of draws and of Laplace releases that ran, and what the event says of them."""
     ran = sorted((name, m) for name, _, _, m, _, _ in seen if name != "release")
     kinds = {"range": "release_direction", "laplace": "release_laplace"}
-    said = [[(kinds[leaf.kind], leaf.value)] * leaf.count for leaf in leaves(event) if leaf.pure]
+    pure = [part for part in each_mechanism(event) if part.pure]
+    said = [[(kinds[part.kind], part.value)] * part.count for part in pure]
     return ran, sorted(chain(*said))
 
 
@@ -731,7 +732,7 @@ def worst_pair(name, relation):
     back = -away if relation == "replace_one" else 0 * away
     if name == "release":
         multiplier = 2.0
-        epsilon = cost.epsilon_of(events.gaussian(multiplier), 1e-5, neighboring_relation=relation)
+        epsilon = cost.Cost.of(events.gaussian(multiplier), relation).epsilon(1e-5)
         return epsilon, *(mechanisms.vector_sum(v, 1.0, 0.0) for v in (away, back)), multiplier
     if name == "release_laplace":
         other = np.array([0.0, 1.0, 0.0]) if relation == "replace_one" else back

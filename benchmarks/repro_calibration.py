@@ -29,8 +29,7 @@ from dpsubspace import (
     DPSGDFClassifier,
     PrivacyWarning,
 )
-from dpsubspace._accounting.budget import calibrate
-from dpsubspace._accounting.events import gaussian
+from dpsubspace._accounting.budget import Budget, Part, Target
 
 SEEN = (
     "adult",
@@ -142,7 +141,7 @@ def by_newton(logs, codes, epsilon, rng, steps=5):
     of the budget of a step.
     """
     rows, found = np.arange(len(codes)), 0.0
-    multiplier = calibrate(lambda m: gaussian(m, steps), epsilon, 1e-5, "zero_out")
+    multiplier = Budget.split(Target(epsilon, 1e-5), {"steps": Part(1.0, steps)}).scales["steps"]
     for _ in range(steps):
         scores = np.exp(found) * logs
         chances = softmax(scores, axis=1)

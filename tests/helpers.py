@@ -23,7 +23,9 @@ from dpsubspace import (
     GEPClassifier,
     GEPRegressor,
 )
+from dpsubspace._accounting import budget as budgets
 from dpsubspace._accounting.budget import Budget, Part, Target
+from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
 from dpsubspace._accounting.events import non_private
 from dpsubspace._array import as_like, to_numpy
@@ -48,6 +50,30 @@ PLAIN = RowMap(norm=None)
 # in 1e9, and 6.5 are enough. For a Kolmogorov-Smirnov test this is (6.7 / D)^2 draws, for laws
 # at a distance of D, by the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant.
 RARE = 1e-10
+
+
+def epsilon_of(event, delta, neighboring_relation):
+    """Epsilon of an event."""
+    return Cost.of(event, neighboring_relation).epsilon(delta)
+
+
+def price_of(event, slack, neighboring_relation):
+    """What an event may be charged as."""
+    return Cost.of(event, neighboring_relation).price(slack)
+
+
+def calibrate(make_event, epsilon, delta, neighboring_relation):
+    """Least multiplier at which an event costs at most `epsilon`."""
+    return budgets.calibrate(lambda m: Cost.of(make_event(m), neighboring_relation), epsilon, delta)
+
+
+def calibrate_range(make_event, epsilon, delta, neighboring_relation):
+    """Largest x at which an event, of epsilons in proportion to x, costs at most `epsilon`."""
+
+    def cost_at(x):
+        return Cost.of(make_event(x), neighboring_relation)
+
+    return budgets.calibrate_range(cost_at, epsilon, delta)
 
 
 def pairwise(*factors, apart=()):

@@ -33,12 +33,9 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from dpsubspace._accounting.cost import (
     LEAST_SLACK,
     SMALLEST_DELTA,
-    epsilon_of,
+    Cost,
     gaussian_epsilon,
-    price_of,
-    sq_mu_of,
 )
-from dpsubspace._accounting.events import counted
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -94,23 +91,23 @@ class Attacker:
 
         `adaptive` says that parts were chosen after results of others had been seen.
         """
-        parts = counted(event)
-        sq_mu = sq_mu_of(parts, neighboring_relation)
+        cost = Cost.of(event, neighboring_relation)
+        parts, sq_mu = cost.parts, cost.sq_mu()
         if sq_mu is not None:
             exact = delta > 0 and sq_mu < math.inf
             twice = gaussian_epsilon(4 * sq_mu, delta) if exact else None
             return cls(epsilon, delta, math.sqrt(sq_mu), 0.0, sq_mu < math.inf, replaced=twice)
         usable = max(delta / 100, LEAST_SLACK) if delta >= SMALLEST_DELTA else 0.0
-        price = price_of(event, usable, neighboring_relation)
+        price = cost.price(usable)
         mu, points = math.sqrt(price.sq_mu + price.pure_sq_mu), []
-        if all(leaf.pure for leaf in parts):
+        if all(part.pure for part in parts):
             points.append((price.epsilon, 0.0))
         elif not adaptive:
             deltas = [factor * delta for factor in _FACTORS if factor * delta < 0.1]
-            points += [(epsilon_of(event, d, neighboring_relation), d) for d in deltas]
+            points += [(cost.epsilon(d), d) for d in deltas]
         replaced = 2 * epsilon if delta == 0 else None
-        if not adaptive and all(leaf.kind in ("gaussian", "laplace") for leaf in parts):
-            replaced = epsilon_of(event, delta, "replace_one")
+        if not adaptive and all(part.kind in ("gaussian", "laplace") for part in parts):
+            replaced = Cost(parts, "replace_one").epsilon(delta)
         return cls(epsilon, delta, mu, price.slack, False, tuple(points), replaced)
 
     @property

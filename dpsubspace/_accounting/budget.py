@@ -13,47 +13,35 @@ from dpsubspace._accounting.cost import (
     LARGEST_SAMPLED,
     LEAST_MULTIPLIER,
     SMALLEST_DELTA,
+    Cost,
     check_smallest_delta,
-    epsilon_of,
-    epsilon_of_parts,
-    epsilon_of_rest,
-    grid_for,
-    plain_sq_mu,
-    pld_epsilon,
-    pure_and_rest,
     searched_sq_mu,
 )
 from dpsubspace._accounting.events import (
     NEIGHBORING_RELATIONS,
-    bounded_range,
     composed,
-    counted,
     doubling,
     is_free,
-    laplace,
+    mechanisms_of,
     non_private,
-    sampled_gaussian,
 )
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
-from dpsubspace._accounting.permission import ledger_delta
+from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_auto, check_choice, check_integer, check_real
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+    from dpsubspace._accounting.accountants import Mechanism
+
 
 # Calibration of noise ---------------------------------------------------------------------------
 # How much noise a budget asks for.
 
 
-def calibrate(
-    make_event: Callable[[float], DpEvent],
-    epsilon: float,
-    delta: float,
-    neighboring_relation: str,
-) -> float:
-    """Least noise multiplier at which ``make_event(multiplier)`` costs at most `epsilon`.
+def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) -> float:
+    """Least noise multiplier at which ``cost_at(multiplier)`` is at most `epsilon`.
 
     For a composition of Gaussians, of which mu^2 is ``a + b / multiplier^2`` (a fixed part and
     a part that the multiplier scales), by a closed form. Otherwise by a search from the
@@ -67,64 +55,48 @@ def calibrate(
     PrivacyError
         If the fixed part alone costs more than `epsilon`.
     """
-    from dpsubspace._accounting.leaves import event_of
-
-    pure, _, rest = pure_and_rest(counted(make_event(1.0)), neighboring_relation)
-    if pure > 0 and (epsilon > LARGEST_SAMPLED or delta < SMALLEST_DELTA):
-        if pure >= epsilon:
-            raise _nothing_left(epsilon, delta)
-
-        def of_rest(multiplier: float) -> DpEvent:
-            parts = counted(make_event(multiplier))
-            return event_of(pure_and_rest(parts, neighboring_relation)[2])
-
-        return calibrate(of_rest, epsilon - pure, delta, neighboring_relation)
-    if pure > 0 and plain_sq_mu(rest, sampling="approximate") == 0:
-        raise PrivacyError("only events with a Gaussian mechanism in them can be calibrated.")
+    at_one = cost_at(1.0)
+    exact = at_one.sq_mu() is not None
+    if not exact:
+        pure, rest = at_one.split_pure()
+        if pure > 0 and (epsilon > LARGEST_SAMPLED or delta < SMALLEST_DELTA):
+            if pure >= epsilon:
+                raise _nothing_left(epsilon, delta)
+            return calibrate(lambda m: cost_at(m).split_pure()[1], epsilon - pure, delta)
+        if pure > 0 and rest.sq_mu(sampling="approximate") == 0:
+            raise PrivacyError("only events with a Gaussian mechanism in them can be calibrated.")
     budget = searched_sq_mu(epsilon, delta)
-    budget /= doubling(neighboring_relation) ** 2
-    sampled = plain_sq_mu(counted(make_event(1.0))) is None
-    if sampled and epsilon <= LARGEST_SAMPLED:
+    if not exact and epsilon <= LARGEST_SAMPLED:
         check_smallest_delta(delta)
-        multiplier = _search(make_event, budget, epsilon, delta, neighboring_relation)
+        multiplier = _search(cost_at, budget, epsilon, delta)
     else:
-        parts = (counted(make_event(m)) for m in (1.0, 2.0))
-        at_one, at_two = (plain_sq_mu(each, sampling="ignore") for each in parts)
-        if at_one is None or at_two is None:
+        one, two = (cost.sq_mu(sampling="ignore") for cost in (at_one, cost_at(2.0)))
+        if one is None or two is None:
             raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
-        scaled = (at_one - at_two) * 4 / 3
-        fixed = max(0.0, at_one - scaled)
+        scaled = (one - two) * 4 / 3
+        fixed = max(0.0, one - scaled)
         if fixed > 0 and fixed >= budget * (1 - 1e-9):
             raise _nothing_left(epsilon, delta)
         multiplier = math.sqrt(scaled / (budget - fixed))
-    inflation = 1e-4 if sampled else 1e-15
-    while epsilon_of(make_event(multiplier), delta, neighboring_relation) > epsilon:
+    inflation = 1e-15 if exact else 1e-4
+    while cost_at(multiplier).epsilon(delta) > epsilon:
         multiplier *= 1 + inflation
         inflation *= 2
     return multiplier
 
 
-def _search(
-    make_event: Callable[[float], DpEvent],
-    sq_mu: float,
-    epsilon: float,
-    delta: float,
-    neighboring_relation: str,
-) -> float:
-    """Multiplier of an event that only the PLD accountant can count, from above."""
+def _search(cost_at: Callable[[float], Cost], sq_mu: float, epsilon: float, delta: float) -> float:
+    """Multiplier of what only the PLD accountant can count, from above."""
 
     def excess(log_multiplier: float) -> float:
-        parts = counted(make_event(math.exp(log_multiplier)))
-        if pure:
-            cost = epsilon_of_parts(parts, delta, neighboring_relation)
-        else:
-            cost = pld_epsilon(parts, delta, neighboring_relation, grid_for(epsilon, parts))
-        return math.log(max(cost, 1e-300) / epsilon)
+        cost = cost_at(math.exp(log_multiplier))
+        found = cost.epsilon(delta) if pure else cost.pld_epsilon(delta, cost.grid(epsilon))
+        return math.log(max(found, 1e-300) / epsilon)
 
-    pure = pure_and_rest(counted(make_event(1.0)), neighboring_relation)[0] > 0
+    pure = cost_at(1.0).split_pure()[0] > 0
     # The approximation says too little noise, and the less the fewer steps there are.
     least = math.log(0.3 if epsilon <= 10 else LEAST_MULTIPLIER * 1.01)
-    low = max(least, _approximate_log_multiplier(make_event, sq_mu))
+    low = max(least, _approximate_log_multiplier(cost_at, sq_mu))
     over = excess(low)
     while over <= 0:
         if low <= least:  # less noise than this takes the accountant minutes and gigabytes
@@ -140,12 +112,11 @@ def _search(
     return math.exp(float(root) + 5e-4)
 
 
-def _approximate_log_multiplier(make_event: Callable[[float], DpEvent], sq_mu: float) -> float:
-    """Logarithm of the multiplier at which the event costs `sq_mu` by its central limit."""
+def _approximate_log_multiplier(cost_at: Callable[[float], Cost], sq_mu: float) -> float:
+    """Logarithm of the multiplier at which it costs `sq_mu` by its central limit."""
 
     def excess(log_multiplier: float) -> float:
-        parts = counted(make_event(math.exp(log_multiplier)))
-        cost = plain_sq_mu(parts, sampling="approximate")
+        cost = cost_at(math.exp(log_multiplier)).sq_mu(sampling="approximate")
         if cost is None:
             raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
         return math.log(cost / sq_mu)
@@ -157,48 +128,39 @@ def _approximate_log_multiplier(make_event: Callable[[float], DpEvent], sq_mu: f
     return float(root)
 
 
-def calibrate_range(
-    make_event: Callable[[float], DpEvent],
-    epsilon: float,
-    delta: float,
-    neighboring_relation: str,
-) -> float:
-    """Largest x at which ``make_event(x)``, of epsilons in proportion to x, costs `epsilon`.
+def calibrate_range(cost_at: Callable[[float], Cost], epsilon: float, delta: float) -> float:
+    """Largest x at which ``cost_at(x)``, of epsilons in proportion to x, is at most `epsilon`.
 
-    For exponential and Laplace mechanisms that share a budget, such as
-    ``lambda x: bounded_range(x, 8)``; other parts are fixed. With ``delta=0`` the epsilons add
-    up to `epsilon`. With more they may be larger than that, never smaller, and are found
-    by a search within one part in ten thousand. The result is deflated until the
-    evaluated epsilon is at most the target.
+    For exponential and Laplace mechanisms that share a budget; other parts are fixed. With
+    ``delta=0`` the epsilons add up to `epsilon`. With more they may be larger than that, never
+    smaller, and are found by a search within one part in ten thousand. The result is deflated
+    until the evaluated epsilon is at most the target.
 
     Raises
     ------
     PrivacyError
         If the fixed part alone costs more than `epsilon`, or there is nothing to scale.
     """
-
-    def cost(x: float) -> float:
-        return epsilon_of(make_event(x), delta, neighboring_relation)
-
-    at_one, _, rest = pure_and_rest(counted(make_event(1.0)), neighboring_relation)
-    scaled = pure_and_rest(counted(make_event(2.0)), neighboring_relation)[0] - at_one
+    at_one, rest = cost_at(1.0).split_pure()
+    scaled = cost_at(2.0).split_pure()[0] - at_one
     if not scaled > 1e-9 * at_one:
         raise PrivacyError("nothing in the event is scaled: there is nothing to calibrate.")
-    fixed = max(0.0, at_one - scaled) + epsilon_of_rest(rest, delta, neighboring_relation)
+    fixed = max(0.0, at_one - scaled) + rest.epsilon(delta)
     low = (epsilon - fixed) / scaled
     if not low > 0:  # only what the accountant saves may be left
         low = 1e-6 * epsilon / scaled
-        if cost(low) > epsilon:
+        if cost_at(low).epsilon(delta) > epsilon:
             raise _nothing_left(epsilon, delta)
     if delta > 0:
         high = 2 * low
-        while cost(high) <= epsilon:
+        while cost_at(high).epsilon(delta) <= epsilon:
             low, high = high, 2 * high
         while high > low * (1 + 1e-4):
             middle = math.sqrt(low * high)
-            low, high = (middle, high) if cost(middle) <= epsilon else (low, middle)
+            within = cost_at(middle).epsilon(delta) <= epsilon
+            low, high = (middle, high) if within else (low, middle)
     deflation = 1e-15
-    while cost(low) > epsilon:
+    while cost_at(low).epsilon(delta) > epsilon:
         low *= 1 - deflation
         deflation *= 2
     return low
@@ -228,7 +190,7 @@ class Target:
         What the guarantee hides.
     noise_multiplier : float or None
         That of each release of the last part of a budget, where `epsilon` is None.
-    beside : DpEvent or None
+    already_spent : DpEvent or None
         What has been released before out of the same budget: what is calibrated has the rest.
     """
 
@@ -236,7 +198,7 @@ class Target:
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
     noise_multiplier: float | None = None
-    beside: DpEvent | None = None
+    already_spent: DpEvent | None = None
 
     def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
         """The same in plain numbers, which stay what they are; ValueError where one is no use.
@@ -277,22 +239,30 @@ class Target:
         """
         if self.delta != "auto":
             return float(self.delta)
-        if (delta := ledger_delta()) is not None:
-            return delta
+        if (payer := payer_of()) is not None:
+            return payer.delta
         if n_samples is None:
             raise ValueError("delta='auto' depends on `n_samples`: pass it.")
         return default_delta(check_integer("n_samples", n_samples, low=1))
 
-    def calibrated(self, make_event: Callable[[float], DpEvent], n_samples: int | None) -> float:
-        """Least multiplier at which ``make_event(multiplier)`` is within the budget."""
+    def cost(self, parts: Mapping[str, Part], scales: Mapping[str, float]) -> Cost:
+        """What `parts` cost with such noise, beside what has been released before."""
+        from dpsubspace._accounting.accountants import merged
+
+        before = () if self.already_spent is None else mechanisms_of(self.already_spent)
+        relation = self.neighboring_relation
+        new = [part.mechanism(scales[name], relation) for name, part in parts.items()]
+        return Cost(merged([*before, *new]), relation)
+
+    def calibrated(self, cost_at: Callable[[float], Cost], n_samples: int | None) -> float:
+        """Least multiplier at which ``cost_at(multiplier)`` is within the budget."""
         assert self.epsilon is not None
-        delta = self.delta_at(n_samples)
-        before = [] if self.beside is None else [self.beside]
+        return calibrate(cost_at, float(self.epsilon), self.delta_at(n_samples))
 
-        def event(multiplier: float) -> DpEvent:
-            return composed([*before, make_event(multiplier)]) if before else make_event(multiplier)
-
-        return calibrate(event, float(self.epsilon), delta, self.neighboring_relation)
+    def multiplier(self, n_samples: int | None) -> float:
+        """Noise multiplier of one Gaussian release that takes all of it."""
+        one = {"one": Part(share=1.0)}
+        return self.calibrated(lambda m: self.cost(one, {"one": m}), n_samples)
 
     def guarantee(
         self,
@@ -311,8 +281,8 @@ class Target:
         epsilon, free = self.epsilon, is_free(event)
         if free:
             epsilon, delta = 0.0, 0.0
-        elif epsilon is None or self.beside is not None:
-            epsilon = epsilon_of(event, delta, relation)
+        elif epsilon is None or self.already_spent is not None:
+            epsilon = Cost.of(event, relation).epsilon(delta)
         return PrivacyGuarantee(
             event=event,
             epsilon=float(epsilon),
@@ -415,7 +385,7 @@ class Part:
             raise ValueError(f"{self} must be 'gaussian' and of rate 1 to be on disjoint blocks.")
 
     @property
-    def charged(self) -> int:
+    def n_charged(self) -> int:
         """Number of releases that can tell of one record."""
         return 1 if self.disjoint else self.count
 
@@ -424,13 +394,18 @@ class Part:
         """Share of the records that a release is over, as it is expected to be."""
         return 1 / self.count if self.disjoint else self.rate
 
-    def event(self, scale: float, neighboring_relation: str) -> DpEvent:
-        """Event of all its releases; `scale` is a noise multiplier, or an epsilon."""
-        if self.kind == "gaussian":
-            return sampled_gaussian(scale, self.rate, self.charged)
-        if self.kind == "range":
-            return bounded_range(scale, self.count)
-        return laplace(scale, neighboring_relation, self.count)
+    def mechanism(self, scale: float, neighboring_relation: str) -> Mechanism:
+        """All its releases; `scale` is a noise multiplier, or an epsilon.
+
+        Like a Gaussian multiplier, that of Laplace noise is against the norm of one record, and
+        accountants double what a replacement moves.
+        """
+        from dpsubspace._accounting.accountants import Mechanism
+
+        value = float(scale)
+        if self.kind == "laplace":
+            value = doubling(neighboring_relation) / value
+        return Mechanism(self.kind, value, int(self.n_charged), float(self.rate))
 
 
 @dataclass(frozen=True)
@@ -506,24 +481,28 @@ class Budget:
 
 
 def _event(target: Target, parts: Mapping[str, Part], scales: Mapping[str, float]) -> DpEvent:
-    """What `parts` cost with such noise."""
+    """What `parts` cost with such noise, in the words of ``dp_accounting``."""
+    from dpsubspace._accounting.accountants import event_of
+
     relation = target.neighboring_relation
-    return composed(part.event(scales[name], relation) for name, part in parts.items())
+    return event_of(part.mechanism(scales[name], relation) for name, part in parts.items())
 
 
 def _of_mu(target: Target, parts: Mapping[str, Part], n_samples: int | None) -> dict[str, float]:
     """Multipliers of Gaussian parts: as if no batch were sampled, and then of the one that is."""
     full = {name: replace(part, rate=1.0) for name, part in parts.items()}
+    weights = {name: math.sqrt(part.n_charged / part.share) for name, part in parts.items()}
 
-    def scales(whole: float) -> dict[str, float]:
-        return {name: whole * math.sqrt(p.charged / p.share) for name, p in parts.items()}
+    def cost_at(multiplier: float) -> Cost:
+        return target.cost(full, {name: multiplier * weight for name, weight in weights.items()})
 
-    found = scales(target.calibrated(lambda m: _event(target, full, scales(m)), n_samples))
+    whole = target.calibrated(cost_at, n_samples)
+    found = {name: whole * weight for name, weight in weights.items()}
     for name in (name for name, part in parts.items() if part.rate < 1):
         others = dict(found)
 
-        def sampled(multiplier: float, name: str = name, others: dict = others) -> DpEvent:
-            return _event(target, parts, {**others, name: multiplier})
+        def sampled(multiplier: float, name: str = name, others: dict = others) -> Cost:
+            return target.cost(parts, {**others, name: multiplier})
 
         found[name] = target.calibrated(sampled, n_samples)
     return found
@@ -536,11 +515,11 @@ def _beside_multiplier(target: Target, parts: Mapping[str, Part]) -> dict[str, f
     exactly.
     """
     given, last = float(target.noise_multiplier or 0.0), [*parts.values()][-1]
-    sq_mu = last.charged / given**2
+    sq_mu = last.n_charged / given**2
     if last.rate < 1:
         sq_mu = last.count * last.rate**2 * math.expm1(min(given**-2, 700.0))
     found = {
-        name: math.sqrt(part.charged * last.share / (part.share * sq_mu))
+        name: math.sqrt(part.n_charged * last.share / (part.share * sq_mu))
         for name, part in parts.items()
     }
     return {**found, [*parts][-1]: given}
@@ -556,6 +535,4 @@ def _of_epsilon(
 
     assert target.epsilon is not None
     epsilon, delta = float(target.epsilon), target.delta_at(n_samples)
-    relation = target.neighboring_relation
-    whole = calibrate_range(lambda m: _event(target, parts, scales(m)), epsilon, delta, relation)
-    return scales(whole)
+    return scales(calibrate_range(lambda x: target.cost(parts, scales(x)), epsilon, delta))

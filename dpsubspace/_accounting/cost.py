@@ -10,8 +10,8 @@ is chosen after earlier results were seen is counted by the ledger, not here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,143 +19,265 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtri
 
-from dpsubspace._accounting.events import counted, doubling, gaussian, private_search
+from dpsubspace._accounting.events import doubling, gaussian, mechanisms_of, private_search
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpsubspace._accounting.leaves import Leaf
+    from dpsubspace._accounting.accountants import Mechanism
 
 # Rounding of squares of mu that are the same.
 EQUAL = 1e-12
 
+# Above this epsilon, which protects nobody, and below this multiplier, batches are charged
+# as if nothing were sampled, and mechanisms without a delta by the sum of their epsilons.
+LARGEST_SAMPLED = 100.0
+LEAST_MULTIPLIER = 0.1
 
-def pure_epsilon(leaf: Leaf, neighboring_relation: str) -> float:
+# Below it, rounding in the accountant would be a noticeable part of delta.
+SMALLEST_DELTA = 1e-10
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What mechanisms cost under a neighbouring relation.
+
+    Parameters
+    ----------
+    parts : tuple of Mechanism
+        What runs, equal ones as one.
+    neighboring_relation : {"zero_out", "replace_one"}
+        What the guarantee hides.
+    """
+
+    parts: tuple[Mechanism, ...]
+    neighboring_relation: str
+
+    @classmethod
+    def of(cls, event: DpEvent, neighboring_relation: str) -> Cost:
+        """That of `event`; PrivacyError where it cannot be counted."""
+        return cls(mechanisms_of(event), neighboring_relation)
+
+    # Gaussian mechanisms ----------------------------------------------------------------------
+
+    def sq_mu(self, *, sampling: str = "refuse") -> float | None:
+        """Square of mu where all parts are Gaussian mechanisms; a replacement doubles mu.
+
+        None for anything else. Sampled Gaussians are "refuse"d, counted as if every record were
+        in every batch ("ignore": an upper bound), or by their central limit ("approximate": Bu,
+        Dong, Long, Su, 2020), which is good enough to start a search from and nothing else. So
+        are bounded ranges and Laplace mechanisms, by twice their largest mean loss, and by
+        nothing but "approximate".
+        """
+        total = [0.0]
+        for part in self.parts:
+            kind, value = part.kind, part.value  # a multiplier against the norm of one record
+            if kind == "gaussian" and (part.rate == 1 or sampling != "refuse"):
+                once = math.inf if value == 0 else value**-2
+                if part.rate < 1 and sampling == "approximate":
+                    once = part.rate**2 * math.expm1(min(once, 700.0))
+            elif kind == "range" and sampling == "approximate":
+                once = 2 * min(value**2 / 8, value)
+            elif kind == "laplace" and sampling == "approximate":
+                once = 2 * (1 / value + math.expm1(-1 / value))
+            else:
+                return None
+            total.append(part.count * once)
+        return math.fsum(total) * doubling(self.neighboring_relation) ** 2
+
+    def covers(self, other: Cost) -> bool:
+        """Whether what costs `other` may run in place of this, whatever was seen before.
+
+        Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
+        the one dominates the other.
+        """
+        most, cost = self.sq_mu(), other.sq_mu()
+        return most is not None and cost is not None and cost <= most * (1 + EQUAL)
+
+    # Epsilon ----------------------------------------------------------------------------------
+
+    @lru_cache(maxsize=256)  # noqa: B019 small public values, which many fits have in common
+    def epsilon(self, delta: float) -> float:
+        """Epsilon at `delta`.
+
+        Exact for compositions of Gaussians; from above, by the PLD accountant, otherwise. What
+        has no delta of its own adds at most its epsilon, and never makes the rest cheaper; such
+        parts alone have an epsilon at ``delta=0``.
+
+        Raises
+        ------
+        PrivacyError
+            If no accountant here supports the parts under the relation.
+        """
+        sq_mu = self.sq_mu()
+        if sq_mu is not None:
+            return gaussian_epsilon(sq_mu, delta)
+        pure, rest = self.split_pure()
+        if rest == self:
+            return self._epsilon_with_delta(delta)
+        cost = rest.epsilon(delta)
+        # A sum of epsilons holds for any delta, and where the accountant would not finish.
+        summed, searched = pure + cost, any(part.kind == "search" for part in rest.parts)
+        if pure == 0 or summed == math.inf or delta < SMALLEST_DELTA or searched:
+            return summed
+        approximate, about = self.sq_mu(sampling="approximate"), summed
+        if approximate is not None:
+            about = min(about, gaussian_epsilon(approximate, delta))
+        if about > LARGEST_SAMPLED or self._least_sampled < LEAST_MULTIPLIER:
+            return summed
+        return min(summed, max(cost, self._refined(delta, about)))
+
+    def split_pure(self) -> tuple[float, Cost]:
+        """Sum of the epsilons of what has no delta, and what the rest costs."""
+        relation = self.neighboring_relation
+        pure = (part.count * _pure_epsilon(part, relation) for part in self.parts if part.pure)
+        rest = tuple(part for part in self.parts if not part.pure)
+        return math.fsum(pure), replace(self, parts=rest)
+
+    def _epsilon_with_delta(self, delta: float) -> float:
+        """Epsilon of batches and searches, and of Gaussians beside them: all need a delta."""
+        from dpsubspace._accounting.accountants import renyi_accountant, under_add_or_remove
+
+        if any(part.kind == "search" for part in self.parts):
+            parts = under_add_or_remove(self.parts, self.neighboring_relation)
+            return float(renyi_accountant(parts).get_epsilon(delta))
+        check_smallest_delta(delta)
+        if self.hidden_by_noise(delta):
+            approximate = self.sq_mu(sampling="approximate") or 0.0
+            return self._refined(delta, max(1.0, gaussian_epsilon(approximate, delta)))
+        # Too little noise for the accountant to finish: what sampling saves is not counted.
+        return gaussian_epsilon(self.sq_mu(sampling="ignore") or 0.0, delta)
+
+    def hidden_by_noise(self, delta: float) -> bool:
+        """Whether there is noise enough for the accountant of sampled Gaussians to finish."""
+        approximate = self.sq_mu(sampling="approximate")
+        if approximate is None or self._least_sampled < LEAST_MULTIPLIER:
+            return False
+        if approximate >= 1e4 * doubling(self.neighboring_relation) ** 2:
+            return False
+        return gaussian_epsilon(approximate, delta) <= 1e4
+
+    @property
+    def _least_sampled(self) -> float:
+        """Least multiplier of a sampled Gaussian."""
+        return min((part.value for part in self.parts if part.sampled), default=math.inf)
+
+    # The accountant of privacy loss distributions -----------------------------------------------
+
+    def _refined(self, delta: float, about: float) -> float:
+        """Epsilon by the PLD accountant, on a grid for `about` that much and then finer ones."""
+        grid = self.grid(about)
+        cost = self.pld_epsilon(delta, grid)
+        while (finer := self.grid(cost)) < grid / 2:  # small epsilons need a fine grid
+            grid, cost = finer, self.pld_epsilon(delta, finer)
+        return cost
+
+    def grid(self, epsilon: float) -> float:
+        """Discretisation of the PLD accountant; results are upper bounds at any value.
+
+        A part of epsilon, and a fifth of the typical loss of one step: rounding up adds a
+        little at every step. No finer than 1e-5 of the largest loss of a step.
+        """
+        steps = sum(part.count for part in self.parts)
+        sq_mu = self.sq_mu(sampling="approximate")
+        sq_mu = sq_mu / doubling(self.neighboring_relation) ** 2 if sq_mu else 1.0
+        typical = math.sqrt(min(sq_mu, 1e4) / steps)
+        least = max(self._least_sampled, LEAST_MULTIPLIER)
+        largest = 0.5 / least**2 + 8 / least
+        finest = max(1e-9, 1e-5 * largest, epsilon / 1e4)
+        return min(1e-2, max(finest, min(epsilon / 500, typical / 5)))
+
+    @lru_cache(maxsize=256)  # noqa: B019
+    def pld_epsilon(self, delta: float, grid: float) -> float:
+        """Upper bound on epsilon by privacy loss distributions on a grid."""
+        error = self.rounding_error
+        if error > delta / 10:
+            raise PrivacyError(
+                f"delta={delta:.3g} is too small to be computed for so many steps: rounding may"
+                f" hide {error:.2g} of it. Use a larger delta, or fewer steps."
+            )
+        return float(self.accountant(grid).get_epsilon(delta - error))
+
+    @property
+    def rounding_error(self) -> float:
+        """How far rounding can take the PLD accountant's divergences below the truth.
+
+        It composes by fast Fourier transforms, whose error grows with the number of steps.
+        Against Gaussians of known divergence the largest found was 3.9e-17 a step, for 1 to 1e6
+        steps, all sizes and grids (``benchmarks/bench_ledger.py``), and 7e-14 without steps;
+        here is ten times as much.
+        """
+        return 1e-12 + 4e-16 * sum(part.count for part in self.parts if part.sampled or part.pure)
+
+    def accountant(self, grid: float) -> Any:
+        """PLD accountant that holds the parts, which are no search, on a grid."""
+        from dpsubspace._accounting.accountants import pld_accountant
+
+        return pld_accountant(self.parts, self.neighboring_relation, grid)
+
+    # What a ledger charges ----------------------------------------------------------------------
+
+    @property
+    def n_slacks(self) -> int:
+        """Number of parts that each use a slack."""
+        searches = sum(part.count for part in self.parts if part.kind == "search")
+        return searches + any(part.sampled for part in self.parts)
+
+    @lru_cache(maxsize=256)  # noqa: B019
+    def price(self, slack: float) -> Price:
+        """What it may be charged as, where each part that is no Gaussian may use `slack`.
+
+        Parts are priced one by one, and batches beside Gaussians together with these where that
+        is less: mu^2 of either adds up with everything else. Without slack for 0.
+        """
+        relation = self.neighboring_relation
+        pure = [part for part in self.parts if part.pure]
+        plain = self._only(lambda part: part.kind == "gaussian" and not part.sampled)
+        sampled = self._only(lambda part: part.sampled)
+        sq_mu, used = plain.sq_mu() or 0.0, 0.0
+        if sampled.parts and sq_mu < math.inf:
+            without = sampled.sq_mu(sampling="ignore") or math.inf
+            choices = [(sq_mu + without, 0.0), (sq_mu + _sampled_sq_mu(sampled, slack), slack)]
+            if plain.parts:
+                both = replace(self, parts=plain.parts + sampled.parts)
+                choices.append((_sampled_sq_mu(both, slack), slack))
+            sq_mu, used = min(choices)
+        rest, search_epsilon = sq_mu, 0.0
+        for part in (part for part in self.parts if part.kind == "search"):
+            epsilon, found = _search_price(part, slack, relation)
+            sq_mu += part.count * found
+            search_epsilon += part.count * epsilon
+            used += part.count * slack
+        return Price(
+            epsilon=math.fsum(part.count * _pure_epsilon(part, relation) for part in pure),
+            pure_sq_mu=math.fsum(_pure_sq_mu(part, relation) for part in pure),
+            sq_mu=sq_mu,
+            slack=used if sq_mu < math.inf else 0.0,
+            rest_sq_mu=rest,
+            search_epsilon=search_epsilon,
+        )
+
+    def _only(self, some: Callable[[Mechanism], bool]) -> Cost:
+        """That of the parts for which `some` holds."""
+        return replace(self, parts=tuple(filter(some, self.parts)))
+
+
+def _pure_epsilon(part: Mechanism, neighboring_relation: str) -> float:
     """Epsilon, without a delta, of one run of a Laplace mechanism or a bounded range."""
-    if leaf.kind == "range":
-        return leaf.value
-    return doubling(neighboring_relation) / leaf.value
+    return part.value if part.kind == "range" else doubling(neighboring_relation) / part.value
 
 
-def plain_sq_mu(parts: Iterable[Leaf], *, sampling: str = "refuse") -> float | None:
-    """Square of mu where all `parts` are Gaussian mechanisms.
-
-    None for anything else. Multipliers are taken against the norm of one record. Sampled
-    Gaussians are "refuse"d, counted as if every record were in every batch ("ignore": an
-    upper bound), or by their central limit ("approximate": Bu, Dong, Long, Su, 2020), which
-    is good enough to start a search from and nothing else. So are bounded ranges and
-    Laplace mechanisms, by twice their largest mean loss, and by nothing but "approximate".
-    """
-    total = [0.0]
-    for leaf in parts:
-        if leaf.kind == "gaussian" and not (leaf.sampled and sampling == "refuse"):
-            part = math.inf if leaf.value == 0 else leaf.value**-2
-            if leaf.sampled and sampling == "approximate":
-                part = leaf.rate**2 * math.expm1(min(part, 700.0))
-        elif leaf.kind == "range" and sampling == "approximate":
-            part = 2 * min(leaf.value**2 / 8, leaf.value)
-        elif leaf.kind == "laplace" and sampling == "approximate":
-            part = 2 * (1 / leaf.value + math.expm1(-1 / leaf.value))
-        else:
-            return None
-        total.append(leaf.count * part)
-    return math.fsum(total)
+def check_smallest_delta(delta: float) -> None:
+    """PrivacyError for a delta at which sampled batches cannot be counted."""
+    if delta < SMALLEST_DELTA:
+        raise PrivacyError(
+            f"delta={delta:.3g} is below what can be computed for sampled batches"
+            f" ({SMALLEST_DELTA:g}). Use a larger delta, or batch_size=None."
+        )
 
 
-def sq_mu_of(
-    parts: Iterable[Leaf], neighboring_relation: str, *, sampling: str = "refuse"
-) -> float | None:
-    """Square of mu of Gaussians under the relation: a replacement doubles mu."""
-    found = plain_sq_mu(parts, sampling=sampling)
-    return None if found is None else found * doubling(neighboring_relation) ** 2
-
-
-def covers(planned: DpEvent, event: DpEvent, neighboring_relation: str) -> bool:
-    """Whether `event` may run in place of `planned` at no cost, whatever was seen before.
-
-    Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
-    the one dominates the other.
-    """
-    most, cost = (sq_mu_of(counted(each), neighboring_relation) for each in (planned, event))
-    return most is not None and cost is not None and cost <= most * (1 + EQUAL)
-
-
-def pure_and_rest(
-    parts: Iterable[Leaf], neighboring_relation: str
-) -> tuple[float, tuple[Leaf, ...], tuple[Leaf, ...]]:
-    """Sum of the epsilons of what has no delta in `parts`, those parts, and the rest."""
-    parts = tuple(parts)
-    pure = tuple(leaf for leaf in parts if leaf.pure)
-    epsilons = [leaf.count * pure_epsilon(leaf, neighboring_relation) for leaf in pure]
-    return math.fsum(epsilons), pure, tuple(leaf for leaf in parts if not leaf.pure)
-
-
-# Cost of an event ---------------------------------------------------------------------------
-
-
-def epsilon_of(event: DpEvent, delta: float, neighboring_relation: str) -> float:
-    """Epsilon of `event` at `delta`.
-
-    Exact for compositions of Gaussians; from above, by the PLD accountant, otherwise. What
-    has no delta of its own adds at most its epsilon, and never makes the rest cheaper; an
-    event of such parts alone has an epsilon at ``delta=0``.
-
-    Raises
-    ------
-    PrivacyError
-        If no accountant here supports the event under the relation.
-    """
-    return epsilon_of_parts(counted(event), float(delta), neighboring_relation)
-
-
-@lru_cache(maxsize=256)
-def epsilon_of_parts(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
-    pure, _, rest = pure_and_rest(parts, neighboring_relation)
-    cost = epsilon_of_rest(rest, delta, neighboring_relation)
-    # A sum of epsilons holds for any delta, and where the accountant would not finish.
-    searched = any(leaf.kind == "search" for leaf in rest)
-    if pure == 0 or pure + cost == math.inf or delta < SMALLEST_DELTA or searched:
-        return pure + cost
-    approximate = plain_sq_mu(parts, sampling="approximate")
-    about = pure + cost
-    if approximate is not None:
-        about = min(about, _gaussian_epsilon(approximate, delta, neighboring_relation))
-    if about > LARGEST_SAMPLED or _least_sampled(parts) < LEAST_MULTIPLIER:
-        return pure + cost
-    return min(pure + cost, max(cost, _refined(parts, delta, neighboring_relation, about)))
-
-
-def epsilon_of_rest(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
-    """Epsilon of parts that all need a delta."""
-    sq_mu = plain_sq_mu(parts)
-    if sq_mu is not None:
-        return _gaussian_epsilon(sq_mu, delta, neighboring_relation)
-    if any(leaf.kind == "search" for leaf in parts):
-        return _search_epsilon(parts, delta, neighboring_relation)
-    check_smallest_delta(delta)
-    if hidden_by_noise(parts, delta, neighboring_relation):
-        approximate = plain_sq_mu(parts, sampling="approximate") or 0.0
-        about = max(1.0, _gaussian_epsilon(approximate, delta, neighboring_relation))
-        return _refined(parts, delta, neighboring_relation, about)
-    # Too little noise for the accountant to finish: what sampling saves is not counted.
-    sq_mu = plain_sq_mu(parts, sampling="ignore") or 0.0
-    return _gaussian_epsilon(sq_mu, delta, neighboring_relation)
-
-
-def hidden_by_noise(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> bool:
-    """Whether there is noise enough for the accountant of sampled Gaussians to finish."""
-    approximate = plain_sq_mu(parts, sampling="approximate")
-    if approximate is None or approximate >= 1e4 or _least_sampled(parts) < LEAST_MULTIPLIER:
-        return False
-    return _gaussian_epsilon(approximate, delta, neighboring_relation) <= 1e4
-
-
-def _search_epsilon(parts: tuple[Leaf, ...], delta: float, neighboring_relation: str) -> float:
-    """Epsilon of private searches, and of Gaussians beside them, by the Renyi accountant."""
-    from dpsubspace._accounting.leaves import moved, renyi_accountant
-
-    return float(renyi_accountant(moved(parts, neighboring_relation)).get_epsilon(delta))
+# Epsilon and mu of one Gaussian -------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)  # public numbers, which many fits have in common
@@ -187,103 +309,6 @@ def gaussian_sq_mu(epsilon: float, delta: float) -> float:
         sq_mu *= 1 - deflation
         deflation *= 2
     return sq_mu
-
-
-def _gaussian_epsilon(sq_mu: float, delta: float, neighboring_relation: str) -> float:
-    """Epsilon of a Gaussian mechanism; `sq_mu` is against the norm of one record."""
-    # Under replace_one a record moves a sum by twice its norm: mu doubles.
-    return gaussian_epsilon(sq_mu * doubling(neighboring_relation) ** 2, delta)
-
-
-def _refined(
-    parts: tuple[Leaf, ...], delta: float, neighboring_relation: str, about: float
-) -> float:
-    """Epsilon by the PLD accountant, on a grid for `about` that much and then finer ones."""
-    grid = grid_for(about, parts)
-    cost = pld_epsilon(parts, delta, neighboring_relation, grid)
-    while (finer := grid_for(cost, parts)) < grid / 2:  # small epsilons need a fine grid
-        grid, cost = finer, pld_epsilon(parts, delta, neighboring_relation, finer)
-    return cost
-
-
-# Above this epsilon, which protects nobody, and below this multiplier, batches are charged
-# as if nothing were sampled, and mechanisms without a delta by the sum of their epsilons.
-LARGEST_SAMPLED = 100.0
-LEAST_MULTIPLIER = 0.1
-
-# Below it, rounding in the accountant would be a noticeable part of delta.
-SMALLEST_DELTA = 1e-10
-
-
-def rounding_error(parts: Iterable[Leaf]) -> float:
-    """How far rounding can take the PLD accountant's divergences below the truth.
-
-    It composes by fast Fourier transforms, whose error grows with the number of steps. Against
-    Gaussians of known divergence the largest found was 3.9e-17 a step, for 1 to 1e6 steps, all
-    sizes and grids (``benchmarks/bench_ledger.py``), and 7e-14 without steps; here is ten times
-    as much.
-    """
-    return 1e-12 + 4e-16 * sum(leaf.count for leaf in parts if leaf.sampled or leaf.pure)
-
-
-def _least_sampled(parts: Iterable[Leaf]) -> float:
-    """Least multiplier of a sampled Gaussian in `parts`."""
-    return min((leaf.value for leaf in parts if leaf.sampled), default=math.inf)
-
-
-def check_smallest_delta(delta: float) -> None:
-    if delta < SMALLEST_DELTA:
-        raise PrivacyError(
-            f"delta={delta:.3g} is below what can be computed for sampled batches"
-            f" ({SMALLEST_DELTA:g}). Use a larger delta, or batch_size=None."
-        )
-
-
-def grid_for(epsilon: float, parts: tuple[Leaf, ...]) -> float:
-    """Discretisation of the PLD accountant; results are upper bounds at any value.
-
-    A part of epsilon, and a fifth of the typical loss of one step: rounding up adds a
-    little at every step. No finer than 1e-5 of the largest loss of a step.
-    """
-    steps = sum(leaf.count for leaf in parts)
-    sq_mu = plain_sq_mu(parts, sampling="approximate") or 1.0
-    typical = math.sqrt(min(sq_mu, 1e4) / steps)
-    least = max(_least_sampled(parts), LEAST_MULTIPLIER)
-    largest = 0.5 / least**2 + 8 / least
-    finest = max(1e-9, 1e-5 * largest, epsilon / 1e4)
-    return min(1e-2, max(finest, min(epsilon / 500, typical / 5)))
-
-
-def accountant(parts: tuple[Leaf, ...], neighboring_relation: str, epsilon: float) -> Any:
-    """Accountant that holds `parts`, which are no search, on a grid for that epsilon."""
-    return _composed(parts, neighboring_relation, grid_for(epsilon, parts))
-
-
-def _composed(parts: tuple[Leaf, ...], neighboring_relation: str, grid: float) -> Any:
-    import dp_accounting as dpa
-
-    from dpsubspace._accounting.leaves import Accountant, event_of
-
-    relation = {
-        "zero_out": dpa.NeighboringRelation.REPLACE_SPECIAL,
-        "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
-    }[neighboring_relation]
-    counting = Accountant(relation, value_discretization_interval=grid)
-    return counting.compose(event_of(parts))
-
-
-@lru_cache(maxsize=256)
-def pld_epsilon(
-    parts: tuple[Leaf, ...], delta: float, neighboring_relation: str, grid: float
-) -> float:
-    """Upper bound on the epsilon of `parts` by privacy loss distributions."""
-    error = rounding_error(parts)
-    if error > delta / 10:
-        raise PrivacyError(
-            f"delta={delta:.3g} is too small to be computed for so many steps: rounding may"
-            f" hide {error:.2g} of it. Use a larger delta, or fewer steps."
-        )
-    return float(_composed(parts, neighboring_relation, grid).get_epsilon(delta - error))
 
 
 # Privacy curves ---------------------------------------------------------------------------------
@@ -341,60 +366,16 @@ class Price:
         return self.sq_mu > 0 or self.slack > 0
 
 
-def price_of(event: DpEvent, slack: float, neighboring_relation: str) -> Price:
-    """Price of `event`, where each part that is no Gaussian may use `slack`, or none for 0.
-
-    Parts are priced one by one, and batches beside Gaussians together with these where that is
-    less: mu^2 of either adds up with everything else.
-    """
-    return _price(counted(event), float(slack), neighboring_relation)
-
-
-def slack_parts(event: DpEvent) -> int:
-    """Parts of `event` that each use a slack."""
-    parts = counted(event)
-    searches = sum(leaf.count for leaf in parts if leaf.kind == "search")
-    return searches + any(leaf.sampled for leaf in parts)
-
-
-@lru_cache(maxsize=256)
-def _price(parts: tuple[Leaf, ...], slack: float, relation: str) -> Price:
-    pure = [leaf for leaf in parts if leaf.pure]
-    plain = tuple(leaf for leaf in parts if leaf.kind == "gaussian" and not leaf.sampled)
-    sampled = tuple(leaf for leaf in parts if leaf.sampled)
-    searches = [leaf for leaf in parts if leaf.kind == "search"]
-    sq_mu, used = sq_mu_of(plain, relation) or 0.0, 0.0
-    if sampled and sq_mu < math.inf:
-        without = sq_mu_of(sampled, relation, sampling="ignore") or math.inf
-        choices = [(sq_mu + without, 0.0)]
-        sets = [(sampled, sq_mu), (plain + sampled, 0.0)] if plain else [(sampled, 0.0)]
-        choices += [(beside + _sampled_sq_mu(s, slack, relation), slack) for s, beside in sets]
-        sq_mu, used = min(choices)
-    rest, search_epsilon = sq_mu, 0.0
-    for leaf in searches:
-        epsilon, found = _search_price(leaf, slack, relation)
-        sq_mu, search_epsilon = sq_mu + leaf.count * found, search_epsilon + leaf.count * epsilon
-        used += leaf.count * slack
-    return Price(
-        epsilon=math.fsum(leaf.count * pure_epsilon(leaf, relation) for leaf in pure),
-        pure_sq_mu=math.fsum(_pure_sq_mu(leaf, relation) for leaf in pure),
-        sq_mu=sq_mu,
-        slack=used if sq_mu < math.inf else 0.0,
-        rest_sq_mu=rest,
-        search_epsilon=search_epsilon,
-    )
-
-
 # Curves of what is not Gaussian ---------------------------------------------------------------
 
 
-def _sampled_sq_mu(parts: tuple[Leaf, ...], slack: float, relation: str) -> float:
+def _sampled_sq_mu(cost: Cost, slack: float) -> float:
     """Square of the mu that dominates Gaussians on batches (and others beside them)."""
-    error = rounding_error(parts)
+    error = cost.rounding_error
     usable = slack - error
-    if usable < error or not hidden_by_noise(parts, SMALLEST_DELTA, relation):
+    if usable < error or not cost.hidden_by_noise(SMALLEST_DELTA):
         return math.inf  # what sampling saves is not counted then
-    orders, divergences = _pld_curve(parts, relation)
+    orders, divergences = _pld_curve(cost)
     if not len(orders) or divergences[-1] > usable:
         return math.inf
     used = int(np.argmax(divergences <= usable)) + 1
@@ -402,15 +383,15 @@ def _sampled_sq_mu(parts: tuple[Leaf, ...], slack: float, relation: str) -> floa
 
 
 @lru_cache(maxsize=64)
-def _pld_curve(parts: tuple[Leaf, ...], relation: str) -> tuple[np.ndarray, np.ndarray]:
+def _pld_curve(cost: Cost) -> tuple[np.ndarray, np.ndarray]:
     """Orders a from 0 to where the least slack is reached, and divergences from above."""
-    error = rounding_error(parts)
+    error = cost.rounding_error
     least = max(LEAST_SLACK - error, error)
-    counting = accountant(parts, relation, 1.0)
+    counting = cost.accountant(cost.grid(1.0))
     reached, before = counting.get_epsilon(least), 1.0
     while 0 < reached < 0.5 * before:  # small epsilons need a fine grid
         before = reached
-        counting = accountant(parts, relation, before)
+        counting = cost.accountant(cost.grid(before))
         reached = counting.get_epsilon(least)
     if not reached < math.inf:
         return np.empty(0), np.empty(0)
@@ -420,28 +401,28 @@ def _pld_curve(parts: tuple[Leaf, ...], relation: str) -> tuple[np.ndarray, np.n
     return orders, divergences
 
 
-def _search_price(leaf: Leaf, slack: float, relation: str) -> tuple[float, float]:
+def _search_price(part: Mechanism, slack: float, relation: str) -> tuple[float, float]:
     """Epsilon of one private search at `slack`, and the square of the mu above it but for that.
 
     By Renyi divergences, which other accountants do not have (``renyi_curve``).
     """
-    from dpsubspace._accounting.leaves import moved, renyi_curve
+    from dpsubspace._accounting.accountants import renyi_curve, under_add_or_remove
 
-    (leaf,) = moved([leaf], relation)
+    (part,) = under_add_or_remove([part], relation)
     if not slack:
         return math.inf, math.inf
     last = 1.0
-    while (renyi_curve([leaf], np.array([last])) > slack).any():
+    while (renyi_curve([part], np.array([last])) > slack).any():
         last *= 1.5
         if last > 1e4:
             return math.inf, math.inf
     orders = np.linspace(0.0, last, _POINTS)
-    divergences = renyi_curve([leaf], orders)
+    divergences = renyi_curve([part], orders)
     epsilon = float(orders[np.argmax(divergences <= slack)])  # divergences fall
     return epsilon, dominating_mu(orders, divergences, slack) ** 2
 
 
-def _pure_sq_mu(leaf: Leaf, relation: str) -> float:
+def _pure_sq_mu(part: Mechanism, relation: str) -> float:
     """Square of the mu that dominates all runs of a mechanism without a delta.
 
     Any mechanism of that epsilon is dominated by randomised response, and that by the Gaussian
@@ -450,11 +431,11 @@ def _pure_sq_mu(leaf: Leaf, relation: str) -> float:
     less: ``1 - e^((a - epsilon) / 2)`` for Laplace noise, that of ``bounded_range_curve`` for
     bounded ranges, some runs at a time.
     """
-    epsilon = pure_epsilon(leaf, relation)
-    found = [_response_sq_mu(leaf.count * epsilon), leaf.count * _response_sq_mu(epsilon)]
+    epsilon = _pure_epsilon(part, relation)
+    found = [_response_sq_mu(part.count * epsilon), part.count * _response_sq_mu(epsilon)]
     if epsilon <= 50:
-        own = _laplace_sq_mu if leaf.kind == "laplace" else _range_sq_mu
-        found.append(own(epsilon, leaf.count))
+        own = _laplace_sq_mu if part.kind == "laplace" else _range_sq_mu
+        found.append(own(epsilon, part.count))
     return min(found)
 
 
@@ -469,7 +450,7 @@ def _laplace_sq_mu(epsilon: float, count: int) -> float:
 
 
 def _range_sq_mu(epsilon: float, count: int) -> float:
-    from dpsubspace._accounting.leaves import BLOCK, bounded_range_curve
+    from dpsubspace._accounting.accountants import BLOCK, bounded_range_curve
 
     def block(size: int) -> float:
         step, curve = bounded_range_curve(max(epsilon, 1e-6), size)
@@ -598,28 +579,23 @@ def search_multiplier(
     """
     about = math.log(doubling(neighboring_relation)) - math.log(gaussian_sq_mu(epsilon, delta)) / 2
 
-    def event(log_scale: float) -> DpEvent:
-        return private_search(gaussian(math.exp(about - log_scale)), mean)
+    def cost_at(log_scale: float) -> Cost:
+        event = private_search(gaussian(math.exp(about - log_scale)), mean)
+        return Cost.of(event, neighboring_relation)
 
-    return math.exp(about - search_scale(event, epsilon, delta, neighboring_relation))
+    return math.exp(about - search_scale(cost_at, epsilon, delta))
 
 
 def search_scale(
-    make_event: Callable[[float], DpEvent],
-    epsilon: float,
-    delta: float,
-    neighboring_relation: str,
-    tolerance: float = _TOLERANCE,
+    cost_at: Callable[[float], Cost], epsilon: float, delta: float, tolerance: float = _TOLERANCE
 ) -> float:
-    """Largest number, nearly and about 0 or less, at which an event costs at most `epsilon`.
+    """Largest number, nearly and about 0 or less, at which something costs at most `epsilon`.
 
-    The event costs more where the number is larger, and nearly `epsilon` at 0 if it were no
-    search.
+    It costs more where the number is larger, and nearly `epsilon` at 0 if it were no search.
     """
 
     def excess(log_scale: float) -> float:
-        cost = epsilon_of(make_event(log_scale), delta, neighboring_relation)
-        return math.log(max(cost, 1e-300) / epsilon)
+        return math.log(max(cost_at(log_scale).epsilon(delta), 1e-300) / epsilon)
 
     high, low, step = 0.0, -0.5, 0.5
     while excess(high) < 0:
@@ -646,9 +622,9 @@ def excess_over(event: DpEvent, base: DpEvent) -> float:
     `base` may run `event`. Divergences do not fall with their order: where the accountant finds
     none, the next one counts.
     """
-    from dpsubspace._accounting.leaves import renyi_divergences
+    from dpsubspace._accounting.accountants import renyi_divergences
 
-    ours, theirs = (renyi_divergences(counted(each))[1] for each in (event, base))
+    ours, theirs = (renyi_divergences(mechanisms_of(each))[1] for each in (event, base))
     ours = np.minimum.accumulate(ours[::-1])[::-1]
     used = theirs < math.inf
     return float((ours[used] / theirs[used]).max())
@@ -659,7 +635,7 @@ def least_sq_mu(base: DpEvent) -> float:
 
     Its divergence at order x is ``x mu^2 / 2``, so that the least ``2 e(x) / x`` is meant.
     """
-    from dpsubspace._accounting.leaves import renyi_divergences
+    from dpsubspace._accounting.accountants import renyi_divergences
 
-    orders, found = renyi_divergences(counted(base))
+    orders, found = renyi_divergences(mechanisms_of(base))
     return float((2 * found / orders).min()) * (1 - _SEARCH_ROUNDING)

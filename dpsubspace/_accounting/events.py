@@ -1,7 +1,8 @@
 """Events: what a fit releases, in the words of ``dp_accounting``, and in English.
 
-A mechanism is *described* by an event here, read as leaves (``leaves``) and *counted* elsewhere
-(``cost``). ``dp_accounting`` is imported inside functions: the import is not free.
+A release is *described* by an event, which is read as the mechanisms that it is made of
+(``accountants``), and those are *counted* elsewhere (``cost``). ``dp_accounting`` is imported
+inside functions: the import is not free.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpsubspace._accounting.leaves import Leaf
+    from dpsubspace._accounting.accountants import Mechanism
 
+NEIGHBORING_RELATIONS = ("zero_out", "replace_one")
 
 RELATION_IN_WORDS = {
     "zero_out": "one record becomes a null record; their number is public",
@@ -58,7 +60,7 @@ def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
     """
     from dp_accounting import SelfComposedDpEvent
 
-    from dpsubspace._accounting.leaves import BoundedRangeDpEvent
+    from dpsubspace._accounting.accountants import BoundedRangeDpEvent
 
     event = BoundedRangeDpEvent(float(epsilon))
     return event if count == 1 else SelfComposedDpEvent(event, int(count))
@@ -112,34 +114,36 @@ def doubling(neighboring_relation: str) -> int:
     return 2 if neighboring_relation == "replace_one" else 1
 
 
-def counted(event: DpEvent) -> tuple[Leaf, ...]:
+def mechanisms_of(event: DpEvent) -> tuple[Mechanism, ...]:
     """Mechanisms that `event` is made of; PrivacyError for what cannot be counted."""
-    from dpsubspace._accounting.leaves import leaves, merged
+    from dpsubspace._accounting.accountants import each_mechanism, merged
 
-    return merged(leaves(event))
+    return merged(each_mechanism(event))
 
 
 def describe(event: DpEvent) -> str:
     """`event` in a line of English."""
-    from dpsubspace._accounting.leaves import leaves
+    from dpsubspace._accounting.accountants import each_mechanism
 
-    return " + ".join(map(_in_words, leaves(event))) or "nothing that depends on the records"
+    return (
+        " + ".join(map(_in_words, each_mechanism(event))) or "nothing that depends on the records"
+    )
 
 
-def _in_words(leaf: Leaf) -> str:
-    if leaf.kind == "gaussian" and leaf.value == 0:
+def _in_words(part: Mechanism) -> str:
+    if part.kind == "gaussian" and part.value == 0:
         return "without noise: not private"
-    if leaf.kind == "range":
-        words = f"exponential mechanism, epsilon {rounded(leaf.value, math.ceil)}"
-    elif leaf.kind == "search":
-        inside = " + ".join(map(_in_words, leaf.inside))
-        words = f"best of about {leaf.value:.4g} runs of {inside}"
+    if part.kind == "range":
+        words = f"exponential mechanism, epsilon {rounded(part.value, math.ceil)}"
+    elif part.kind == "search":
+        inside = " + ".join(map(_in_words, part.inside))
+        words = f"best of about {part.value:.4g} runs of {inside}"
     else:
-        kind = "Laplace" if leaf.kind == "laplace" else "Gaussian"
-        words = f"{kind} noise, multiplier {rounded(leaf.value, math.floor)}"
-    if leaf.sampled:
-        words = f"on a Poisson batch of rate {leaf.rate:.4g}: {words}"
-    return words if leaf.count == 1 else f"{leaf.count} x ({words})"
+        kind = "Laplace" if part.kind == "laplace" else "Gaussian"
+        words = f"{kind} noise, multiplier {rounded(part.value, math.floor)}"
+    if part.sampled:
+        words = f"on a Poisson batch of rate {part.rate:.4g}: {words}"
+    return words if part.count == 1 else f"{part.count} x ({words})"
 
 
 def rounded(value: float, towards: Callable[[float], int], digits: int = 4) -> str:
@@ -149,6 +153,3 @@ def rounded(value: float, towards: Callable[[float], int], digits: int = 4) -> s
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     slack = 1e-9 if towards is math.floor else -1e-9
     return f"{towards(value / step * (1 + slack)) * step:.{digits}g}"
-
-
-NEIGHBORING_RELATIONS = ("zero_out", "replace_one")

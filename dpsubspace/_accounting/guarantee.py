@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import (
     NEIGHBORING_RELATIONS,
     RELATION_IN_WORDS,
@@ -49,7 +49,7 @@ def package_version() -> str:
 
 def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """What the JSON of a guarantee holds."""
-    from dpsubspace._accounting.leaves import plain
+    from dpsubspace._accounting.accountants import plain
 
     fields: dict[str, Any] = {
         "schema": SCHEMA,
@@ -102,7 +102,7 @@ def fields_from(source: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _checked(whole: Any) -> dict[str, Any]:
-    from dpsubspace._accounting.leaves import event_from
+    from dpsubspace._accounting.accountants import event_from
 
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
         found = whole.get("schema") if isinstance(whole, dict) else None
@@ -117,7 +117,7 @@ def _checked(whole: Any) -> dict[str, Any]:
     event = event_from(whole["event"])
     epsilon = math.inf if whole["epsilon"] == "inf" else float(whole["epsilon"])
     delta, relation = float(whole["delta"]), whole["neighboring_relation"]
-    cost = epsilon_of(event, delta, relation)
+    cost = Cost.of(event, relation).epsilon(delta)
     if not epsilon >= cost * (1 - _TOLERANCE):
         raise PrivacyError(f"it claims epsilon={epsilon:g}, and its event costs {cost:.4g}")
     kept = ("neighboring_relation", "unit", "secure", "joint", "n_samples", "n_features", "of")

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dpsubspace._accounting.cost import covers
+from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace.exceptions import PrivacyError
@@ -74,6 +74,9 @@ class Run:
 
 _UNKNOWN = Run(None, "")
 
+# Where this is not loaded, nothing belongs to a task.
+_DASK = "distributed.worker"
+
 # For what a task does outside of its own thread: joblib pickles in that of the event loop.
 _LAST: ContextVar[Run | None] = ContextVar("run", default=None)
 
@@ -98,7 +101,7 @@ def run_here() -> Run | None:
 
 def remember_run() -> None:
     """Let what this task does in other threads know it. To be called before it starts others."""
-    if (run := run_here()) is not None:
+    if _DASK in sys.modules and (run := run_here()) is not None:
         _LAST.set(run)
 
 
@@ -145,7 +148,7 @@ def _mark(run: Run) -> None:
 
 def _worker() -> Any:
     """Worker of Dask whose task or actor this belongs to, or None."""
-    if "distributed.worker" not in sys.modules:
+    if _DASK not in sys.modules:
         return None
     from distributed import get_worker
 
@@ -373,7 +376,8 @@ def already_paid(
             return
         with turn:
             fitting = [plan for plan in left if plan == event]
-            fitting = fitting or [plan for plan in left if covers(plan, event, relation)]
+            cost = Cost.of(event, relation)
+            fitting = fitting or [p for p in left if Cost.of(p, relation).covers(cost)]
             if not fitting or (relation, guarantee.unit) != kind:
                 raise PrivacyError(_UNPLANNED)
             left.remove(fitting[0])
@@ -391,8 +395,7 @@ _UNPLANNED = (
 
 def payer_of(address: Address | None = None) -> Payer | None:
     """Who pays for a release here, by what carries `address`; None outside of any ledger."""
-    around = payer_around()
-    if around is not None:
+    if _AROUND.get() is not None and (around := payer_around()) is not None:
         return around
     found = None if address is None else address.payer()
     if found is not None or not _OPEN:
@@ -462,19 +465,14 @@ def _ledger_for(address: Address | None) -> Address | None:
     return address
 
 
-def ledger_delta(address: Address | None = None) -> float | None:
-    """Delta of the ledger that pays for what carries `address`; None outside of one."""
-    payer = payer_of(address)
-    return None if payer is None else payer.delta
-
-
 def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None) -> Settle | None:
     """Ask who pays for leave, if anybody does; the last thing before a release.
 
     Returns what takes the event of less than that, where a fit ends early and it may be given.
     """
     payer = payer_of(address)
-    spends = not is_free(guarantee.event) and guarantee.event != non_private()
-    if spends and not (payer is not None and payer.lasting):
-        only_once(address.runs if isinstance(address, _FromTask) else ())
+    if _DASK in sys.modules:
+        spends = not is_free(guarantee.event) and guarantee.event != non_private()
+        if spends and not (payer is not None and payer.lasting):
+            only_once(address.runs if isinstance(address, _FromTask) else ())
     return None if payer is None else payer.spend(guarantee)

@@ -18,7 +18,6 @@ from dpsubspace._accounting.permission import (
     about_to_release,
     address_for,
     address_once_used,
-    ledger_delta,
     observe,
     payer_of,
     remember_run,
@@ -333,7 +332,8 @@ def checked_target(estimator: Any, *, pure: bool = False) -> Target:
     delta = estimator.delta
     if isinstance(delta, str) and delta == "auto":
         # A clone in another process has no other way to know of the ledger that it was made in.
-        delta = ledger_delta(getattr(estimator, "_address", None)) or delta
+        payer = payer_of(getattr(estimator, "_address", None))
+        delta = delta if payer is None else payer.delta or delta
     target = Target(epsilon, delta, estimator.neighboring_relation, multiplier)
     return target.checked(pure=pure, multipliers=expert)
 

@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._accounting.events import gaussian
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import as_like, namespace
 from dpsubspace._checks import check_bool, check_bounds, check_choice
@@ -207,7 +206,7 @@ class RegressionFit:
         if not self.target.private or sizes.n_samples is None:
             return replace(self, solver="descent" if self.solver == "auto" else self.solver)
         n_samples = sizes.known("n_samples", "the number of steps")
-        reach = n_samples / self.target.calibrated(gaussian, n_samples)
+        reach = n_samples / self.target.multiplier(n_samples)
         solver = self.solver
         if solver == "auto":
             width = self.public.width(sizes)

@@ -16,7 +16,6 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._accounting.events import gaussian
 from dpsubspace._checks import check_bool
 from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
 from dpsubspace._release.noise import NoiseSource, as_noise
@@ -136,7 +135,7 @@ class TablePlan:
         """How rows are encoded, still without the ranges that are bought."""
         ratio = math.inf
         if target.private and n_samples is not None:
-            ratio = n_samples / target.calibrated(gaussian, n_samples)
+            ratio = n_samples / target.multiplier(n_samples)
         return encoding_for(
             self.schema, ratio, interactions=self.interactions, by_column=self.by_column
         )

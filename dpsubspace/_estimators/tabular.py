@@ -2,7 +2,7 @@
 
 Where to check the privacy claim: :meth:`TabularPipeline._fit` is the whole fit. Ranges are bought
 by :class:`~dpsubspace._estimators.table_encoder.TableEncoder`, and the model runs its own fit on
-encoded rows, calibrated to what the ranges have left of the budget (``Target.beside``).
+encoded rows, calibrated to what the ranges have left of the budget (``Target.already_spent``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import about_to_release, already_paid, payer_of
@@ -213,7 +213,7 @@ class _Parts:
         """Parameters of the model's fit behind an encoding, after what was released before."""
         plan = self.model.for_table(encoding.bound, encoding.extent, limits)
         if self.target.private and not is_free(before.event):
-            plan = replace(plan, target=replace(plan.target, beside=before.event))
+            plan = replace(plan, target=replace(plan.target, already_spent=before.event))
         return plan
 
 
@@ -473,7 +473,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         if len(paid) == 1 and paid[0] is last:
             return whole
         event = composed(each.event for each in paid)
-        epsilon = epsilon_of(event, last.delta, last.neighboring_relation)
+        epsilon = Cost.of(event, last.neighboring_relation).epsilon(last.delta)
         secure = all(each.secure for each in paid)
         return replace(whole, event=event, epsilon=float(epsilon), secure=secure)
 

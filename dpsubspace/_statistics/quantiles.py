@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.events import gaussian
 from dpsubspace._array import slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
@@ -338,7 +337,7 @@ def range_part(
     if not target.private or n_samples is None or n_columns is None:
         return Part(share)
     relation = target.neighboring_relation
-    whole = target.calibrated(gaussian, n_samples) / math.sqrt(share)
+    whole = target.multiplier(n_samples) / math.sqrt(share)
     searched = rank_noise(whole * math.sqrt(SEARCH), n_columns, 2, relation)
     if _SAFE * searched <= level * n_samples:
         return Part(share, SEARCH)

@@ -20,10 +20,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpsubspace._accounting.cost import gaussian_epsilon, sq_mu_of
-from dpsubspace._accounting.events import counted
+from dpsubspace._accounting.cost import Cost, gaussian_epsilon
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._accounting.permission import ledger_delta
+from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._workflow.canaries import Subject, subject_of
 from dpsubspace._workflow.display import pyplot
@@ -378,7 +377,7 @@ def audit_estimator(
     check_choice("statistic", statistic, ("guesses", "gaussian"))
     confidence = check_real("confidence", confidence, low=0.5, high=1, include_low=True)
     n_training = check_integer("n_training", n_training, low=10)
-    if ledger_delta() is not None:
+    if payer_of() is not None:
         raise PrivacyError(
             "an audit tells more of its rows than a ledger could charge: run it outside of the"
             " ledger, on public or synthetic rows."
@@ -458,7 +457,7 @@ def _seeds(source: np.random.Generator, random_state: int | None) -> Iterator[in
 
 def _check_gaussian(guarantee: PrivacyGuarantee) -> None:
     """PrivacyError unless the claim is about Gaussian noise alone."""
-    if sq_mu_of(counted(guarantee.event), guarantee.neighboring_relation) is None:
+    if Cost.of(guarantee.event, guarantee.neighboring_relation).sq_mu() is None:
         raise PrivacyError(
             "statistic='gaussian' is for Gaussian noise without sampling, and the claim is about"
             " something else: use statistic='guesses'."

@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Any
 from dpsubspace._accounting.cost import (
     EQUAL,
     LEAST_SLACK,
-    covers,
-    epsilon_of,
+    Cost,
+    Price,
     gaussian_epsilon,
-    price_of,
-    slack_parts,
-    sq_mu_of,
 )
-from dpsubspace._accounting.events import RELATION_IN_WORDS, counted, is_free, rounded
+from dpsubspace._accounting.events import RELATION_IN_WORDS, is_free, rounded
 from dpsubspace._estimators.surroundings import seeding_ensemble
 from dpsubspace._workflow.journal import (
     Journal,
@@ -286,7 +283,11 @@ class Book:
 
     def alone(self, event: DpEvent, delta: float) -> float:
         """Epsilon of `event` by its own accountant."""
-        return epsilon_of(event, delta, self.terms.neighboring_relation)
+        return self._cost(event).epsilon(delta)
+
+    def _cost(self, event: DpEvent) -> Cost:
+        """What `event` costs under the relation of the ledger."""
+        return Cost.of(event, self.terms.neighboring_relation)
 
     def remaining(self) -> float:
         """Largest epsilon that one more full-batch fit can have."""
@@ -326,15 +327,15 @@ class Book:
         """Accounts beside a plan."""
         return [] if plan is None else Sums.beside(plan, self.terms.delta)
 
-    def _slack_for(self, event: DpEvent, spent: Charge) -> float:
-        """Slack that each part of `event` may use; 0 where there is none left."""
-        parts, left = slack_parts(event), self.terms.slack - spent.slack
+    def _price(self, event: DpEvent, spent: Charge) -> Price:
+        """Price of `event` beside what is `spent`, with a share of the slack that is left."""
+        cost, left = self._cost(event), self.terms.slack - spent.slack
         share = max(LEAST_SLACK, left * _SLACK_SHARE)
-        return share if parts and parts * share <= left else 0.0
+        return cost.price(share if cost.n_slacks and cost.n_slacks * share <= left else 0.0)
 
     def _offers(self, event: DpEvent, spent: Charge) -> list[tuple[Plan | None, Charge]]:
         """Plans and charges under which `event` could be recorded, the best first."""
-        price = price_of(event, self._slack_for(event, spent), self.terms.neighboring_relation)
+        price = self._price(event, spent)
         if self.plan is not None:
             offers = [(self.plan, charge) for charge in Charge.choices(price)]
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
@@ -498,11 +499,11 @@ class Book:
 
     def _sq_mu(self, event: DpEvent) -> float | None:
         """Square of mu of full-batch Gaussian mechanisms; None for anything else."""
-        return sq_mu_of(counted(event), self.terms.neighboring_relation)
+        return self._cost(event).sq_mu()
 
     def covers(self, planned: DpEvent, event: DpEvent) -> bool:
         """Whether `event` may run in place of `planned` at no cost, whatever was seen before."""
-        return covers(planned, event, self.terms.neighboring_relation)
+        return self._cost(planned).covers(self._cost(event))
 
     # Messages and checks ----------------------------------------------------------------------
 
@@ -542,7 +543,7 @@ class Book:
     def sentence(self, event: DpEvent, plan: Plan | None, spent: Charge) -> str:
         """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
         text = f"It costs epsilon={self.alone(event, self.terms.delta):.4g} by itself,"
-        price = price_of(event, self._slack_for(event, spent), self.terms.neighboring_relation)
+        price = self._price(event, spent)
         if price.sq_mu == math.inf:
             return "It is not private."
         if plan is not None and plan.closed:
@@ -563,7 +564,7 @@ class Book:
                 f" and would bring the total to epsilon={found} at delta={plan.delta:.4g},"
                 f" over the budget of {most}."
             )
-        if slack_parts(event) and not price.slack:
+        if self._cost(event).n_slacks and not price.slack:
             text += (
                 " (What batches save is not counted: the part of delta that is set apart for"
                 f" that, slack={self.terms.slack:.3g}, is used up.)"
@@ -572,7 +573,7 @@ class Book:
 
     def _what_to_type(self, event: DpEvent, spent: Charge) -> str:
         """Terms of a ledger that would have taken all of it, where some would."""
-        price = price_of(event, self._slack_for(event, spent), self.terms.neighboring_relation)
+        price = self._price(event, spent)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         summed, slack = totals[-1].summed, self.terms.slack
         apart = summed.epsilon - (self.plan.before if self.plan else 0.0)
@@ -610,8 +611,8 @@ class Book:
         """Raise PrivacyError where the numbers of a loaded ledger contradict each other."""
         for entry in self.entries:
             event, charge = entry.event, entry.charge
-            parts = slack_parts(event)
-            price = price_of(event, charge.slack / max(parts, 1), self.terms.neighboring_relation)
+            cost = self._cost(event)
+            price = cost.price(charge.slack / max(cost.n_slacks, 1))
             # Accountants of another version may differ a little in what is not Gaussian.
             least = 1 - (1e-3 if charge.slack else 1e-9)
             if not any(

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.cost import LEAST_SLACK, gaussian_epsilon, gaussian_sq_mu, price_of
+from dpsubspace._accounting.cost import LEAST_SLACK, Cost, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice, check_real
 from dpsubspace._workflow.display import pyplot
@@ -377,7 +377,7 @@ def _sq_mu(guarantee: PrivacyGuarantee, delta: float, event: Any = None) -> floa
     """Square of the mu that a release, or an event in it, is charged as."""
     event = guarantee.event if event is None else event
     slack = max(delta / 1e4, LEAST_SLACK)
-    price = price_of(event, slack, guarantee.neighboring_relation)
+    price = Cost.of(event, guarantee.neighboring_relation).price(slack)
     found = price.sq_mu + price.pure_sq_mu
     if found == math.inf:
         raise PrivacyError(
@@ -391,9 +391,9 @@ def _of_one_fit(
     estimator: Any, guarantee: PrivacyGuarantee, delta: float
 ) -> tuple[list[str], list[float]]:
     """Names and sizes of the releases of one fit."""
-    from dpsubspace._accounting.leaves import event_of, leaves
+    from dpsubspace._accounting.accountants import each_mechanism, event_of
 
-    parts = list(leaves(guarantee.event))
+    parts = list(each_mechanism(guarantee.event))
     events = [event_of([part]) for part in parts]
     names = _names_of_parts(estimator, guarantee)
     if names is None or len(names) != len(parts):

@@ -25,7 +25,7 @@ from sklearn.base import clone, is_regressor
 from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.events import counted, gaussian
+from dpsubspace._accounting.events import mechanisms_of
 from dpsubspace._estimators import choice, functions, private_scores
 from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
@@ -352,7 +352,7 @@ def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
     given, n, d = subject.parameters, len(X) + 1, X.shape[1]
     levels = np.unique(given["level"])
     target = Target(given["epsilon"], given["delta"], given["neighboring_relation"])
-    multiplier = target.calibrated(gaussian, n)
+    multiplier = target.multiplier(n)
     stages = functions.WITHOUT_BOUNDS if given["bounds"] is None else functions.BETWEEN_BOUNDS
     # Of ranks that noise hides the search takes the nearest that it does not.
     noise = rank_noise(multiplier * math.sqrt(stages), d, len(levels), subject.relation)
@@ -366,13 +366,13 @@ def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
 def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
     """A heap far away that is as large as the noise hides: the canary is one more of it."""
     (n, d), level = X.shape, subject.parameters.get("level", "auto")
-    (leaf, *_) = counted(subject.what.privacy_event(n + 1, d))
+    (ranges, *_) = mechanisms_of(subject.what.privacy_event(n + 1, d))
     halved = 1.0 if subject.relation == "zero_out" else math.sqrt(0.5)
-    if leaf.count != SEARCH:  # all cells of a column are counted, and what agrees with them kept
+    if ranges.count != SEARCH:  # all cells of a column are counted, and what agrees with them kept
         near = 1.0
-        size = LEAST * leaf.value * math.sqrt(d) * halved
+        size = LEAST * ranges.value * math.sqrt(d) * halved
     else:  # a search, which goes on between two heaps
-        near, spread = -_FAR, rank_noise(leaf.value, d, 2, subject.relation)
+        near, spread = -_FAR, rank_noise(ranges.value, d, 2, subject.relation)
         size = max((0.01 if level == "auto" else level) * n, 2 * spread)
     far = np.arange(n)[:, None] < min(round(size), n // 2)
     return np.where(far, _FAR, near) * np.ones(d), np.full(d, _FAR), np.full(d, near)

@@ -163,7 +163,7 @@ def plan_fields(plan: Plan | None) -> dict[str, Any] | None:
 
 def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, Any]:
     """Fields of a record that charges `entry`, under what is the plan from there on."""
-    from dpsubspace._accounting.leaves import plain
+    from dpsubspace._accounting.accountants import plain
 
     names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
     return {
@@ -198,7 +198,7 @@ def checked_record(record: dict[str, Any]) -> dict[str, Any]:
 
 def entry_from(fields: dict[str, Any]) -> LedgerEntry:
     """Entry of a record that was checked."""
-    from dpsubspace._accounting.leaves import event_from
+    from dpsubspace._accounting.accountants import event_from
 
     names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
     return LedgerEntry(
@@ -213,7 +213,7 @@ def entry_from(fields: dict[str, Any]) -> LedgerEntry:
 
 def fresh(entry: LedgerEntry) -> LedgerEntry:
     """Equal entry with an event of its own: a composition holds a list, which could change."""
-    from dpsubspace._accounting.leaves import event_from, plain
+    from dpsubspace._accounting.accountants import event_from, plain
 
     return replace(entry, event=event_from(plain(entry.event)))
 

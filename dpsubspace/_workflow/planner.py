@@ -12,8 +12,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Binarizer, Normalizer
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import composed, counted, is_free
+from dpsubspace._accounting.cost import Cost, gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._accounting.events import composed, is_free, mechanisms_of
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.scaler import BoundedScaler
@@ -190,7 +190,7 @@ def privacy_cost(
     if is_free(event):
         return 0.0
     target = Target(1.0, delta, relation).checked(pure=True)
-    return epsilon_of(event, target.delta_at(n_samples), relation)
+    return Cost.of(event, relation).epsilon(target.delta_at(n_samples))
 
 
 def share_budget(
@@ -344,7 +344,7 @@ def _share(
         sq_mu = whole * math.exp(log_factor)
         for part, weight in zip(parts, weights, strict=True):
             part._set_whole(epsilon=gaussian_epsilon(weight * sq_mu, delta), delta=delta)
-        return epsilon_of(composed(map(plan, parts)), delta, relation)
+        return Cost.of(composed(map(plan, parts)), relation).epsilon(delta)
 
     def excess(log_factor: float) -> float:
         return math.log(max(cost(log_factor), 1e-300) / epsilon)
@@ -455,7 +455,7 @@ def _planned(what: Any, sizes: _Sizes) -> Iterator[_Plan]:
         name, part, columns = item
         own = sizes.of(name, alone=len(parts) == 1, columns=columns)
         event = part.privacy_event(**own)
-        counted(event)  # PrivacyError for what cannot be
+        mechanisms_of(event)  # PrivacyError for what cannot be
         relation = part._whole.neighboring_relation
         yield _Plan(name, event, relation, part=part, sizes=own)
 
@@ -466,7 +466,7 @@ def _items(what: Any) -> Iterator[_Plan | tuple[str, Any, bool]]:
     if isinstance(what, PrivacyGuarantee):
         yield _Plan("released before", what.event, what.neighboring_relation, what.unit)
     elif type(what).__name__.endswith("DpEvent"):
-        counted(what)
+        mechanisms_of(what)
         yield _Plan("event", what, None)
     elif isinstance(what, (list, tuple)):
         if len(what) == 2 and isinstance(what[0], str):

@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import composed, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
 from dpsubspace._checks import check_integer, shown
@@ -286,7 +286,7 @@ def _plan(part: Any, sizes: Sizes) -> PrivacyGuarantee:
     delta = Target(1.0, asked.delta).delta_at(n_samples)
     epsilon = getattr(asked, "epsilon", None)
     if epsilon is None:
-        epsilon = epsilon_of(event, delta, asked.neighboring_relation)
+        epsilon = Cost.of(event, asked.neighboring_relation).epsilon(delta)
     return PrivacyGuarantee(
         event=event,
         epsilon=float(epsilon),
@@ -554,7 +554,7 @@ def _summed(subject: str, kind: str, items: list[Item]) -> Account:
     elif len(items) == 1 and items[0].count == 1:
         epsilon = first.epsilon
     else:
-        epsilon = epsilon_of(event, delta, paid[0].neighboring_relation)
+        epsilon = Cost.of(event, paid[0].neighboring_relation).epsilon(delta)
     total = replace(
         paid[-1],
         event=event,

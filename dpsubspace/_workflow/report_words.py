@@ -13,8 +13,8 @@ from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.events import (
     RELATION_IN_WORDS,
     RELATION_OF_PERSONS,
-    counted,
     describe,
+    mechanisms_of,
     rounded,
 )
 from dpsubspace._accounting.guarantee import weakness
@@ -61,9 +61,9 @@ def up(value: float) -> str:
 
 def described(event: DpEvent) -> str:
     """`event` in a line of English, equal releases counted together."""
-    from dpsubspace._accounting.leaves import event_of
+    from dpsubspace._accounting.accountants import event_of
 
-    return describe(event_of(counted(event)))
+    return describe(event_of(mechanisms_of(event)))
 
 
 def percent(value: float) -> str:
@@ -326,16 +326,16 @@ def _released(account: Account) -> Iterator[Any]:
             )
             words = f"All of it together costs epsilon = {up(total.epsilon)}"
             yield Text(f"{words}{less if total.epsilon < each * (1 - 1e-9) else ''}.")
-    leaves = counted(total.event)
-    words = [text for kind, text in _MECHANISMS.items() if kind in {x.kind for x in leaves}]
-    if any(leaf.count > 1 for leaf in leaves):
+    parts = mechanisms_of(total.event)
+    words = [text for kind, text in _MECHANISMS.items() if kind in {x.kind for x in parts}]
+    if any(part.count > 1 for part in parts):
         words.append(
             'A number in front, as in "100 x", says how many of them there were: one for each step'
             " of training, for example."
         )
     if any("DP-SGD" in item.what for item in account.items):
         words.append("DP-SGD is training in many small steps, each of which uses one such sum.")
-    if any(leaf.sampled for leaf in leaves):
+    if any(part.sampled for part in parts):
         words.append(_BATCHES)
     if total.epsilon < math.inf and words:
         yield Text(" ".join(words))
@@ -631,8 +631,8 @@ def _composition(account: Account) -> str:
         )
     if account.reasons:
         return "the parts do not add up to a guarantee"
-    kinds = {leaf.kind for leaf in counted(account.total.event)}
-    sampled = any(leaf.sampled for leaf in counted(account.total.event))
+    kinds = {part.kind for part in mechanisms_of(account.total.event)}
+    sampled = any(part.sampled for part in mechanisms_of(account.total.event))
     if kinds <= {"gaussian"} and not sampled:
         how = "exact for Gaussian mechanisms (Gaussian differential privacy)"
     elif "search" in kinds:

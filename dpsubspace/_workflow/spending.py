@@ -35,17 +35,16 @@ from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.cost import (
+    Cost,
     excess_over,
     gaussian_epsilon,
     gaussian_sq_mu,
     least_sq_mu,
     search_multiplier,
     search_scale,
-    sq_mu_of,
 )
 from dpsubspace._accounting.events import (
     composed,
-    counted,
     doubling,
     gaussian,
     is_free,
@@ -481,7 +480,7 @@ class _Share:
         epsilon = gaussian_epsilon(sq_mu * (1 - _SPARE), self.delta)
         for candidate in candidates:
             event = candidate.set_budget(epsilon, self.delta)
-            cost = sq_mu_of(counted(event), self.relation)
+            cost = Cost.of(event, self.relation).sq_mu()
             if cost is None:
                 raise PrivacyError(
                     "a candidate releases something without Gaussian noise, by an exponential"
@@ -512,7 +511,10 @@ class _Share:
             event = base.set_budget(self.epsilon * math.exp(log_scale), self.delta)
             return private_search(event, self.n_trials)
 
-        found = search_scale(search, self.epsilon, self.delta, self.relation, _TOLERANCE)
+        def cost_at(log_scale: float) -> Cost:
+            return Cost.of(search(log_scale), self.relation)
+
+        found = search_scale(cost_at, self.epsilon, self.delta, _TOLERANCE)
         event = search(found).event  # pyright: ignore[reportAttributeAccessIssue]
         sq_mu = least_sq_mu(event)
         for candidate in (each for each in candidates if each is not base):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import releases, with_plan
+from helpers import epsilon_of, releases, with_plan
 
 from dpsubspace import (
     DPModuleClassifier,
@@ -12,7 +12,6 @@ from dpsubspace import (
     GradientDirections,
     PrivacyLedger,
 )
-from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace.exceptions import PrivacyBudgetError

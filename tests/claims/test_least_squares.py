@@ -106,7 +106,7 @@ def test_a_null_record_moves_releases_by_no_more_than_is_charged(name, targets, 
     _, there = solved(name, X, Y, present=present, answers=here.made)
     spent = sum(ratio**2 for _, _, ratio in moves(here, there))
     whole = Budget.split(Target(1.0, 1e-5), SOLVERS[name].parts(100.0))
-    allowed = sum(part.charged / whole.scales[n] ** 2 for n, part in whole.parts.items())
+    allowed = sum(part.n_charged / whole.scales[n] ** 2 for n, part in whole.parts.items())
     assert spent <= allowed * (1 + 1e-9)
     for release, scale, ratio in moves(here, there):
         assert ratio <= 1 / scale * (1 + 1e-9), release
@@ -122,7 +122,7 @@ def test_a_replaced_record_moves_releases_by_no_more_than_is_charged(name, kind)
     X[7], Y[7] = ROWS[kind]
     _, there = solved(name, X, Y, relation="replace_one", answers=here.made)
     budget = here.budget
-    allowed = sum(4 * part.charged / budget.scales[n] ** 2 for n, part in budget.parts.items())
+    allowed = sum(4 * part.n_charged / budget.scales[n] ** 2 for n, part in budget.parts.items())
     assert sum(ratio**2 for _, _, ratio in moves(here, there)) <= allowed * (1 + 1e-9)
     for release, scale, ratio in moves(here, there):
         assert ratio <= 2 / scale * (1 + 1e-9), release
@@ -201,7 +201,7 @@ def test_parts_are_the_whole_budget(name, relation):
     assert math.fsum(part.share for part in parts.values()) == pytest.approx(1.0)
     budget = Budget.split(Target(1.0, 1e-5, relation), parts)
     alone = Budget.split(Target(1.0, 1e-5, relation), SOLVERS["moments"].parts(100.0))
-    mu = sum(part.charged / budget.scales[n] ** 2 for n, part in parts.items())
+    mu = sum(part.n_charged / budget.scales[n] ** 2 for n, part in parts.items())
     assert mu == pytest.approx(1 / alone.scales["second moment"] ** 2, rel=1e-5)
 
 

@@ -13,6 +13,7 @@ from helpers import (
     RELATIONS,
     assert_within_bounds,
     blobs,
+    epsilon_of,
     move,
     pairs_first,
     releases,
@@ -36,7 +37,6 @@ from dpsubspace import (
     private_quantile,
 )
 from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import gaussian
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records

@@ -15,7 +15,7 @@ from dp_accounting import (
     PoissonSampledDpEvent,
     SelfComposedDpEvent,
 )
-from helpers import RELATIONS, blobs
+from helpers import RELATIONS, blobs, epsilon_of
 
 from dpsubspace import (
     DPSGDClassifier,
@@ -23,9 +23,8 @@ from dpsubspace import (
     PrivacyError,
     PrivacyLedger,
 )
+from dpsubspace._accounting.accountants import BoundedRangeDpEvent
 from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.cost import epsilon_of
-from dpsubspace._accounting.leaves import BoundedRangeDpEvent
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._release.releases import Releases

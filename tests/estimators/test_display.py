@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import blobs
+from helpers import blobs, epsilon_of
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, make_scorer
@@ -21,7 +21,7 @@ from dpsubspace import (
     PrivacyUtilityDisplay,
     PrivacyWarning,
 )
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import composed
 
 matplotlib = pytest.importorskip("matplotlib")

@@ -12,6 +12,7 @@ from helpers import (
     RELATIONS,
     assert_refused,
     blobs,
+    epsilon_of,
     examples,
     formed,
     mapped,
@@ -42,7 +43,6 @@ from dpsubspace import (
     _auto,
 )
 from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._estimators.bounds import OneMean
 from dpsubspace._gradients.linear import LinearSource

@@ -12,7 +12,7 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 from dp_accounting.dp_event import MixtureOfGaussiansDpEvent, RepeatAndSelectDpEvent
-from helpers import CLASSIFIERS, blobs, charged, examples
+from helpers import CLASSIFIERS, blobs, calibrate, charged, epsilon_of, examples, price_of
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
@@ -37,25 +37,17 @@ from dpsubspace import (
     private_mean,
     private_quantile,
 )
-from dpsubspace._accounting.budget import calibrate
-from dpsubspace._accounting.cost import (
-    accountant,
-    dominating_mu,
-    epsilon_of,
-    gaussian_epsilon,
-    gaussian_sq_mu,
-    price_of,
-)
+from dpsubspace._accounting.accountants import renyi_curve
+from dpsubspace._accounting.cost import Cost, dominating_mu, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,
-    counted,
     gaussian,
     laplace,
+    mechanisms_of,
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._accounting.leaves import renyi_curve
 from dpsubspace._workflow.book import About
 from dpsubspace._workflow.plan import Charge, response_divergence
 from dpsubspace._workflow.watch import Watch
@@ -913,7 +905,8 @@ def test_a_price_is_above_the_whole_curve(event, relation):
     slack = 1e-9
     mu = math.sqrt(price_of(event, slack, relation).sq_mu)
     orders = np.concatenate([[0.0], np.geomspace(1e-3, 20.0, 700)])
-    divergences = accountant(counted(event), relation, 0.3).curve(orders)
+    cost = Cost.of(event, relation)
+    divergences = cost.accountant(cost.grid(0.3)).curve(orders)
     assert (divergences <= hockey_stick(mu, orders) + slack).all()
     assert not (divergences <= hockey_stick(mu * 0.999, orders) + slack).all()
 
@@ -1017,7 +1010,7 @@ def test_a_search_leaves_room_for_fits(first):
     charge = next(entry.charge for entry in book.entries if entry.charge.slack)
     assert charge.sq_mu == 0 and 1.0 < charge.epsilon < 1.6
     # What is beyond that epsilon is no more than the slack: it may be charged so.
-    curve = renyi_curve(counted(search), np.array([charge.epsilon]))
+    curve = renyi_curve(mechanisms_of(search), np.array([charge.epsilon]))
     assert curve[0] <= charge.slack
     assert max(epsilon_of(event, **AT) for event in events) < book.epsilon() <= 3.0
     assert not first or book.remaining() > 0.5

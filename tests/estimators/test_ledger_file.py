@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
-from helpers import blobs, charged
+from helpers import blobs, calibrate, charged
 
 from dpsubspace import (
     DPSGDClassifier,
@@ -25,7 +25,6 @@ from dpsubspace import (
     PrivacyWarning,
     private_mean,
 )
-from dpsubspace._accounting.budget import calibrate
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import RELATIONS, formed, releases, who
+from helpers import RELATIONS, epsilon_of, formed, releases, who
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -22,7 +22,6 @@ from dpsubspace import (
     PrivacyWarning,
     PublicDataWarning,
 )
-from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, gaussian
 from dpsubspace._estimators import pca as spectral_module
 from dpsubspace._release import releases as releases_module

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import epsilon_of
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
@@ -22,8 +23,8 @@ from dpsubspace import (
     private_quantile,
     share_budget,
 )
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import counted, gaussian
+from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._accounting.events import gaussian, mechanisms_of
 
 N, DELTA = 2000, 1e-5
 EXACT = DPPCA(mechanism="bingham", n_components=1, centered=False, data_norm=1.0, epsilon=0.3)
@@ -52,7 +53,7 @@ def test_what_a_pipeline_will_spend_is_what_it_spends():
     planned = privacy_event(model, n_samples=N, n_features=4)
     model.fit(ROWS, LABELS)
     spent = [step.privacy_.event for step in (model[0], model[-1])]
-    assert counted(planned) == tuple(leaf for event in spent for leaf in counted(event))
+    assert mechanisms_of(planned) == tuple(part for event in spent for part in mechanisms_of(event))
     ledger = PrivacyLedger(epsilon=10, delta=DELTA)
     ledger.fit(pipeline(n_iter=5), ROWS, LABELS)
     assert ledger.epsilon() == pytest.approx(privacy_cost(model, n_samples=N), rel=1e-9)
@@ -86,7 +87,7 @@ def test_columns_and_what_is_free():
 def test_sizes_reach_the_steps_that_need_them():
     model = make_pipeline(BoundedScaler(), DPSGDFClassifier())
     given = privacy_event(model, n_samples=N, n_features=4)
-    assert counted(given)[-1] == counted(model[-1].privacy_event(N, 4))[-1]
+    assert mechanisms_of(given)[-1] == mechanisms_of(model[-1].privacy_event(N, 4))[-1]
     public = {"boundedscaler": 50, "dpsgdfclassifier": 0}
     assert privacy_cost(model, n_samples=N, n_public=public) == privacy_cost(model, n_samples=N)
     regression = DPLinearRegression()

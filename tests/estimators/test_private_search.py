@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RARE, RELATIONS, blobs, releases
+from helpers import RARE, RELATIONS, blobs, epsilon_of, price_of, releases
 from scipy import stats
 from sklearn import config_context
 from sklearn.base import clone, is_classifier, is_regressor
@@ -35,14 +35,12 @@ from dpsubspace import (
     private_mean,
 )
 from dpsubspace._accounting.cost import (
-    epsilon_of,
     excess_over,
     gaussian_sq_mu,
     logarithmic_rate,
-    price_of,
     search_multiplier,
 )
-from dpsubspace._accounting.events import counted, gaussian, private_search
+from dpsubspace._accounting.events import gaussian, mechanisms_of, private_search
 from dpsubspace._release.noise import SecureNoise, SeededNoise
 from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.records import Records, check_groups
@@ -120,7 +118,7 @@ def test_the_whole_budget_is_used_and_no_more(relation, options, kind):
     event = model.privacy_event(len(X))
     cost = epsilon_of(event, DELTA, relation)
     assert 4.0 * (1 - 1e-4) <= cost <= 4.0
-    assert (counted(event)[0].kind == "search") == (kind == "random")
+    assert (mechanisms_of(event)[0].kind == "search") == (kind == "random")
     assert privacy_cost(model, n_samples=len(X)) == pytest.approx(cost)
     assert model.fit(X, Y).privacy_.event == event and model.privacy_.epsilon == 4.0
 
@@ -130,24 +128,24 @@ def test_the_whole_budget_is_used_and_no_more(relation, options, kind):
 def test_every_candidate_costs_one_mu(relation, candidates):
     model = search(candidates=candidates, neighboring_relation=relation)
     spending = model._plan().spending(module.Sizes(400, 5, 3), None)
-    leaf = counted(spending.event)[0]
+    part = mechanisms_of(spending.event)[0]
     moved = 2 if relation == "replace_one" else 1
     for candidate in spending.candidates:
-        (own,) = counted(candidate.event)
+        (own,) = mechanisms_of(candidate.event)
         assert own.value / math.sqrt(own.count) == pytest.approx(spending.multiplier, rel=1e-8)
         assert own.value / math.sqrt(own.count) >= spending.multiplier
-    if leaf.kind == "search":
-        assert leaf.inside[0].value == spending.multiplier
+    if part.kind == "search":
+        assert part.inside[0].value == spending.multiplier
     else:  # squares of mu of all candidates add up to that of the whole
-        assert leaf.value == pytest.approx(spending.multiplier / math.sqrt(2))
+        assert part.value == pytest.approx(spending.multiplier / math.sqrt(2))
     assert moved * gaussian_sq_mu(4.0, DELTA) ** -0.5 < spending.multiplier
 
 
 def test_up_to_three_candidates_are_all_fitted():
     found = {}
     for k in range(1, 8):
-        leaf = counted(search(candidates={"alpha": list(range(k))}, epsilon=1.0).privacy_event(400))
-        found[k] = leaf[0].kind
+        event = search(candidates={"alpha": list(range(k))}, epsilon=1.0).privacy_event(400)
+        found[k] = mechanisms_of(event)[0].kind
     assert [found[k] for k in range(1, 8)] == ["gaussian"] * 3 + ["search"] * 4
 
 
@@ -155,10 +153,10 @@ def test_batches_have_one_curve_above_all_trials():
     sizes = {"batch_size": [30, 60, None], "n_iter": [80]}
     model = search(candidates=sizes, method="random", validation_fraction=0.25, epsilon=1.0)
     spending = model._plan().spending(module.Sizes(400, 5, 3), None)
-    (leaf,) = counted(spending.event)
+    (part,) = mechanisms_of(spending.event)
     base = spending.candidates[0].event
-    assert leaf.kind == "search" and counted(base) == leaf.inside
-    assert leaf.inside[0].rate == pytest.approx(30 / 300)
+    assert part.kind == "search" and mechanisms_of(base) == part.inside
+    assert part.inside[0].rate == pytest.approx(30 / 300)
     for candidate in spending.candidates:
         assert 0.9 < excess_over(candidate.event, base) <= 1
     assert 0.99 < excess_over(gaussian(spending.multiplier), base) <= 1
@@ -170,9 +168,9 @@ def test_few_candidates_on_batches_are_composed_with_their_scores():
     model = search(**batches)
     event = model.privacy_event(400)
     assert 1 - 1e-3 <= epsilon_of(event, DELTA, "zero_out") <= 1.0
-    assert [leaf.count for leaf in counted(event)] == [80, 80, 2]
+    assert [part.count for part in mechanisms_of(event)] == [80, 80, 2]
     public = search(validation_fraction=None, **batches)
-    assert [leaf.count for leaf in counted(public.privacy_event(400))] == [80, 80]
+    assert [part.count for part in mechanisms_of(public.privacy_event(400))] == [80, 80]
 
 
 # Trials are private -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import blobs, thinned
+from helpers import blobs, epsilon_of, thinned
 from scipy import stats
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -52,7 +52,7 @@ from dpsubspace import (
 )
 from dpsubspace._accounting import guarantee
 from dpsubspace._accounting.attacker import Attacker
-from dpsubspace._accounting.cost import epsilon_of, gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,
@@ -216,7 +216,7 @@ def test_schema_and_reader_know_the_same_fields():
     assert described["$id"] == guarantee.SCHEMA
     assert described["properties"].keys() - {"file"} == guarantee._TYPES.keys()
     assert set(described["required"]) == guarantee._TYPES.keys()
-    from dpsubspace._accounting.leaves import _WRITTEN
+    from dpsubspace._accounting.accountants import _WRITTEN
 
     kinds = {k["properties"]["type"]["const"]: k for k in described["$defs"]["event"]["oneOf"]}
     assert kinds.keys() == _WRITTEN.keys()

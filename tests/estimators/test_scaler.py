@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import RARE, RELATIONS, ScaledNoise, charged, noise_p_value, releases
+from helpers import RARE, RELATIONS, ScaledNoise, charged, epsilon_of, noise_p_value, releases
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_selector, make_column_transformer
@@ -28,7 +28,6 @@ from dpsubspace import (
     PrivacyWarning,
     PublicDataWarning,
 )
-from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._estimators import scaler as scaler_module
 from dpsubspace._release.noise import SeededNoise

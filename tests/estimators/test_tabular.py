@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RELATIONS, pairs_first
+from helpers import RELATIONS, epsilon_of, pairs_first
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -39,7 +39,6 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed
 from dpsubspace._estimators import table_encoder
 from dpsubspace._workflow.planner import share_of_parts

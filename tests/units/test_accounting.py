@@ -7,7 +7,7 @@ import dp_accounting as dpa
 import numpy as np
 import pytest
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
-from helpers import CLASSIFIERS, RELATIONS, blobs
+from helpers import CLASSIFIERS, RELATIONS, blobs, calibrate, epsilon_of
 
 from dpsubspace import (
     DPSGDClassifier,
@@ -16,13 +16,12 @@ from dpsubspace import (
     PrivacyGuarantee,
     PrivacyLedger,
 )
-from dpsubspace._accounting.budget import Sizes, calibrate
-from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.events import (
     composed,
-    counted,
     describe,
     gaussian,
+    mechanisms_of,
     non_private,
     sampled_gaussian,
 )
@@ -102,7 +101,11 @@ def test_an_event_that_no_accountant_takes_is_refused():
 def test_several_gaussians_on_one_batch_are_one_of_their_mu():
     four = dpa.PoissonSampledDpEvent(0.1, gaussian(4.0, 4))
     two_kinds = dpa.PoissonSampledDpEvent(0.1, composed([gaussian(4.0, 3), gaussian(4.0)]))
-    assert counted(four) == counted(two_kinds) == counted(sampled_gaussian(2.0, 0.1, 1))
+    assert (
+        mechanisms_of(four)
+        == mechanisms_of(two_kinds)
+        == mechanisms_of(sampled_gaussian(2.0, 0.1, 1))
+    )
 
 
 def test_degenerate_events():

@@ -11,12 +11,21 @@ import pickle
 import dp_accounting as dpa
 import numpy as np
 import pytest
-from helpers import RARE, RELATIONS, ScaledNoise, p_value_of_mean, pairs_first, thinned
+from helpers import (
+    RARE,
+    RELATIONS,
+    ScaledNoise,
+    calibrate,
+    calibrate_range,
+    epsilon_of,
+    p_value_of_mean,
+    pairs_first,
+    thinned,
+)
 from scipy import integrate, special, stats
 
 from dpsubspace import PrivacyError, PrivacyGuarantee, PrivacyLedger
-from dpsubspace._accounting.budget import calibrate, calibrate_range
-from dpsubspace._accounting.cost import epsilon_of
+from dpsubspace._accounting.accountants import BoundedRangeDpEvent, bounded_range_curve
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,
@@ -25,7 +34,6 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._accounting.leaves import BoundedRangeDpEvent, bounded_range_curve
 from dpsubspace._release.bingham import _best_b, sample_bingham
 from dpsubspace._release.mechanisms import (
     BoundedL1Sum,

@@ -5,12 +5,10 @@ import math
 import dp_accounting as dpa
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, RELATIONS, blobs, pairs_first, thinned
+from helpers import CLASSIFIERS, RELATIONS, blobs, calibrate, epsilon_of, pairs_first, thinned
 from scipy import stats
 
 from dpsubspace import PrivacyError, PrivacyLedger
-from dpsubspace._accounting.budget import calibrate
-from dpsubspace._accounting.cost import epsilon_of
 from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
 from dpsubspace._release.noise import SecureNoise, SeededNoise, poisson_indices
 

@@ -1,8 +1,8 @@
 """Events of ``dp_accounting`` as what they are made of, and an event and accountants it lacks.
 
-:func:`leaves` is the only place that asks an event for its type, and everything that counts an
-event reads its leaves. It knows few events and refuses all others, also subclasses of those
-it knows: what cannot be counted must not be counted as nothing.
+:func:`each_mechanism` is the only place that asks an event for its type, and everything that
+counts an event reads its mechanisms. It knows few events and refuses all others, also subclasses
+of those it knows: what cannot be counted must not be counted as nothing.
 
 Imports ``dp_accounting``, so it is itself imported inside functions only.
 """
@@ -127,7 +127,7 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
     return step, np.minimum.accumulate(np.clip(found, 0.0, 1.0))
 
 
-# Leaves of events -------------------------------------------------------------------------------
+# What events are made of ------------------------------------------------------------------------
 
 # Draws that are composed exactly; blocks of as many are composed by dp_accounting. The
 # time grows with the square, and what is lost between blocks is about a percent.
@@ -137,11 +137,8 @@ BLOCK = 32
 _LEAST_NOISE = 1e-150
 
 
-# What events are made of ---------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class Leaf:
+class Mechanism:
     """A mechanism that runs `count` times.
 
     Parameters
@@ -156,7 +153,7 @@ class Leaf:
         Probability with which a record takes part; below 1 for Gaussians only.
     shape : float
         Of the number of runs of a search, whose mean is its `value`.
-    inside : tuple of Leaf
+    inside : tuple of Mechanism
         What each run of a search is made of.
     """
 
@@ -165,7 +162,7 @@ class Leaf:
     count: int = 1
     rate: float = 1.0
     shape: float = 0.0
-    inside: tuple[Leaf, ...] = ()
+    inside: tuple[Mechanism, ...] = ()
 
     @property
     def pure(self) -> bool:
@@ -178,7 +175,15 @@ class Leaf:
         return self.rate < 1
 
 
-def leaves(event: Any) -> Iterator[Leaf]:
+def merged(parts: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
+    """Mechanisms with equal ones as one: in which order they ran makes no difference."""
+    counts: Counter[Mechanism] = Counter()
+    for part in parts:
+        counts[part if part.count == 1 else replace(part, count=1)] += part.count
+    return tuple(replace(part, count=n) if n > 1 else part for part, n in counts.items())
+
+
+def each_mechanism(event: Any) -> Iterator[Mechanism]:
     """Mechanisms that `event` is made of, in order; PrivacyError for what cannot be counted.
 
     Sampling at rate 1 is no sampling. Gaussians that share a batch are one Gaussian. Only
@@ -188,17 +193,17 @@ def leaves(event: Any) -> Iterator[Leaf]:
     if kind is dpa.NoOpDpEvent:
         return
     if kind is dpa.NonPrivateDpEvent:
-        yield Leaf("gaussian", 0.0)
+        yield Mechanism("gaussian", 0.0)
     elif kind is dpa.GaussianDpEvent:
-        yield Leaf("gaussian", _multiplier(event))
+        yield Mechanism("gaussian", _multiplier(event))
     elif kind is dpa.LaplaceDpEvent:
         multiplier = _multiplier(event)
-        yield Leaf("laplace", multiplier) if multiplier else Leaf("gaussian", 0.0)
+        yield Mechanism("laplace", multiplier) if multiplier else Mechanism("gaussian", 0.0)
     elif kind is BoundedRangeDpEvent:
-        yield Leaf("range", _number(event, "epsilon", low=0.0))
+        yield Mechanism("range", _number(event, "epsilon", low=0.0))
     elif kind is dpa.ComposedDpEvent:
         for part in event.events:
-            yield from leaves(part)
+            yield from each_mechanism(part)
     elif kind is dpa.SelfComposedDpEvent:
         count: Any = event.count
         if not (isinstance(count, Integral) and not isinstance(count, bool) and int(count) >= 1):
@@ -206,8 +211,8 @@ def leaves(event: Any) -> Iterator[Leaf]:
                 f"{event} cannot be counted: an event must run a whole number of times, not"
                 f" {count}."
             )
-        for leaf in leaves(event.event):
-            yield replace(leaf, count=leaf.count * int(count))
+        for part in each_mechanism(event.event):
+            yield replace(part, count=part.count * int(count))
     elif kind is dpa.PoissonSampledDpEvent:
         yield from _sampled(event)
     elif kind is RepeatAndSelectDpEvent:
@@ -237,63 +242,55 @@ def _multiplier(event: Any) -> float:
     return 0.0 if multiplier < _LEAST_NOISE else multiplier
 
 
-def _sampled(event: Any) -> Iterator[Leaf]:
+def _sampled(event: Any) -> Iterator[Mechanism]:
     """One Gaussian on a Poisson batch, made of all that runs on it; or what ran, at rate 1."""
     rate = _number(event, "sampling_probability", low=0.0, high=1.0)
     if rate == 0:
         raise PrivacyError(f"{event} cannot be counted: a rate must be in (0, 1], not {rate:g}.")
-    inside = list(leaves(event.event))
+    inside = list(each_mechanism(event.event))
     if rate == 1 or not inside:
         yield from inside
         return
-    if any(leaf.kind != "gaussian" or leaf.sampled for leaf in inside):
+    if any(part.kind != "gaussian" or part.sampled for part in inside):
         raise PrivacyError(
             f"{event} cannot be counted: only Gaussian mechanisms on Poisson batches can."
         )
-    if any(leaf.value == 0 for leaf in inside):
-        yield Leaf("gaussian", 0.0)
+    if any(part.value == 0 for part in inside):
+        yield Mechanism("gaussian", 0.0)
         return
     alone = len(inside) == inside[0].count == 1  # keeps its last digit
     value = inside[0].value
     if not alone:
-        value = math.fsum(leaf.count / leaf.value**2 for leaf in inside) ** -0.5
-    yield Leaf("gaussian", value, rate=rate)
+        value = math.fsum(part.count / part.value**2 for part in inside) ** -0.5
+    yield Mechanism("gaussian", value, rate=rate)
 
 
-def _search(event: Any) -> Leaf:
+def _search(event: Any) -> Mechanism:
     """Private search over (sampled) Gaussians (Papernot, Steinke, 2022)."""
     mean, shape = _number(event, "mean", low=1.0), event.shape
     shape = math.inf if shape == math.inf else _number(event, "shape", low=0.0)
-    inside = merged(leaves(event.event))
-    if not inside or any(leaf.kind != "gaussian" for leaf in inside):
+    inside = merged(each_mechanism(event.event))
+    if not inside or any(part.kind != "gaussian" for part in inside):
         raise PrivacyError(f"{event} cannot be counted: only a search over Gaussians can.")
-    if any(leaf.value == 0 for leaf in inside):
-        return Leaf("gaussian", 0.0)
-    return Leaf("search", mean, shape=shape, inside=inside)
+    if any(part.value == 0 for part in inside):
+        return Mechanism("gaussian", 0.0)
+    return Mechanism("search", mean, shape=shape, inside=inside)
 
 
-def merged(parts: Iterable[Leaf]) -> tuple[Leaf, ...]:
-    """Leaves with equal ones as one: in which order they ran makes no difference."""
-    counts: Counter[Leaf] = Counter()
-    for leaf in parts:
-        counts[replace(leaf, count=1)] += leaf.count
-    return tuple(replace(leaf, count=count) for leaf, count in counts.items())
-
-
-def event_of(parts: Iterable[Leaf]) -> dpa.DpEvent:
-    """Event of leaves, in a form that every accountant takes."""
+def event_of(parts: Iterable[Mechanism]) -> dpa.DpEvent:
+    """Event of mechanisms, in a form that every accountant takes."""
     events = []
-    for leaf in parts:
-        if leaf.kind == "gaussian":
-            event = dpa.GaussianDpEvent(leaf.value) if leaf.value else dpa.NonPrivateDpEvent()
-            event = dpa.PoissonSampledDpEvent(leaf.rate, event) if leaf.sampled else event
-        elif leaf.kind == "laplace":
-            event = dpa.LaplaceDpEvent(leaf.value)
-        elif leaf.kind == "range":
-            event = BoundedRangeDpEvent(leaf.value)
+    for part in parts:
+        if part.kind == "gaussian":
+            event = dpa.GaussianDpEvent(part.value) if part.value else dpa.NonPrivateDpEvent()
+            event = dpa.PoissonSampledDpEvent(part.rate, event) if part.sampled else event
+        elif part.kind == "laplace":
+            event = dpa.LaplaceDpEvent(part.value)
+        elif part.kind == "range":
+            event = BoundedRangeDpEvent(part.value)
         else:
-            event = RepeatAndSelectDpEvent(event_of(leaf.inside), leaf.value, leaf.shape)
-        events.append(event if leaf.count == 1 else dpa.SelfComposedDpEvent(event, leaf.count))
+            event = RepeatAndSelectDpEvent(event_of(part.inside), part.value, part.shape)
+        events.append(event if part.count == 1 else dpa.SelfComposedDpEvent(event, part.count))
     if not events:
         return dpa.NoOpDpEvent()
     return events[0] if len(events) == 1 else dpa.ComposedDpEvent(events)
@@ -351,7 +348,7 @@ def event_from(written: Any) -> dpa.DpEvent:
 
     event = built(written)
     try:
-        list(leaves(event))
+        list(each_mechanism(event))
     except (AttributeError, TypeError) as error:  # a number where an event should be, say
         raise PrivacyError(f"{written!r} is not an event.") from error
     return event
@@ -409,7 +406,20 @@ class Accountant(PLDAccountant):
         return pld.PrivacyLossDistribution(pmf)
 
 
-def moved(parts: Iterable[Leaf], neighboring_relation: str) -> tuple[Leaf, ...]:
+def pld_accountant(
+    parts: Iterable[Mechanism], neighboring_relation: str, grid: float
+) -> Accountant:
+    """Accountant of privacy loss distributions that holds `parts`, on a grid."""
+    relation = {
+        "zero_out": dpa.NeighboringRelation.REPLACE_SPECIAL,
+        "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
+    }[neighboring_relation]
+    return Accountant(relation, value_discretization_interval=grid).compose(event_of(parts))
+
+
+def under_add_or_remove(
+    parts: Iterable[Mechanism], neighboring_relation: str
+) -> tuple[Mechanism, ...]:
     """Parts as Renyi accountants are to count them, which know of add-or-remove only.
 
     Notes
@@ -423,28 +433,28 @@ def moved(parts: Iterable[Leaf], neighboring_relation: str) -> tuple[Leaf, ...]:
     parts = tuple(parts)
     if neighboring_relation == "zero_out":
         return parts
-    inside = [leaf for part in parts for leaf in (part.inside or (part,))]
-    if any(leaf.kind != "gaussian" or leaf.sampled for leaf in inside):
+    inside = [each for part in parts for each in (part.inside or (part,))]
+    if any(each.kind != "gaussian" or each.sampled for each in inside):
         raise PrivacyError(
             "a private search under neighboring_relation='replace_one' can be counted for Gaussian"
             " mechanisms on all records only: use batch_size=None, or 'zero_out'."
         )
     return tuple(
-        replace(part, inside=moved(part.inside, neighboring_relation))
+        replace(part, inside=under_add_or_remove(part.inside, neighboring_relation))
         if part.inside
         else replace(part, value=part.value / 2)
         for part in parts
     )
 
 
-def renyi_divergences(parts: Iterable[Leaf]) -> tuple[np.ndarray, np.ndarray]:
+def renyi_divergences(parts: Iterable[Mechanism]) -> tuple[np.ndarray, np.ndarray]:
     """Orders of the Renyi accountant, and divergences of `parts` under add-or-remove."""
     accountant = renyi_accountant(parts)
     orders, found = (np.asarray(each, float) for each in (accountant._orders, accountant._rdp))
     return orders, np.maximum(found, 0.0)
 
 
-def renyi_accountant(parts: Iterable[Leaf]) -> RdpAccountant:
+def renyi_accountant(parts: Iterable[Mechanism]) -> RdpAccountant:
     """Renyi accountant that holds `parts`, under add-or-remove.
 
     It leaves out orders at which its series do not converge, and says so in a log. That is no
@@ -459,12 +469,12 @@ def renyi_accountant(parts: Iterable[Leaf]) -> RdpAccountant:
         log.removeFilter(quiet)
 
 
-def renyi_curve(parts: Sequence[Leaf], orders: np.ndarray) -> np.ndarray:
-    """Hockey-stick divergences of orders ``e^a``, from the Renyi divergences of the leaves.
+def renyi_curve(parts: Sequence[Mechanism], orders: np.ndarray) -> np.ndarray:
+    """Hockey-stick divergences of orders ``e^a``, from the Renyi divergences of mechanisms.
 
     Parameters
     ----------
-    parts : sequence of Leaf
+    parts : sequence of Mechanism
         What runs, under add-or-remove: Renyi accountants do not double a replacement.
     orders : ndarray
         Values of a, of at least 0.
