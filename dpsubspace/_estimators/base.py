@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.public import Data
+from dpsubspace._rows.records import Records
 from dpsubspace._solvers.descent import STEPS, Descent
 
 if TYPE_CHECKING:
@@ -101,7 +103,6 @@ class PrivateEstimator(BaseEstimator):
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
-        guarantee = replace(guarantee, of=type(self).__name__)
         seen: list[tuple[str, str]] = []
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
@@ -254,36 +255,72 @@ class ExactR2(RegressorMixin):
         return super().score(X, y, sample_weight)
 
 
-def guarantee_of(
-    budget: Budget,
-    *,
-    secure: bool,
-    n_samples: int,
-    n_features: int,
-    public: tuple[str, ...],
-    unit: str,
-    joint: bool = False,
-    of: str = "",
-) -> PrivacyGuarantee:
-    """Statement about what a fit is about to release, or ValueError where it cannot be.
+@dataclass(frozen=True)
+class PrivateCall:
+    """A fit or a call of a function that is about to release something: all open the rows here.
 
-    Warns where delta is not small beside one record in `n_samples`.
+    Parameters
+    ----------
+    whose : PrivateEstimator or str
+        The estimator whose fit it is, or the name of the function.
+    budget : Budget
+        What is released, with which noise, and what it costs.
+    noise : NoiseSource
+        Where noise comes from.
+    records : Records
+        Whose the rows are.
+    n_features : int
+        Number of columns, public.
+    public : tuple of str
+        What the guarantee assumes to be public, beside the sizes and the parameters.
+    joint : bool, default=False
+        Whether the result has parts that belong to the persons whose rows they are made of.
+
+    Notes
+    -----
+    Privacy: to make one refuses a budget whose noise would be too small for its lattice, and warns
+    where delta is not small beside one record. Whatever else may be refused or warned of comes
+    between that and `paid`, which asks whoever pays, sets ``privacy_``, and only then
+    gives the :class:`Releases`, of which nothing else in this package makes any.
     """
-    if budget.private and budget.parts:
-        check_lattice(n_samples, *budget.multipliers)
-    guarantee = budget.target.guarantee(
-        budget.event,
-        secure=secure,
-        n_samples=n_samples,
-        n_features=n_features,
-        public=public,
-        unit=unit,
-        joint=joint,
-        of=of,
-    )
-    if budget.private and budget.parts:
-        warn_about_delta(guarantee.delta, n_samples)
-    return guarantee
+
+    whose: PrivateEstimator | str
+    budget: Budget
+    noise: NoiseSource
+    records: Records
+    n_features: int
+    public: tuple[str, ...] = ()
+    joint: bool = False
+
+    def __post_init__(self) -> None:
+        adds_noise = self.budget.private and bool(self.budget.parts)
+        if adds_noise:
+            check_lattice(self.records.n, *self.budget.multipliers)
+        delta = self.guarantee.delta
+        if adds_noise:
+            warn_about_delta(delta, self.records.n)
+
+    @cached_property
+    def guarantee(self) -> PrivacyGuarantee:
+        """Statement about what is about to be released."""
+        return self.budget.target.guarantee(
+            self.budget.event,
+            secure=self.noise.secure,
+            n_samples=self.records.n,
+            n_features=self.n_features,
+            public=self.public,
+            unit=self.records.unit,
+            joint=self.joint,
+            of=self.whose if isinstance(self.whose, str) else type(self.whose).__name__,
+        )
+
+    def paid(self) -> Releases:
+        """Pay for all of it, and let it be released: from here on, failing costs as much."""
+        if isinstance(self.whose, str):
+            about_to_release(self.guarantee)
+        else:
+            self.whose._start_spending(self.guarantee)
+        return Releases(self.budget, self.noise, self.records)
 
 
 @contextmanager
@@ -405,31 +442,21 @@ def fit_privately(
     -----
     Privacy: `plan` was read from the parameters before anything else runs, and all that is
     released is in the budget that is charged. Whatever may be refused is refused before
-    ``_start_spending``; from there on, failing costs what succeeding costs.
+    it is paid for; from there on, failing costs what succeeding costs.
     """
     where = check_device(estimator.device)
     noise = as_noise(estimator.random_state) if noise is None else noise
     sizes = data.sizes(plan.loss.n_outputs(data.n_targets))
     plan = plan.resolved(sizes)
     budget = plan.budget(sizes)
-    guarantee = guarantee_of(
-        budget,
-        secure=noise.secure,
-        n_samples=data.records.n,
-        n_features=data.X.shape[1],
-        public=public,
-        unit=data.records.unit,
-        joint=joint,
-    )
+    call = PrivateCall(estimator, budget, noise, data.records, data.X.shape[1], public, joint)
     if budget.private:
-        advise(guarantee, budget, sizes)
+        advise(call.guarantee, budget, sizes)
     with plain_arithmetic(where):
         ready = plan.prepared(data, where, budget)
         steps = budget.parts.get(STEPS)
         after_step, finish = start_progress(estimator, 1 if steps is None else steps.count)
-        estimator._start_spending(guarantee)
-        releases = Releases(budget, noise, data.records)
-        result = plan.run(ready, releases, noise.public(), after_step)
+        result = plan.run(ready, call.paid(), noise.public(), after_step)
     finish()
     return result, budget
 

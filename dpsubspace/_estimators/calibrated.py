@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_choice
-from dpsubspace._estimators.base import ExactAccuracy, PrivateEstimator, guarantee_of
+from dpsubspace._estimators.base import ExactAccuracy, PrivateCall, PrivateEstimator
 from dpsubspace._estimators.model_outputs import (
     Frozen,
     HeldOut,
@@ -330,20 +330,12 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
             )
         rows = held_out_labels(frozen, X, y, groups, present)
         noise, budget = as_noise(self.random_state), plan.budget(rows.records.n)
-        guarantee = guarantee_of(
-            budget,
-            secure=noise.secure,
-            n_samples=rows.records.n,
-            n_features=rows.n_features,
-            public=(f"the estimator and its labels ({n_classes})",),
-            unit=rows.records.unit,
-        )
+        public = (f"the estimator and its labels ({n_classes})",)
+        call = PrivateCall(self, budget, noise, rows.records, rows.n_features, public)
         if not budget.parts:
             _tell_of_few(plan.target, rows.records)
-        self._start_spending(guarantee)
-        found = _Map()
-        if budget.parts:
-            found = plan.chosen(frozen, rows, Releases(budget, noise, rows.records))
+        releases = call.paid()
+        found = plan.chosen(frozen, rows, releases) if budget.parts else _Map()
         self._frozen, self.n_features_in_ = frozen, rows.n_features
         self.classes_, self.intercept_ = frozen.classes, found.intercept
         self.slope_ = found.slope  # last: now it can predict

@@ -17,15 +17,13 @@ from sklearn.utils.validation import column_or_1d
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import Released
-from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, slices
 from dpsubspace._checks import check_choice, check_integer, check_real
-from dpsubspace._estimators.base import PrivateEstimator, guarantee_of
+from dpsubspace._estimators.base import PrivateCall, PrivateEstimator
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace, few
 from dpsubspace._release.noise import as_noise
-from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named
 from dpsubspace._rows.public import check_candidates
 from dpsubspace._rows.records import Records, check_groups
@@ -467,28 +465,21 @@ def _select(
         scorer = centered_energy_scorer(sets, X, records, module, k, rng)
     budget = Budget.split(target, {"choice": Part(1.0, kind="range")}, n_samples)
     n_public, of_labels = sum(map(len, sets.values())), " and labels" if labelled else ""
-    guarantee = guarantee_of(
-        budget,
-        secure=noise.secure,
-        n_samples=n_samples,
-        n_features=n_features,
-        public=(f"{n_public} rows{of_labels} of {len(sets)} public set{'s' * (len(sets) > 1)}",),
-        unit=records.unit,
-        of="select_public",
-    )
+    public = (f"{n_public} rows{of_labels} of {len(sets)} public set{'s' * (len(sets) > 1)}",)
+    call = PrivateCall("select_public", budget, noise, records, n_features, public)
     if not target.private:
         warn(
             "epsilon=inf: this choice is not private. Publish neither it nor what is made with it.",
             PrivacyWarning,
             about="select_public without privacy",
         )
-    about_to_release(guarantee)
+    releases = call.paid()
     with plain_arithmetic(None):
         scores = scorer.total(len(sets)).bounded_sum(
             *(share * scorer.units.n for share in constants)
         )
-        chosen = Releases(budget, noise).choice("choice", scores)
-    return PublicChoice(names[chosen], guarantee)
+        chosen = releases.choice("choice", scores)
+    return PublicChoice(names[chosen], call.guarantee)
 
 
 def _n_components(value: Any, n_features: int, *, linear: bool) -> int:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bounds, check_real
-from dpsubspace._estimators.base import ExactAccuracy, ExactR2, PrivateEstimator, guarantee_of
+from dpsubspace._estimators.base import ExactAccuracy, ExactR2, PrivateCall, PrivateEstimator
 from dpsubspace._estimators.model_outputs import (
     Frozen,
     HeldOut,
@@ -22,7 +22,6 @@ from dpsubspace._estimators.model_outputs import (
     pure_target,
 )
 from dpsubspace._release.noise import as_noise
-from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -163,19 +162,12 @@ class _Conformal(PrivateEstimator):
         wanted = rank.wanted(plan.level)
         if wanted is None:  # nothing smaller than the last one would do, and that is public
             budget = Budget.split(plan.target, {}, records.n)
-        guarantee = guarantee_of(
-            budget,
-            secure=noise.secure,
-            n_samples=records.n,
-            n_features=rows.n_features,
-            public=public,
-            unit=records.unit,
-        )
+        call = PrivateCall(self, budget, noise, records, rows.n_features, public)
         if wanted is None:
             _tell_of_few(plan, rank, records)
         elif rank.above_all(wanted) > _UNSURE:
             _tell_of_width(plan, rank, records)
-        self._start_spending(guarantee)
+        releases = call.paid()
         self._frozen, self.n_features_in_ = frozen, rows.n_features
         self.expected_coverage_ = self.likely_coverage_ = 1.0
         if wanted is None:
@@ -184,7 +176,6 @@ class _Conformal(PrivateEstimator):
         self.likely_coverage_ = rank.nearly_always(wanted)
         places = np.searchsorted(candidates, np.minimum(scores, candidates[-1]))
         counts = np.bincount(places, records.weights_numpy, minlength=len(candidates))
-        releases = Releases(budget, noise, records)
         return float(candidates[releases.choice("threshold", rank_scores(counts, wanted))])
 
 

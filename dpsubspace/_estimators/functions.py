@@ -12,10 +12,9 @@ from sklearn.base import BaseEstimator
 
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import Released
-from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
-from dpsubspace._estimators.base import guarantee_of
+from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.bounds import warn_of_largest
 from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._release.noise import as_noise
@@ -178,18 +177,12 @@ def _quantile(
         check_bounds("bounds", bounds, n_columns, column="feature")
         low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
         grid = (low, high)
-    noise, wanted = as_noise(random_state), np.atleast_1d(levels).astype(float)
+    wanted = np.atleast_1d(levels).astype(float)
     parts = {"search": Part(1.0, WITHOUT_BOUNDS if grid is None else BETWEEN_BOUNDS)}
     budget = Budget.split(target, parts, n_samples)
-    guarantee = guarantee_of(
-        budget,
-        secure=noise.secure,
-        n_samples=n_samples,
-        n_features=n_columns,
-        public=() if grid is None else ("bounds of the features",),
-        unit=records.unit,
-        of="private_quantile",
-    )
+    public = () if grid is None else ("bounds of the features",)
+    noise = as_noise(random_state)
+    call = PrivateCall("private_quantile", budget, noise, records, n_columns, public)
     multiplier, relation = budget.scales["search"], target.neighboring_relation
     hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), relation)
     if min(wanted.min(), 1 - wanted.max()) * n_samples < hidden:
@@ -201,18 +194,17 @@ def _quantile(
             f"the noise of the counts hides about {min(hidden, n_samples):.0f} of {n_samples}"
             f" {records.unit}s: {replaced}. More rows, fewer columns or a larger epsilon help.",
             PrivacyWarning,
-            about=("levels", guarantee.epsilon),
+            about=("levels", call.guarantee.epsilon),
         )
-    about_to_release(guarantee)
+    releases = call.paid()
     if not target.private:
         values = values if grid is None else np.clip(values, *grid)
         found = weighted_quantiles(values, records.weights_numpy, wanted)
     else:
-        releases = Releases(budget, noise, records)
         found = noisy_quantiles(values, wanted, releases, "search", bounds=grid)
     found = found[:, 0] if flat else found
     found = found if levels.ndim else found[0]
-    return Released(float(found) if found.ndim == 0 else found, guarantee)
+    return Released(float(found) if found.ndim == 0 else found, call.guarantee)
 
 
 @with_words
@@ -350,18 +342,10 @@ def _mean(
         public = ("bounds of the features",)
         rows, middle, half = _boxed(rows, bounds)
         data_norm = math.sqrt(n_columns)
-    noise = as_noise(random_state)
     parts = _bounded_parts(_MEAN[method], bought=data_norm is None)
     budget = Budget.split(target, parts, n_samples)
-    guarantee = guarantee_of(
-        budget,
-        secure=noise.secure,
-        n_samples=n_samples,
-        n_features=n_columns,
-        public=public,
-        unit=records.unit,
-        of="private_mean",
-    )
+    noise = as_noise(random_state)
+    call = PrivateCall("private_mean", budget, noise, records, n_columns, public)
     _warn_of_counts(budget, n_samples, records.unit)
     first = budget.scales.get("centre", budget.scales["mean"])
     noise_ratio = first * math.sqrt(n_columns) / n_samples
@@ -371,10 +355,9 @@ def _mean(
             f" {records.unit}s of the largest norm add up to: expect a result that is mostly noise."
             " More rows, fewer features or a larger epsilon help.",
             PrivacyWarning,
-            about=("sum", guarantee.epsilon),
+            about=("sum", call.guarantee.epsilon),
         )
-    releases = Releases(budget, noise, records)
-    about_to_release(guarantee)
+    releases = call.paid()
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
@@ -384,7 +367,7 @@ def _mean(
     if bounds is not None:
         mean = np.clip(mean, -1.0, 1.0)
     mean = mean * half + middle
-    return Released(float(mean[0]) if flat else mean, guarantee)
+    return Released(float(mean[0]) if flat else mean, call.guarantee)
 
 
 @with_words
@@ -515,18 +498,10 @@ def _covariance(
         public = ("bounds of the features",)
         rows, middle, half = _boxed(rows, bounds)
         data_norm = math.sqrt(n_columns)
-    noise = as_noise(random_state)
     parts = _bounded_parts(_COVARIANCE, bought=data_norm is None)
     budget = Budget.split(target, parts, n_samples)
-    guarantee = guarantee_of(
-        budget,
-        secure=noise.secure,
-        n_samples=n_samples,
-        n_features=n_columns,
-        public=public,
-        unit=records.unit,
-        of="private_covariance",
-    )
+    noise = as_noise(random_state)
+    call = PrivateCall("private_covariance", budget, noise, records, n_columns, public)
     _warn_of_counts(budget, n_samples, records.unit)
     noise_ratio = budget.scales["moment"] * math.sqrt(2 * n_columns) / n_samples
     if noise_ratio > 1:
@@ -535,10 +510,9 @@ def _covariance(
             f" {records.unit}s in one direction: expect a result that is mostly noise. More rows,"
             " fewer features or a larger epsilon help.",
             PrivacyWarning,
-            about=("matrix", guarantee.epsilon),
+            about=("matrix", call.guarantee.epsilon),
         )
-    releases = Releases(budget, noise, records)
-    about_to_release(guarantee)
+    releases = call.paid()
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
@@ -552,7 +526,7 @@ def _covariance(
     if not centered:
         mean = mean * half + middle
         moment = moment + np.outer(mean, mean)
-    return Released((moment + moment.T) / 2, guarantee)
+    return Released((moment + moment.T) / 2, call.guarantee)
 
 
 def _check_bound(data_norm: float | None, bounds: Any) -> None:

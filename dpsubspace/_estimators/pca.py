@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._array import Array, check_device, on_device, plain_arithmetic, row_norms, to_numpy
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._public.gradient_spaces import GradientSpace
 from dpsubspace._release.noise import as_noise
@@ -251,26 +251,18 @@ def fit_spectrum(
     -----
     Privacy: `plan` was read from the parameters before anything else runs, and all that is
     released is in the budget that is charged. Whatever may be refused is refused before
-    ``_start_spending``; from there on, failing costs what succeeding costs. Coordinates are
+    it is paid for; from there on, failing costs what succeeding costs. Coordinates are
     computed after it, since a module may fail on a row.
     """
     n_samples, width = records.n, X.shape[1] if space is None else space.width
     where, noise = check_device(plan.device), as_noise(plan.random_state)
     mechanism, k = plan.mechanism(width), plan.n_released(n_samples, width)
     _check_memory(mechanism, width, k, bool(public))
-    guarantee = guarantee_of(
-        budget,
-        secure=noise.secure,
-        n_samples=n_samples,
-        n_features=estimator.n_features_in_,
-        public=known,
-        unit=records.unit,
-    )
+    call = PrivateCall(estimator, budget, noise, records, estimator.n_features_in_, known)
     _warn(mechanism, budget, n_samples, width, records.unit)
     with plain_arithmetic(where):
         X = X if space is not None else on_device(X, where)
-        releases, own = Releases(budget, noise, records), records.on_device(where)
-        estimator._start_spending(guarantee)
+        releases, own = call.paid(), records.on_device(where)
         X = X if space is None else on_device(space.embedded(X), where)
         rows, unit, mean = plan.bounded(X, own, public, releases)
         return mechanism(rows, k, releases), unit, mean

@@ -12,9 +12,8 @@ import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._accounting.permission import about_to_release
 from dpsubspace._checks import check_bounds, check_real
-from dpsubspace._estimators.base import guarantee_of
+from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.model_outputs import (
     by_record,
     losses,
@@ -34,7 +33,6 @@ from dpsubspace._estimators.score_request import (
 )
 from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._release.noise import as_noise
-from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import (
     check_classes,
     check_rows_and_labels,
@@ -260,15 +258,7 @@ def _score(
         public.append("that the model says of a row what depends on that row alone")
     if apart is not None:
         public.append(f"levels of groups ({len(apart.levels)})")
-    guarantee = guarantee_of(
-        budget,
-        secure=noise.secure,
-        n_samples=records.n,
-        n_features=rows.n_features,
-        public=tuple(public),
-        unit=records.unit,
-        of="private_score",
-    )
+    call = PrivateCall("private_score", budget, noise, records, rows.n_features, tuple(public))
     tell_before(asked, budget, records, len(classes), 1 if apart is None else apart.n_groups)
     if has_seen(model, X):
         warn(
@@ -279,10 +269,9 @@ def _score(
             about=("seen", type(model).__name__),
         )
     said = rows.said(asked, apart)
-    about_to_release(guarantee)
-    whole, *parts = said.released(Releases(budget, noise, records), noise.public())
+    whole, *parts = said.released(call.paid(), noise.public())
     by_level = {} if apart is None else dict(zip(apart.levels, parts, strict=True))
-    return _Scores(asked, classes, float(level), records, guarantee, by_level).of(whole)
+    return _Scores(asked, classes, float(level), records, call.guarantee, by_level).of(whole)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -343,18 +343,9 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             )
         noise, known = as_noise(plan.random_state), _PUBLIC.get(plan.source, ())
         budget = Budget.split(plan.target, plan.parts(n_samples, n_features), n_samples)
-        guarantee = guarantee_of(
-            budget,
-            secure=noise.secure,
-            n_samples=n_samples,
-            n_features=n_features,
-            public=known,
-            unit=records.unit,
-        )
+        call = PrivateCall(self, budget, noise, records, n_features, known)
         _warn(budget, n_samples, n_features, records.unit)
-        releases = Releases(budget, noise, records)
-        self._start_spending(guarantee)
-        low, high = plan.bounds(X, public_sets, releases)
+        low, high = plan.bounds(X, public_sets, call.paid())
         self._set(low, high, plan.feature_range, plan.row_norm)
         return self
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bool
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
@@ -393,20 +393,13 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         targets : ndarray of shape (n_rows, n_targets), optional
             Private targets whose ranges are bought as well, after those of the columns.
         """
-        guarantee = guarantee_of(
-            budget,
-            secure=noise.secure,
-            n_samples=records.n,
-            n_features=len(plan.schema),
-            public=("schema of the table",),
-            unit=records.unit,
-        )
         schema, ranges = plan.schema, {}
+        public = ("schema of the table",)
+        call = PrivateCall(self, budget, noise.child("table"), records, len(schema), public)
         bought = [schema.numbers.index(name) for name in schema.bought]
         values = numbers[:, bought]
         values = values if targets is None else np.column_stack([values, targets])
-        releases = Releases(budget, noise.child("table"), records)
-        self._start_spending(guarantee)
+        releases = call.paid()
         if purchase.names:
             ranges = purchase(values, releases)
         encoding = plan.encoding(target, records.n).with_ranges(

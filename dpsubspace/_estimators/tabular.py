@@ -25,7 +25,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import about_to_release, already_paid, payer_of
 from dpsubspace._checks import shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
 from dpsubspace._estimators.surroundings import with_words
@@ -622,8 +622,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         purchase = parts.purchase(None if bought is None else bought.shape[1])
         before = purchase.budget(parts.target, records.n)
         purchase.check_legible(before, records)
-        secure = noise.secure and of_model.secure
-        with self._paid(parts, before, records, checked, public, y_public, secure) as settle:
+        weaker = of_model if noise.secure else noise
+        with self._paid(parts, before, records, checked, public, y_public, weaker) as settle:
             limits = self._encoded(parts, purchase, before, table, records, bought, settle, noise)
             plan = parts.fit(encoder.encoding_, before, limits)
             rows = encoder.transform(table)  # with names, where predict will have them
@@ -645,7 +645,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         checked: Data | None,
         public: Any,
         y_public: Any,
-        secure: bool,
+        noise: NoiseSource,
     ) -> Iterator[Settle | None]:
         """Let whoever pays for this fit, if anybody does, pay for ranges and model at once.
 
@@ -661,15 +661,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         n_public, persons = sum(len(each.numbers) for each in sets), records.grouped
         sizes = Sizes(records.n, None, n_outputs, n_public, y_public is not None, persons)
         rest = parts.rest(before, sizes)
-        guarantee = guarantee_of(
-            replace(rest, event=composed([before.event, rest.event])),
-            secure=secure,
-            n_samples=records.n,
-            n_features=len(parts.table.schema),
-            public=("schema of the table",),
-            unit=records.unit,
-            of=type(self).__name__,
-        )
+        whole = replace(rest, event=composed([before.event, rest.event]))
+        public = ("schema of the table",)
+        call = PrivateCall(self, whole, noise, records, len(parts.table.schema), public)
+        guarantee = call.guarantee
         settle = about_to_release(guarantee, self._address)
         kind = (guarantee.neighboring_relation, guarantee.unit)
         with already_paid(guarantee.delta, (before.event, rest.event), kind, payer.note):

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._checks import check_bounds, check_choice, check_real, shown
 from dpsubspace._compat import nameless
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, guarantee_of
+from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline
@@ -306,17 +306,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         candidates = f"{len(spending.candidates)} candidates"
         read = () if labels is None else (f"set of labels ({len(labels)})",)
         held_out = "public rows to score" if plan.fraction is None else "which records are scored"
-        guarantee = guarantee_of(
-            spending.budget(plan.target),
-            secure=noise.secure,
-            n_samples=records.n,
-            n_features=self.n_features_in_,
-            public=(*read, candidates, held_out),
-            unit=records.unit,
-        )
-        trials = plan.trials(spending, noise, guarantee.delta)
+        public, budget = (*read, candidates, held_out), spending.budget(plan.target)
+        call = PrivateCall(self, budget, noise, records, self.n_features_in_, public)
+        trials = plan.trials(spending, noise, call.guarantee.delta)
         scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
-        self._start_spending(guarantee)
+        call.paid()  # the scores are released by the trials, of which each has its own account
         with warnings.catch_warnings():
             # Also around all trials: threads that leave filters of their own bring back those of
             # others, in any order.

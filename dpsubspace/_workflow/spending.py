@@ -54,11 +54,10 @@ from dpsubspace._accounting.events import (
 from dpsubspace._accounting.permission import already_paid, inside_ledger, only_once
 from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
-from dpsubspace._estimators.base import named_parameters
+from dpsubspace._estimators.base import PrivateCall, named_parameters
 from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
-from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import PERSON, ROW, Records
 from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow.pipelines import private_parts
@@ -305,9 +304,14 @@ class Trial:
             if rows.records is None:
                 return float(np.nan_to_num(np.clip(values, 0.0, 1.0)).mean()), model
             assert self.score is not None
-            total = score_total(values, rows.records)
-            releases = Releases(self.score, self.noise)
-            return float(releases.gaussian("score", total)[0]) / rows.records.n, model
+            records, total = rows.records, score_total(values, rows.records)
+            kind = (self.score.target.neighboring_relation, records.unit)
+            with already_paid(self.delta, [self.score.event], kind):
+                width = rows.X.shape[1]
+                call = PrivateCall("PrivateSearch", self.score, self.noise, records, width)
+                releases = call.paid()
+                score = float(releases.gaussian("score", total)[0])
+            return score / records.n, model
 
     @property
     def _private(self) -> bool:

@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import re
 
 from traced import ROOT, WINGS, wing_of
 
@@ -66,6 +67,10 @@ def answered_elsewhere(module):
     draws = (".gaussian(", "noise.uniform", "urandom", "_release.bingham")
     if wing != "_release" and any(name in text for name in draws):
         yield "only _release draws noise"
+    if module != "_estimators.base" and re.search(
+        r"\bReleases\(", text.replace("class Releases", "")
+    ):
+        yield "only a PrivateCall, which has paid, makes Releases"
     if module == "_release.bingham" and (set(ours(module)) or "np.random" in text):
         yield "what it draws from is handed in"
     if any(name.startswith("sklearn.") and "._" in name for name in names):
