@@ -10,9 +10,9 @@ is then equal in both. The words:
 - a function *handles private numbers* if an argument, a local variable or a result of it differs
   between the two fits of any pair;
 - it *sets* bounds, noise, events or charges if it sees the same in both, and is of a wing that is
-  `TRUSTED`, makes or returns an object of a class from there, calls a function from there that is
-  no method of an object it was given, or returns a number that enters a sum to release, itself
-  or by way of other numbers;
+  `TRUSTED`, runs below a function from there, calls one that is no method of an object it was
+  given, makes or returns an object of a class from there, or returns a fraction to what handles
+  private numbers, itself or by way of other fractions;
 - *lines* are lines of code, without docstrings, comments and blank lines, and *not run* are those
   of them that no fit reached.
 
@@ -21,10 +21,13 @@ as an iterator, is seen where it comes out.
 """
 
 import contextlib
+import datetime
 import functools
 import itertools
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import types
 import warnings
@@ -81,8 +84,10 @@ def digest(value, depth=DEPTH, inside=()):
 
 def held_by(value):
     """Parts of an object, in an order that is the same in another one like it."""
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
+    if isinstance(value, dict):  # of warnings that were shown, Python keeps a count of filters
+        return [each for pair in value.items() if pair[0] != "version" for each in pair]
+    if isinstance(value, os.stat_result):
+        return ()  # times
     if isinstance(value, (list, tuple)):
         return value
     if isinstance(value, (set, frozenset)):
@@ -100,11 +105,19 @@ def held_by(value):
         return [value.__qualname__, value.__defaults__, *map(_content, cells)]
     if sparse.issparse(value):
         return [value.shape, *sparse.find(value)]
-    if hasattr(value, "detach"):  # a tensor
-        return [value.detach().cpu().numpy()]
+    if hasattr(value, "requires_grad"):
+        return [_entries(value)]
     if hasattr(value, "to_numpy"):  # a table, or a column of one
         return [value.to_numpy(), getattr(value, "columns", None)]
     return _attributes(value)
+
+
+def _entries(tensor):
+    """A tensor as an array; its shape where torch.func is only trying a module out."""
+    try:
+        return sys.modules["torch"].func.debug_unwrap(tensor).detach().cpu().numpy()
+    except RuntimeError:
+        return tuple(tensor.shape)
 
 
 def _content(cell):
@@ -153,23 +166,25 @@ class Watch:
             self._owners[code] = owner(code)
         return self._owners[code]
 
-    def _caller(self, frame):
-        """Nearest function of the package that a frame was called from."""
+    def _callers(self, frame):
+        """Functions of the package that a frame was called from, the nearest first."""
         while (frame := frame.f_back) is not None:
             if found := self._owner(frame.f_code):
-                return found
-        return None
+                yield found
 
     def _on_call(self, frame, event, arg):
         code, function = frame.f_code, self._owner(frame.f_code)
         if function is None:
             made = code.co_name == "__init__" and code.co_filename.startswith("<")
             if made and is_trusted(frame.f_locals.get("self")):  # of a data class
-                self.setters.add(self._caller(frame))
+                self.setters.update([*self._callers(frame)][:1])
             return None
         self.codes[function].add(code)
+        callers = [*self._callers(frame)]
         if function.wing in TRUSTED and of_no_object(code):
-            self.setters.add(self._caller(frame))
+            self.setters.update(callers[:1])
+        if any(caller.wing in TRUSTED for caller in callers):
+            self.setters.add(function)
         self._look(function, frame.f_locals, "")
         return self._inside
 
@@ -183,7 +198,7 @@ class Watch:
             if any(map(is_trusted, [arg, *_parts(arg)])):
                 self.setters.add(function)
             if isinstance(arg, float):
-                self.told[function].add(self._caller(frame))
+                self.told[function].update([*self._callers(frame)][:1])
         return self._inside
 
     def _look(self, function, values, when):
@@ -283,6 +298,14 @@ PAIRS = [
 ]
 
 
+class _Frozen(datetime.datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2026, 1, 2, 3, 4, 5, tzinfo=tz)
+
+
 @contextlib.contextmanager
 def frozen(outputs):
     """All random bits are the same each time; releases give `outputs`, or these are recorded."""
@@ -305,7 +328,12 @@ def frozen(outputs):
             stack.enter_context(mock.patch.object(place, name, stand_in))
 
         put(os, "urandom", bits.bytes)
+        put(np, "empty", np.zeros)  # what lies in memory by chance is no number of anybody
+        put(np, "empty_like", np.zeros_like)
         put(noise.SecureNoise, "public", lambda self: np.random.default_rng(0))
+        for module in _modules():
+            if getattr(module, "datetime", None) is datetime.datetime:
+                put(module, "datetime", _Frozen)
         for name in ("release", "release_laplace", "release_direction", "release_choice"):
             real = getattr(mechanisms, name)
             for module in _modules():
@@ -355,7 +383,7 @@ class Review:
             for function, codes in watch.codes.items():
                 self.codes[function] |= codes
                 self.ran[function] |= watch.ran[function]
-        self.setters.discard(None)
+        return self
 
     def merge(self, other):
         """Add what other pairs have shown."""
@@ -403,19 +431,30 @@ def of_case(name, setting, **options):
 
 
 def search(pair, X, y, present, groups):
-    """A search among parameters."""
+    """A search among parameters; the labels that there are count as public."""
+    y = np.minimum(y, 2)
     model = dpsubspace.DPSGDClassifier(n_iter=3, neighboring_relation=pair.relation)
-    wide = {"clip_norm": [0.5, 1.0, 2.0], "row_norm": ["l2", 3.0], "classes": [[0, 1, 2, 3]]}
+    wide = {"clip_norm": [0.5, 1.0, 2.0], "row_norm": ["l2", 3.0]}
     options = {"epsilon": 4.0, "neighboring_relation": pair.relation}
-    return dpsubspace.PrivateSearch(model, wide, **options)._fit(X, y, present, groups=groups)
+    given = {}
+    if groups is not None:  # these are scored on public rows
+        given = dict(zip(("X_public_val", "y_public_val"), blobs(n=20, seed=1), strict=True))
+        options["validation_fraction"] = None
+    search = dpsubspace.PrivateSearch(model, wide, **options)
+    return search._fit(X, y, present, groups=groups, **given)
 
 
 def in_ledger(pair, X, y, present, groups):
-    """A fit that a ledger pays."""
+    """A fit that a ledger with a file pays."""
+    folder = Path(tempfile.gettempdir()) / f"reviewed by {os.getpid()}"  # the same each time
+    folder.mkdir()
     unit = "row" if groups is None else "person"
-    options = {"neighboring_relation": pair.relation, "unit": unit}
-    with dpsubspace.PrivacyLedger(epsilon=20.0, delta=1e-5, **options):
-        FITS["DPSGDClassifier"][0](pair, X, y, present, groups)
+    options = {"neighboring_relation": pair.relation, "unit": unit, "path": folder / "ledger"}
+    try:
+        with dpsubspace.PrivacyLedger(epsilon=20.0, delta=1e-5, **options):
+            FITS["DPSGDClassifier"][0](pair, X, y, present, groups)
+    finally:
+        shutil.rmtree(folder)
 
 
 FITS = {
@@ -444,9 +483,10 @@ def settings():
     return {f"{case}, {name}": of_case(case.name, name) for case in CASES for name in case.settings}
 
 
-def reviewed(fit, pairs=PAIRS):
-    """What a fit shows on pairs of data sets."""
+def reviewed(fit, pairs=PAIRS, known=()):
+    """What a fit shows on pairs of data sets, beside what is known to differ."""
     (fit, n), review = fit, Review()
+    review.differing.update({function: set(names) for function, names in dict(known).items()})
     for pair in pairs:
         review.add(*(functools.partial(fit, pair, *data) for data in pair.data(n)))
     return review
@@ -455,6 +495,9 @@ def reviewed(fit, pairs=PAIRS):
 # What is written of it ------------------------------------------------------------------------
 
 BEGIN, END = "<!-- python tests/house/reviewed.py --write -->\n", "<!-- end -->\n"
+
+
+KINDS = ("private", "setting", "both")
 
 
 def row(name, review):
@@ -482,15 +525,71 @@ def by_wing(functions):
 def text(reviews):
     """The table and the lists of files, of the reviews of fits by name."""
     *_, everything = reviews.values()
-    head = "fit | private | files | lines | setting | files | lines | both | files | lines | not run"
-    setting = [f for f in everything.setting if f.module not in listed(everything.private)]
+    private = {function.module for function in everything.private}
+    setting = {f for f in everything.setting if f.module not in private}
+    head = (
+        "fit | private | files | lines | setting | files | lines | both | files | lines | not run"
+    )
     return "".join(
         [
             f"| {head} |\n| {' | '.join(['---'] + 10 * ['---:'])} |\n",
             *(row(name, review) for name, review in reviews.items()),
             "\nPrivate numbers are handled in these files:\n\n",
             *by_wing(everything.private),
-            "\nBounds, noise, events and charges are set in these files beside them:\n\n",
+            "\nBounds, noise, events and charges are also set in these:\n\n",
             *by_wing(setting),
         ]
     )
+
+
+def listed():
+    """Files in which private numbers are handled, as the page lists them."""
+    page = DESIGN.read_text(encoding="utf-8").partition("Private numbers are handled in")[2]
+    lines = page.partition("Bounds, noise")[0].splitlines()
+    found = [line[2:].split(": ") for line in lines if line.startswith("- ")]
+    return {
+        f"{where.strip('`/')}.{name.strip('` ')}".removeprefix("no folder.")
+        for where, names in found
+        for name in names.split(",")
+    }
+
+
+def write(reviews):
+    """Put the table and the files into the page."""
+    page = DESIGN.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    DESIGN.write_text(f"{before}{BEGIN}\n{text(reviews)}\n{END}{after}", encoding="utf-8")
+
+
+def told(review):
+    """Lines that name the functions of both lists, and what no fit ran of them."""
+    for function in sorted(review.private | review.setting):
+        names = review.differing.get(function, ())
+        held = sorted(n for n in names if n.removesuffix(" at return") == n or n[:-10] not in names)
+        not_run = " ".join(map(str, review.not_run(function)))
+        kind = f"private: {', '.join(held)}" if names else "sets"
+        yield f"{function}; {kind}; not run: {not_run or 'none'}"
+
+
+def main():
+    """Print the table, or what is said of one fit, or write the page."""
+    names = [name for name in sys.argv[1:] if name in FITS]
+    reviews = {name: reviewed(FITS[name]) for name in names or FITS}
+    if not names:
+        reviews["all of these"] = functools.reduce(Review.merge, reviews.values(), Review())
+        everything = Review().merge(reviews["all of these"])
+        turn = itertools.cycle(PAIRS)
+        for fit in settings().values():
+            everything.merge(reviewed(fit, [next(turn)], everything.differing))
+        reviews["all settings of the tests"] = everything
+    if "--write" in sys.argv:
+        write(reviews)
+    else:
+        print(text(reviews))
+    if "-v" in sys.argv:
+        print(*told([*reviews.values()][-1]), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
