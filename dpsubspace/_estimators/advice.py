@@ -172,12 +172,10 @@ def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
 
 def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
     """Warn of noise where releases have decided how many weights are trained from zero."""
-    features, directions = found.problem.features, found.problem.directions
-    if features is None or not budget.private or found.problem.init != "zero":
+    if not budget.private or found.init != "zero":
         return
-    n_weights = features.width if directions is None else directions.shape[0]
     guarantee = estimator.privacy_
-    warn_of_noise(estimator, budget, guarantee, features.n_samples, n_weights, bearable)
+    warn_of_noise(estimator, budget, guarantee, found.n_samples, found.n_weights, bearable)
 
 
 def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
@@ -185,14 +183,13 @@ def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
 
     Whether it did.
     """
-    features = fitted.problem.features
-    if fitted.shift is None or features is None or not budget.private:
+    if fitted.shift is None or not budget.private:
         return False
     noise = budget.scales.get("coarse mean", budget.scales.get("mean", 0.0))
-    noise *= fitted.bounded.row_map.bound / features.n_samples
+    noise *= fitted.limits.row_map.bound / fitted.n_samples
     n_features = estimator.n_features_in_
     names = getattr(estimator, "feature_names_in_", range(n_features))
-    found = _dominant(fitted.shift.mean, noise, n_features, fitted.bounded.row_map)
+    found = _dominant(fitted.shift.mean, noise, n_features, fitted.limits.row_map)
     columns = [f"{names[i]!r}" for i in found]
     if columns:
         several = len(columns) > 1
@@ -214,14 +211,13 @@ def tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
     mean, whatever the rows are. Noise of deviation s makes the square of the released mean larger
     by s^2 an entry, with a deviation of about ``2 s |mean|``.
     """
-    features = fitted.problem.features
-    if fitted.shift is None or features is None or not budget.private:
+    if fitted.shift is None or not budget.private:
         return
     if "mean" not in budget.scales or "coarse mean" in budget.scales:
         return  # no mean of rows as they are, or rows are scaled to their distance from it
-    bound = fitted.bounded.row_map.bound
+    bound = fitted.limits.row_map.bound
     mean = fitted.shift.mean / bound
-    noise = budget.scales["mean"] / features.n_samples
+    noise = budget.scales["mean"] / fitted.n_samples
     square = float(mean @ mean)
     deviation = 2 * noise * math.sqrt(square)
     spread = 1 - square + len(mean) * noise**2

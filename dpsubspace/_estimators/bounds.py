@@ -147,20 +147,28 @@ _LOOKS = 8
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """How rows are bounded, and targets as the loss takes them with the range they had.
+class Limits:
+    """How rows are bounded, and the range of targets: public or released, so that both may leave.
 
     `found` says of each bound whether it is more than a placeholder.
     """
 
     row_map: RowMap
-    targets: Array
     target_bounds: Any = None
     found: Mapping[str, Any] = field(default_factory=dict)
 
+
+@dataclass(frozen=True)
+class Bounded:
+    """What bounds rows and targets, and the private targets as the loss takes them."""
+
+    limits: Limits
+    targets: Array
+
     def public_targets(self, targets: np.ndarray) -> np.ndarray:
         """Targets of public rows as the loss takes them."""
-        return targets if self.target_bounds is None else scaled(targets, *self.target_bounds)
+        bounds = self.limits.target_bounds
+        return targets if bounds is None else scaled(targets, *bounds)
 
 
 class Bounds(Protocol):
@@ -205,7 +213,7 @@ class MappedRows:
 
     def __call__(self, data: Data, releases: Releases) -> Bounded:
         """Return the map."""
-        return Bounded(self.row_map, data.targets)
+        return Bounded(Limits(self.row_map), data.targets)
 
 
 @dataclass(frozen=True)
@@ -287,7 +295,7 @@ class ScaledRows:
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
         targets = made(_scaled_like, values, low, high, like)
-        return Bounded(row_map, targets, (low.copy(), high.copy()), found)
+        return Bounded(Limits(row_map, (low.copy(), high.copy()), found), targets)
 
     def _focused(
         self, values: np.ndarray, low: np.ndarray, high: np.ndarray, releases: Releases

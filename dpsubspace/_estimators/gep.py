@@ -309,7 +309,7 @@ class GEPClassifier(LinearClassifier):
         return replace(plan, centre=OneMean(), guide=_guide(self, LABELS))
 
     def _store(self, found: Fitted, labels: Labels) -> None:
-        self.init_: str = found.problem.init
+        self.init_: str = found.init
         self.n_components_: int | None = found.n_components
         super()._store(found, labels)
 
@@ -568,7 +568,7 @@ class GEPRegressor(LinearRegressor):
         return replace(plan, bounds=bounds, centre=OneMean(), guide=_guide(self, VALUES))
 
     def _store(self, found: Fitted, values: Values) -> None:
-        self.init_: str = found.problem.init
+        self.init_: str = found.init
         self.n_components_: int | None = found.n_components
         super()._store(found, values)
 

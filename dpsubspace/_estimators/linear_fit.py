@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._array import Array, as_like, to_numpy
-from dpsubspace._estimators.bounds import AdaptiveCentre, Bounded, Bounds, Centre
+from dpsubspace._estimators.bounds import AdaptiveCentre, Bounds, Centre, Limits
 from dpsubspace._estimators.guide import Guide
 from dpsubspace._gradients.clipping import PersonSource
 from dpsubspace._gradients.linear import stable_step
@@ -48,17 +48,20 @@ MOST_ITERATIONS = 5_000
 class Fitted:
     """Result of a fit, released or public: weights on mapped rows and how they came about.
 
-    The learning rate is None where a solver took its place.
+    The learning rate is None where a solver took its place; `n_weights` is the number of weights of
+    one column of scores that were trained, and `init` where they started. No row is in here.
     """
 
     weights: np.ndarray
     shift: Shift | None
     radius: float
-    bounded: Bounded
+    limits: Limits
     n_iter: int
     learning_rate: float | None
     clip_norm: float
-    problem: Problem
+    init: str
+    n_samples: int
+    n_weights: int
     n_components: int | None = None  # directions that gradients were embedded on
     noise: WeightNoise | None = None  # of the weights, where it is known
 
@@ -171,7 +174,7 @@ class LinearFit:
         n_outputs = self.loss.n_outputs(data.n_targets)
         sizes, budget = data.sizes(n_outputs), releases.budget
         bounded = self.bounds(data, releases)
-        features = made(Features, data.X, bounded.row_map, self.chunk, data.records)
+        features = made(Features, data.X, bounded.limits.row_map, self.chunk, data.records)
         of_rows = replace(sizes, persons=False)
         clip_norm = self.scale(of_rows, features.bound).clip_norm
         if self.centre is not None:
@@ -192,35 +195,42 @@ class LinearFit:
             budget, scale, features.n_samples, step.noise_size, problem.remaining
         )
         weights, n_iter, rate = self._solved(plan, step, problem, releases, after_step)
+        on = problem.directions
+        noise = self._noise_left(plan, clip_norm, (features.n_samples, n_outputs), budget, on)
         return Fitted(
             weights=features.unscaled(to_numpy(weights)),
             shift=features.shift,
             radius=features.radius,
-            bounded=bounded,
+            limits=bounded.limits,
             n_iter=n_iter,
             learning_rate=rate,
             clip_norm=clip_norm,
-            problem=problem,
+            init=problem.init,
+            n_samples=features.n_samples,
+            n_weights=features.width if on is None else on.shape[0],
             n_components=None if self.guide is None else self.guide.n_trained(problem),
-            noise=self._noise_left(plan, clip_norm, problem, budget, features),
+            noise=None if noise is None else noise.times(features.zoom),
         )
 
     def _noise_left(
         self,
         plan: TrainingPlan,
         clip_norm: float,
-        problem: Problem,
+        sizes: tuple[int, int],
         budget: Budget,
-        features: Features,
+        directions: Array | None,
     ) -> WeightNoise | None:
-        """What the noise of the steps leaves in the weights; None where that is not known."""
+        """What the noise of the steps leaves in the weights; None where that is not known.
+
+        `sizes` are the numbers of records and of columns of scores.
+        """
         guide = self.guide
         if not budget.private or (guide and (guide.anchors is not None or guide.mirror)):
             return None
-        expected = budget.parts[STEPS].fraction * features.n_samples
-        each = budget.scales[STEPS] * clip_norm / expected
-        on = None if problem.directions is None else to_numpy(problem.directions)
-        return noise_of_descent(plan, each, problem.n_outputs, on).times(features.zoom)
+        n_samples, n_outputs = sizes
+        each = budget.scales[STEPS] * clip_norm / (budget.parts[STEPS].fraction * n_samples)
+        on = None if directions is None else to_numpy(directions)
+        return noise_of_descent(plan, each, n_outputs, on)
 
     def _solved(
         self,

@@ -274,9 +274,9 @@ class LinearRegressor(PrivateRegressor):
 
     def _store(self, found: Fitted, values: Values) -> None:
         """Store what predictions need."""
-        bounded = found.bounded
-        row_map, (low, high) = bounded.row_map, bounded.target_bounds
-        self.target_bounds_, self.bounds_found_ = (low, high), dict(bounded.found)
+        limits = found.limits
+        row_map, (low, high) = limits.row_map, limits.target_bounds
+        self.target_bounds_, self.bounds_found_ = (low, high), dict(limits.found)
         self.n_iter_, self.learning_rate_ = found.n_iter, found.learning_rate
         self.clip_norm_ = found.clip_norm
         data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
@@ -580,7 +580,7 @@ class LinearClassifier(PrivateClassifier):
             offset = offset + constant
             self.mean_ = found.shift.mean
             self.radius_ = found.radius
-        row_map = found.bounded.row_map
+        row_map = found.limits.row_map
         self.intercept_ = np.zeros(weights.shape[1])
         if row_map.bias is not None:
             self.intercept_ = weights[-1].copy()

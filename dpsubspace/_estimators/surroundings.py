@@ -217,8 +217,8 @@ def _host(frame: FrameType) -> _Host | None:
     several = any(module.startswith(known) for known in _SEVERAL_FITS)
     if not several and name not in _FITS:
         return None
-    values = frame.f_locals
-    owner = values.get("self", values.get("ensemble"))  # which workers have of an ensemble
+    # One name of whoever calls, whose others may be rows; workers of an ensemble have that of it.
+    owner = frame.f_locals.get("self", frame.f_locals.get("ensemble"))
     if _is_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
         owner = None
     return _Host(module, name, owner) if several or owner is not None else None

@@ -25,7 +25,7 @@ from dpsubspace._estimators.advice import (
     warn_of_noise,
 )
 from dpsubspace._estimators.base import checked_descent, checked_target, fit_privately
-from dpsubspace._estimators.bounds import Bounded, Bounds, MappedRows, ScaledRows
+from dpsubspace._estimators.bounds import Bounded, Bounds, Limits, MappedRows, ScaledRows
 from dpsubspace._estimators.guide import (
     Anchors,
     GradientDirections,
@@ -182,7 +182,7 @@ class ModuleFit:
         )
         return FittedModule(
             module=problem.source.loaded(weights),
-            bounded=bounded,
+            limits=bounded.limits,
             n_iter=plan.n_iter,
             learning_rate=plan.learning_rate,
             clip_norm=clip_norm,
@@ -215,7 +215,7 @@ class FittedModule:
     """Result of a fit: the trained copy of a module, and how it came about."""
 
     module: Any
-    bounded: Bounded
+    limits: Limits
     n_iter: int
     learning_rate: float | None
     clip_norm: float
@@ -796,8 +796,8 @@ class DPModuleRegressor(PrivateRegressor):
 
     def _store(self, found: FittedModule, values: Values) -> None:
         """Store what predictions need."""
-        self.target_bounds_: tuple[np.ndarray, np.ndarray] = found.bounded.target_bounds
-        self.bounds_found_: dict[str, Any] = {"target_bounds": found.bounded.found["target_bounds"]}
+        self.target_bounds_: tuple[np.ndarray, np.ndarray] = found.limits.target_bounds
+        self.bounds_found_: dict[str, Any] = {"target_bounds": found.limits.found["target_bounds"]}
         self._single = values.single
         _store_training(self, found)
 

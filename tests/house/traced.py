@@ -98,12 +98,7 @@ class Trace:
     @property
     def lines(self):
         """Lines of code of the functions that were entered."""
-        found = {}
-        for module in self.files:
-            path = ROOT.joinpath(*module.split("."))
-            path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-            found |= _lines_of_code(path, module)
-        return len(set().union(*(found.get(function, set()) for function in self.functions)))
+        return len(lines_of(self.functions))
 
     def calls_between(self, place=lambda module: module):
         """Pairs of functions of which one calls the other, in another file (or other `place`)."""
@@ -122,7 +117,7 @@ class Trace:
         }
 
 
-def _function_of(code):
+def function_at(code):
     """Function of a code object, or None if it is not of the package or no function."""
     path = Path(code.co_filename)
     if not code.co_flags & inspect.CO_OPTIMIZED or not path.is_relative_to(ROOT):
@@ -130,6 +125,16 @@ def _function_of(code):
     parts = path.relative_to(ROOT).with_suffix("").parts
     name = code.co_qualname.replace("<locals>.", "")
     return Function(".".join(parts).removesuffix(".__init__"), name)
+
+
+def lines_of(functions):
+    """Lines of code of functions, each a module and a number."""
+    found = {}
+    for module in {function.module for function in functions}:
+        path = ROOT.joinpath(*module.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        found |= _lines_of_code(path, module)
+    return set().union(*(found.get(function, set()) for function in functions))
 
 
 def _lines_of_code(path, module):
@@ -162,7 +167,7 @@ def traced(call):
 
     def function_of(code):
         if code not in known:
-            known[code] = None if code.co_name in PARTS else _function_of(code)
+            known[code] = None if code.co_name in PARTS else function_at(code)
         return known[code]
 
     def profile(frame, event, arg):
