@@ -17,12 +17,15 @@ from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
 from dpsubspace._checks import finite
 from dpsubspace._workflow.report_page import (
     FILL_IN,
+    Bullets,
     Section,
     Table,
     Text,
     document,
     fragment,
     plain_text,
+    promise,
+    sentence,
 )
 from dpsubspace._workflow.report_subject import Account, Sizes, account_of
 from dpsubspace._workflow.report_words import (
@@ -31,7 +34,6 @@ from dpsubspace._workflow.report_words import (
     PRIORS,
     UNITS,
     described,
-    promise,
     sections_of,
     verdict_of,
 )
@@ -198,11 +200,12 @@ class PrivacyReport:
         return dumped(fields, path)
 
     def _sections(self) -> list[Any]:
-        found = sections_of(self._account, self._said, self._date)
+        covered = sections_of(self._account, self._said, self._date)
         registry = [*_told_to_a_registry(self._account, self._said)]
         software = [*_software(self._account.planned, self._file)]
         return [
-            *found,
+            *covered,
+            Section("What is not covered", [*_not_covered(self._account)]),
             Section("Entry for a registry of deployments", registry),
             Section("Software, and how to check this report", software),
         ]
@@ -363,13 +366,31 @@ def privacy_report(
     return PrivacyReport(account, said, today, file)
 
 
-# What only whoever keeps the report asks for -----------------------------------------------------
+# What stands beside the promise -----------------------------------------------------------------
 
 
 def _title(account: Account, said: Mapping[str, str]) -> str:
     what = "Planned privacy" if account.planned else "Privacy"
     name = account.subject if said["product"] == FILL_IN else said["product"]
     return f"{what} report: {name}"
+
+
+def _not_covered(account: Account) -> Iterator[Any]:
+    always = [
+        "scores, plots and tables that were computed from the private rows, and any other fit on"
+        " them: charge all fits on one table to one PrivacyLedger",
+        "what was done with the rows before: cleaning, selection, imputation by their own values",
+        "whether the result is right, and as right for small groups as for large ones: noise hides"
+        " small groups most",
+        "what holds for groups: that smokers fall ill more often may be learnt, on purpose",
+        "the time that a fit took, messages of errors, and the rows themselves, which have to be"
+        " guarded like any others",
+    ]
+    if account.uncharged:
+        yield Text("Not charged here, though it looked at private rows:", loud=True)
+        yield Bullets([sentence(words) for words in account.uncharged])
+    yield Text("No epsilon on this page covers:")
+    yield Bullets([sentence(words) for words in always])
 
 
 def _known(fields: Mapping[str, str]) -> dict[str, str | None]:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.events import counted, describe, rounded
 from dpsubspace._accounting.guarantee import weakness
-from dpsubspace._workflow.report_page import FILL_IN, Bullets, Section, Table, Text
+from dpsubspace._workflow.report_page import (
+    FILL_IN,
+    Bullets,
+    Section,
+    Table,
+    Text,
+    one_in,
+    percent,
+    promise,
+    sentence,
+    up,
+)
 from dpsubspace._workflow.report_subject import Account
 
 if TYPE_CHECKING:
@@ -39,40 +50,11 @@ CURATED = {
 UNITS = {"row": "one row of the table", "person": "all rows of one person together"}
 
 
-# Small pieces -------------------------------------------------------------------------------------
-
-
-def up(value: float) -> str:
-    """A bound from above, rounded up."""
-    return rounded(value, math.ceil)
-
-
 def described(event: DpEvent) -> str:
     """`event` in a line of English, equal releases counted together."""
     from dpsubspace._accounting.leaves import event_of
 
     return describe(event_of(counted(event)))
-
-
-def percent(value: float) -> str:
-    """A share in percent, rounded up, and 100 % only where it is that."""
-    if value <= 0 or value >= 1:
-        return f"{100 * value:g} %"
-    text = f"{float(rounded(100 * value, math.ceil, 3)):g}"
-    return "more than 99.9 %" if text == "100" else f"{text} %"
-
-
-def one_in(value: float) -> str:
-    """A small probability as "1 in N", rounded up."""
-    if value > 0.1:
-        return percent(value)
-    return f"1 in {float(f'{rounded(1 / value, math.floor, 2)}'):,.0f}"
-
-
-def promise(epsilon: float, delta: float, unit: str) -> str:
-    """Epsilon, delta and unit."""
-    slack = f", delta = {up(delta)}" if delta else ""
-    return f"epsilon = {up(epsilon)}{slack}, per {unit}"
 
 
 # The whole ----------------------------------------------------------------------------------------
@@ -127,7 +109,6 @@ def sections_of(account: Account, said: dict[str, str], date: str) -> list[Secti
         Section("Whom does it protect, and against what?", [*_protected(account)]),
         Section("What can an attacker learn?", [*_attack(account)]),
         Section("What the guarantee rests on", [*_rests_on(account)]),
-        Section("What is not covered", [*_not_covered(account)]),
     ]
 
 
@@ -140,7 +121,7 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     for alarm in account.alarms:
         yield Text(f"Not counted: {alarm}.", loud=True)
     if account.cautions:
-        yield Bullets([_sentence(caution) for caution in account.cautions])
+        yield Bullets([sentence(caution) for caution in account.cautions])
     if total.n_samples and total.delta * total.n_samples > 1:
         yield Text(
             f"Delta is above one over the number of records (1/{total.n_samples:,}). Such a promise"
@@ -253,10 +234,6 @@ _KINDS = {
     "cross-validation": "the fits of a cross-validation",
     "ledger": "everything that was charged to one ledger",
 }
-
-
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _released(account: Account) -> Iterator[Any]:
@@ -452,7 +429,7 @@ def _rests_on(account: Account) -> Iterator[Any]:
     )
     if total.public:
         yield Text("Taken to be public knowledge, and protected by nothing:")
-        yield Bullets([_sentence(_plainer(words)) for words in total.public])
+        yield Bullets([sentence(_plainer(words)) for words in total.public])
     labels = next((words for words in total.public if "read from y" in words), None)
     if labels is not None:
         yield Text(
@@ -463,7 +440,7 @@ def _rests_on(account: Account) -> Iterator[Any]:
     yield Text("The curator answers for the following, which no program can see:")
     yield Bullets(
         [
-            _sentence(words)
+            sentence(words)
             for words in (
                 *account.vouched,
                 "that rows given as public, and bounds and other parameters, were not chosen by a"
@@ -493,21 +470,3 @@ _PLAINER = {
     "that the data pass the checks": "that the table passed the checks of its form (no missing"
     " entries, for example)",
 }
-
-
-def _not_covered(account: Account) -> Iterator[Any]:
-    always = [
-        "scores, plots and tables that were computed from the private rows, and any other fit on"
-        " them: charge all fits on one table to one PrivacyLedger",
-        "what was done with the rows before: cleaning, selection, imputation by their own values",
-        "whether the result is right, and as right for small groups as for large ones: noise hides"
-        " small groups most",
-        "what holds for groups: that smokers fall ill more often may be learnt, on purpose",
-        "the time that a fit took, messages of errors, and the rows themselves, which have to be"
-        " guarded like any others",
-    ]
-    if account.uncharged:
-        yield Text("Not charged here, though it looked at private rows:", loud=True)
-        yield Bullets([_sentence(words) for words in account.uncharged])
-    yield Text("No epsilon on this page covers:")
-    yield Bullets([_sentence(words) for words in always])
