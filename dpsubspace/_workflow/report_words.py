@@ -199,10 +199,7 @@ def _of_delta(total: Any) -> str:
     return f", which should be far below one over the number of records ({limit})"
 
 
-_HIDDEN = {
-    "zero_out": "whether a {unit} was used",
-    "replace_one": "what a {unit} says",
-}
+_HIDDEN = {"zero_out": "whether a {unit} was used", "replace_one": "what a {unit} says"}
 
 
 def _in_words(account: Account, attacker: Attacker) -> str:
@@ -399,11 +396,9 @@ def _attack(account: Account) -> Iterator[Any]:
         rates,
         ["Share of unused records named wrongly", "Share of used records found, at most"],
     )
-    how = (
-        "These rates follow from the noise itself: no attack on the result can do better."
-        if attacker.exact
-        else "These rates are upper bounds."
-    )
+    how = "These rates are upper bounds."
+    if attacker.exact:
+        how = "These rates follow from the noise itself: no attack on the result can do better."
     yield Text(
         f"{how} By guessing, an attacker finds as large a share of the used records as they name"
         " wrongly of the unused ones. The largest difference of both rates (the advantage of a"
