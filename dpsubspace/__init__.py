@@ -29,8 +29,11 @@ from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._tables.schema import Buy, Categories, Range, Schema
 from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.budget_display import BudgetDisplay
-from dpsubspace._workflow.display import PrivacyUtilityDisplay
-from dpsubspace._workflow.evaluation import PrivateCalibrationDisplay, PrivateRocCurveDisplay
+from dpsubspace._workflow.evaluation import (
+    PrivacyUtilityDisplay,
+    PrivateCalibrationDisplay,
+    PrivateRocCurveDisplay,
+)
 from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget

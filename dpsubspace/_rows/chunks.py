@@ -63,18 +63,6 @@ class Slices:
         return float(self.passes * self.data.nbytes)
 
 
-class Summing(Protocol):
-    """A total of what is found in chunks, or in parts."""
-
-    def add(self, part: Any) -> None:
-        """Add what was found in a chunk."""
-        ...
-
-    def merge(self, other: Any) -> None:
-        """Add the total of other chunks."""
-        ...
-
-
 class Chunks:
     """What can be done with the chunks of some records, while :func:`over_chunks` lasts.
 
@@ -109,7 +97,8 @@ class Chunks:
             Called with a chunk. Whatever it holds that is made of rows elsewhere is, where it is
             called, made of those of a part.
         new : callable
-            Gives a :class:`Summing`.
+            Gives an object that can ``add`` what was found in a chunk, and ``merge`` the total of
+            other chunks.
         batch : ndarray of int, optional
             Only these records, in their order.
         """

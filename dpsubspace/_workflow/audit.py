@@ -25,7 +25,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._workflow.canaries import Subject, subject_of
-from dpsubspace._workflow.display import pyplot
+from dpsubspace._workflow.display import Display, styled
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning
 
 # Attacks ----------------------------------------------------------------------------------------
@@ -484,7 +484,8 @@ def _by_both_errors(result: AuditResult, shown: np.ndarray, coins: np.ndarray) -
 _MARGIN, _ROW = 1.4, 0.4
 
 
-class AuditDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class AuditDisplay(Display):
     """Lower bounds of audits beside the claims: one line for each.
 
     A bar ends at the bound that the attack has shown. The claim is a vertical mark, and a bar
@@ -541,16 +542,8 @@ class AuditDisplay:
     'epsilon'
     """
 
-    # Set by `plot`.
-    bars_: Any
-    claims_: Any
-    reachable_: Any
-    ax_: Any
-    figure_: Any
-
-    def __init__(self, *, results: Sequence[AuditResult], names: Sequence[str]):
-        self.results = results
-        self.names = names
+    results: Sequence[AuditResult]
+    names: Sequence[str]
 
     @classmethod
     def from_estimators(
@@ -597,7 +590,7 @@ class AuditDisplay:
         ImportError
             If matplotlib is not installed; nothing was fitted then.
         """
-        pyplot("AuditDisplay")
+        cls._pyplot()
         options = dict(audit_params or {})
         if "random_state" in options:
             raise ValueError(
@@ -680,28 +673,26 @@ class AuditDisplay:
         ImportError
             If matplotlib is not installed.
         """
-        plt = pyplot("AuditDisplay")
-        if ax is None:
-            size = (plt.rcParams["figure.figsize"][0], _MARGIN + _ROW * len(self.results))
-            _, ax = plt.subplots(figsize=size, layout="constrained")
+        width = self._pyplot().rcParams["figure.figsize"][0]
+        ax = self._draw_in(ax, (width, _MARGIN + _ROW * len(self.results)))
         places = np.arange(len(self.results))
         bounds = [result.epsilon_lower_bound for result in self.results]
         confidence = {f"{result.confidence:.0%}" for result in self.results}
         label = f"shown (confidence {', '.join(sorted(confidence))})"
         colors = ["tab:red" if result.refuted else "tab:blue" for result in self.results]
-        options = {"color": colors, "alpha": 0.6, "label": label} | (bar_kw or {})
+        options = styled(bar_kw, color=colors, alpha=0.6, label=label)
         self.bars_ = ax.barh(places, bounds, **options)
         claimed = [result.epsilon_claimed for result in self.results]
-        options = {"color": "black", "marker": "|", "markersize": 16, "markeredgewidth": 2.5}
-        options |= {"linestyle": "", "label": "claimed"} | (claim_kw or {})
+        marks = {"marker": "|", "markersize": 16, "markeredgewidth": 2.5, "linestyle": ""}
+        options = styled(claim_kw, color="black", label="claimed", **marks)
         (self.claims_,) = ax.plot(claimed, places, **options)
         reachable = [result.epsilon_reachable for result in self.results]
-        options = {"color": "grey", "marker": "o", "markerfacecolor": "none", "linestyle": ""}
-        options |= {"label": "if all guesses were right"} | (reachable_kw or {})
+        marks = {"marker": "o", "markerfacecolor": "none", "linestyle": ""}
+        label = "if all guesses were right"
+        options = styled(reachable_kw, color="grey", label=label, **marks)
         (self.reachable_,) = ax.plot(reachable, places, **options)
         ax.set(yticks=places, yticklabels=self.names, xlabel="epsilon")
         ax.set_xlim(left=0.0)
         ax.invert_yaxis()
         ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.cost import LEAST_SLACK, Cost, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice, check_real
-from dpsubspace._workflow.display import pyplot
+from dpsubspace._workflow.display import Display, styled
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.report_subject import Account, account_of
 from dpsubspace._workflow.report_subject import Sizes as ReportSizes
@@ -29,7 +30,8 @@ _TAKEN, _LEFT = "#0072b2", "#e6e6e6"
 _BAR, _LETTER, _MARGIN = 0.36, 0.085, 2.5
 
 
-class BudgetDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class BudgetDisplay(Display):
     """Where a budget went: one bar for each part, each beginning where the one before ended.
 
     Made by :meth:`from_ledger` (what was charged, and what is left) or :meth:`from_estimator` (the
@@ -97,28 +99,12 @@ class BudgetDisplay:
     0.30
     """
 
-    # Set by `plot`.
-    ax_: Any
-    figure_: Any
-    bars_: Any
-    text_: np.ndarray
-
-    def __init__(
-        self,
-        *,
-        names: Sequence[str],
-        sq_mus: Any,
-        left: float = 0.0,
-        delta: float = 1e-5,
-        title: str = "",
-        alone: Any = None,
-    ):
-        self.names = names
-        self.sq_mus = sq_mus
-        self.left = left
-        self.delta = delta
-        self.title = title
-        self.alone = alone
+    names: Sequence[str]
+    sq_mus: Any
+    left: float = 0.0
+    delta: float = 1e-5
+    title: str = ""
+    alone: Any = None
 
     @property
     def shares(self) -> np.ndarray:
@@ -281,7 +267,6 @@ class BudgetDisplay:
         ImportError
             If matplotlib is not installed.
         """
-        plt = pyplot(type(self).__name__)
         check_choice("kind", kind, ("share", "epsilon"))
         names, sq_mus = self._bars()
         ends = np.cumsum(sq_mus)
@@ -290,19 +275,15 @@ class BudgetDisplay:
         else:
             ends = np.array([gaussian_epsilon(float(x), self.delta) for x in ends])
         starts = np.append(0.0, ends[:-1])
-        if ax is None:
-            letters = _LETTER * max(map(len, names))
-            _, ax = plt.subplots(
-                figsize=(6 + letters, _MARGIN / 2 + _BAR * len(names)), layout="constrained"
-            )
-        self.ax_, self.figure_ = ax, ax.figure
+        letters = _LETTER * max(map(len, names))
+        ax = self._draw_in(ax, (6 + letters, _MARGIN / 2 + _BAR * len(names)))
         places = np.arange(len(names))
-        options = {"color": _TAKEN, "height": 0.7} | (bar_kw or {})
+        options = styled(bar_kw, color=_TAKEN, height=0.7)
         self.bars_ = ax.barh(places, ends - starts, left=starts, **options)
         if self.left > 0:
-            options = {"facecolor": _LEFT, "edgecolor": "grey", "hatch": "///"} | (left_kw or {})
+            options = styled(left_kw, facecolor=_LEFT, edgecolor="grey", hatch="///")
             self.bars_[-1].set(**options)
-        self._write(self._alone(names, sq_mus), ends - starts, kind, text_kw or {})
+        self._write(self._alone(names, sq_mus), ends - starts, kind, text_kw)
         ax.set_yticks(places, names)
         ax.invert_yaxis()
         ax.set_xlim(0, ends[-1] or 1.0)
@@ -339,12 +320,12 @@ class BudgetDisplay:
             epsilons[: len(self.names)] = self.epsilons
         return epsilons
 
-    def _write(self, epsilons: np.ndarray, sizes: np.ndarray, kind: str, text_kw: dict) -> None:
+    def _write(self, epsilons: np.ndarray, sizes: np.ndarray, kind: str, text_kw: Any) -> None:
         """Numbers in a column beside the bars: how long each is, and epsilon by itself."""
         texts, form = [], "{:.1%}" if kind == "share" else "+{:.3g}"
         for i, (alone, size) in enumerate(zip(epsilons, sizes, strict=True)):
             words = f"{form.format(size)}  (epsilon {alone:.3g} alone)"
-            options = {"va": "center", "transform": self.ax_.get_yaxis_transform()} | text_kw
+            options = styled(text_kw, va="center", transform=self.ax_.get_yaxis_transform())
             texts.append(self.ax_.text(1.02, i, words, **options))
         self.text_ = np.array(texts, dtype=object)
 

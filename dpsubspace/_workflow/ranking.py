@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from dpsubspace._checks import check_bool, check_choice, check_real, shown
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.gsd import gradient_subspace_distance
-from dpsubspace._workflow.display import pyplot
+from dpsubspace._workflow.display import Display, styled
 
 # Distances that are known by name.
 _DISTANCES = {
@@ -24,7 +25,8 @@ _DISTANCES = {
 _MARGIN, _BAR, _CELL, _LETTER = 3.0, 0.35, 0.7, 0.1
 
 
-class GSDRankingDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class GSDRankingDisplay(Display):
     """Which sets of rows are near: one bar for each candidate, or a heat map of many sets.
 
     Made by :meth:`from_distances`, which takes numbers that were computed before, or
@@ -83,32 +85,13 @@ class GSDRankingDisplay:
     ['held-out x-rays', 'other x-rays', 'natural images']
     """
 
-    # Set by `plot`.
-    ax_: Any
-    figure_: Any
-    bars_: Any
-    image_: Any
-    text_: np.ndarray | None
-    reference_line_: Any
-
-    def __init__(
-        self,
-        *,
-        distances: Any,
-        names: Any,
-        row_names: Any = None,
-        spread: Any = None,
-        reference: float | None = None,
-        reference_name: str = "no public data",
-        distance_name: str = "Distance",
-    ):
-        self.distances = distances
-        self.names = names
-        self.row_names = row_names
-        self.spread = spread
-        self.reference = reference
-        self.reference_name = reference_name
-        self.distance_name = distance_name
+    distances: Any
+    names: Any
+    row_names: Any = None
+    spread: Any = None
+    reference: float | None = None
+    reference_name: str = "no public data"
+    distance_name: str = "Distance"
 
     @classmethod
     def from_distances(
@@ -226,7 +209,7 @@ class GSDRankingDisplay:
         ImportError
             If matplotlib is not installed; nothing was compared then.
         """
-        pyplot(cls.__name__)
+        cls._pyplot()
         rows = _named(_checked_mapping("sets", sets))
         if len(rows) < 2:
             raise ValueError(f"`sets` must hold at least two sets, got {len(rows)}.")
@@ -302,56 +285,47 @@ class GSDRankingDisplay:
         ImportError
             If matplotlib is not installed.
         """
-        plt = pyplot(type(self).__name__)
         check_choice("kind", kind, (None, "bars", "heatmap"))
         check_bool("include_values", include_values)
         values = np.asarray(self.distances, dtype=np.float64)
         kind = ("bars" if values.ndim == 1 else "heatmap") if kind is None else kind
         if kind == "bars" and values.ndim > 1:
             raise ValueError("`kind`='bars' is for one distance a set: use 'heatmap'.")
-        if ax is None:
-            size = np.array(_figure_size(kind, self.names, self.row_names))
-            size *= plt.rcParams["font.size"] / 10
-            _, ax = plt.subplots(figsize=size, layout="constrained")
-        self.ax_, self.figure_ = ax, ax.figure
+        size = np.array(_figure_size(kind, self.names, self.row_names))
+        self._draw_in(ax, size * self._pyplot().rcParams["font.size"] / 10)
         self.bars_ = self.image_ = self.text_ = self.reference_line_ = None
         form = f"{{:{values_format}}}" if include_values else None
         if kind == "bars":
-            self._draw_bars(values, form, bar_kw or {}, text_kw or {}, reference_kw or {})
+            self._draw_bars(values, form, bar_kw, text_kw, reference_kw)
         else:
-            self._draw_image(np.atleast_2d(values), form, image_kw or {}, text_kw or {})
+            self._draw_image(np.atleast_2d(values), form, image_kw, text_kw)
         return self
 
     def _draw_bars(
-        self,
-        values: np.ndarray,
-        form: str | None,
-        bar_kw: dict[str, Any],
-        text_kw: dict[str, Any],
-        reference_kw: dict[str, Any],
+        self, values: np.ndarray, form: str | None, bar_kw: Any, text_kw: Any, reference_kw: Any
     ) -> None:
         """Bars from the nearest to the farthest, with error bars, numbers and the reference."""
         ax, order, places = self.ax_, np.argsort(values, kind="stable"), np.arange(len(values))
         spread = None if self.spread is None else np.asarray(self.spread)[order]
-        self.bars_ = ax.barh(places, values[order], **{"xerr": spread} | bar_kw)
+        self.bars_ = ax.barh(places, values[order], **styled(bar_kw, xerr=spread))
         ax.set_yticks(places, [self.names[i] for i in order])
         ax.invert_yaxis()
         if form is not None:
-            texts = ax.bar_label(self.bars_, fmt=form.format, **{"padding": 3} | text_kw)
+            texts = ax.bar_label(self.bars_, fmt=form.format, **styled(text_kw, padding=3))
             self.text_ = np.array(texts, dtype=object)
             ax.margins(x=0.15)  # room for the number of the longest bar
         if self.reference is not None:
-            options = {"color": "grey", "linestyle": "--", "label": self.reference_name}
-            self.reference_line_ = ax.axvline(self.reference, **options | reference_kw)
+            usual = {"color": "grey", "linestyle": "--", "label": self.reference_name}
+            self.reference_line_ = ax.axvline(self.reference, **styled(reference_kw, **usual))
             ax.legend()
         ax.set(xlabel=self.distance_name)
 
     def _draw_image(
-        self, values: np.ndarray, form: str | None, image_kw: dict[str, Any], text_kw: dict
+        self, values: np.ndarray, form: str | None, image_kw: Any, text_kw: Any
     ) -> None:
         """Heat map, with numbers in the colour that stands out from their cell."""
         ax = self.ax_
-        self.image_ = ax.imshow(values, **image_kw)
+        self.image_ = ax.imshow(values, **styled(image_kw))
         self.figure_.colorbar(self.image_, ax=ax, label=self.distance_name)
         options = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
         ax.set_xticks(np.arange(values.shape[1]), list(self.names), **options)
@@ -362,7 +336,7 @@ class GSDRankingDisplay:
         ends = self.image_.cmap(0.0), self.image_.cmap(1.0)
         for (i, j), value in np.ndenumerate(values):
             color = ends[int(self.image_.norm(value) < 0.5)]
-            options = {"ha": "center", "va": "center", "color": color} | text_kw
+            options = styled(text_kw, ha="center", va="center", color=color)
             self.text_[i, j] = ax.text(j, i, form.format(value), **options)
 
 

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import platform
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dpsubspace._accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, counted
 from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
 from dpsubspace._checks import finite
-from dpsubspace._workflow.report_page import FILL_IN, document, fragment, plain_text
+from dpsubspace._workflow.report_page import (
+    FILL_IN,
+    Bullets,
+    Section,
+    Table,
+    Text,
+    document,
+    fragment,
+    plain_text,
+    promise,
+    sentence,
+)
 from dpsubspace._workflow.report_subject import Account, Sizes, account_of
 from dpsubspace._workflow.report_words import (
+    CURATED,
     FALSE_POSITIVES,
     PRIORS,
-    attacker_of,
-    curated,
-    registry_of,
+    UNITS,
+    described,
     sections_of,
-    title_of,
     verdict_of,
-    versions,
 )
 
 SCHEMA = "urn:dpsubspace:privacy-report:1"
@@ -94,9 +107,9 @@ class PrivacyReport:
     ):
         self._account: Account = account
         self._said, self._date, self._file = dict(said), date, file
-        self.title, self.verdict = title_of(account, self._said), verdict_of(account)
+        self.title, self.verdict = _title(account, self._said), verdict_of(account)
         total = account.total
-        self.holds = not account.reasons and total.epsilon < math.inf
+        self.holds = account.holds
         self.epsilon = total.epsilon if self.holds else math.inf
         self.delta = total.delta
         self.open_fields = tuple(name for name, value in said.items() if value == FILL_IN)
@@ -134,7 +147,7 @@ class PrivacyReport:
             :meth:`PrivacyGuarantee.to_json`. What is not known is null.
         """
         account, total = self._account, self._account.total
-        attacker = attacker_of(account)
+        attacker = account.attacker
         learnt = attacker and {
             "advantage": attacker.advantage,
             "posteriors": [{"prior": p, "at_most": attacker.posterior(p)} for p in PRIORS],
@@ -161,12 +174,12 @@ class PrivacyReport:
             "secure": total.secure,
             "joint": total.joint,
             "budget": None if account.budget is None else account.budget[0],
-            "reasons": list(account.reasons),
-            "alarms": list(account.alarms),
+            "reasons": account.reasons,
+            "alarms": account.alarms,
             "seen": [{"kind": k, "of": name, "count": count} for k, name, count in account.seen],
-            "cautions": list(account.cautions),
-            "not_charged": list(account.uncharged),
-            "vouched_for": list(account.vouched),
+            "cautions": account.cautions,
+            "not_charged": account.uncharged,
+            "vouched_for": account.vouched,
             "public": list(total.public),
             "attacker": learnt,
             "parts": [
@@ -178,17 +191,24 @@ class PrivacyReport:
                 }
                 for item in account.items
             ],
-            "curator": {k: None if v == FILL_IN else v for k, v in self._said.items()},
+            "curator": _known(self._said),
             "registry": {
-                tier: {k: None if v == FILL_IN else v for k, v in entry.items()}
-                for tier, entry in registry_of(account, self._said).items()
+                tier: _known(entry) for tier, entry in _registry(account, self._said).items()
             },
-            "versions": versions(),
+            "versions": _versions(),
         }
         return dumped(fields, path)
 
     def _sections(self) -> list[Any]:
-        return sections_of(self._account, self._said, self._date, self._file)
+        covered = sections_of(self._account, self._said, self._date)
+        registry = [*_told_to_a_registry(self._account, self._said)]
+        software = [*_software(self._account.planned, self._file)]
+        return [
+            *covered,
+            Section("What is not covered", [*_not_covered(self._account)]),
+            Section("Entry for a registry of deployments", registry),
+            Section("Software, and how to check this report", software),
+        ]
 
     def __str__(self) -> str:
         return plain_text(self.title, self._sections())
@@ -323,7 +343,7 @@ def privacy_report(
     NO PRIVACY GUARANTEE for this pipeline as a whole. Its noisy releases alone cost
     epsilon = 1, delta = 1e-05, per row; that does not cover the rest.
     """
-    given = {
+    given: dict[str, Any] = {
         "curator": curator,
         "use": use,
         "product": product,
@@ -342,4 +362,153 @@ def privacy_report(
     account = account_of(subject, Sizes(n_samples, n_features, n_outputs, n_train))
     today = datetime.now(UTC).date().isoformat() if date is None else date
     file = None if model_file is None else digest_of(model_file)
-    return PrivacyReport(account, curated(given), today, file)
+    said = {name: FILL_IN if given[name] is None else given[name] for name in CURATED}
+    return PrivacyReport(account, said, today, file)
+
+
+# What stands beside the promise -----------------------------------------------------------------
+
+
+def _title(account: Account, said: Mapping[str, str]) -> str:
+    what = "Planned privacy" if account.planned else "Privacy"
+    name = account.subject if said["product"] == FILL_IN else said["product"]
+    return f"{what} report: {name}"
+
+
+def _not_covered(account: Account) -> Iterator[Any]:
+    always = [
+        "scores, plots and tables that were computed from the private rows, and any other fit on"
+        " them: charge all fits on one table to one PrivacyLedger",
+        "what was done with the rows before: cleaning, selection, imputation by their own values",
+        "whether the result is right, and as right for small groups as for large ones: noise hides"
+        " small groups most",
+        "what holds for groups: that smokers fall ill more often may be learnt, on purpose",
+        "the time that a fit took, messages of errors, and the rows themselves, which have to be"
+        " guarded like any others",
+    ]
+    if account.uncharged:
+        yield Text("Not charged here, though it looked at private rows:", loud=True)
+        yield Bullets([sentence(words) for words in account.uncharged])
+    yield Text("No epsilon on this page covers:")
+    yield Bullets([sentence(words) for words in always])
+
+
+def _known(fields: Mapping[str, str]) -> dict[str, str | None]:
+    """Fields of which None are left to the curator."""
+    return {name: None if words == FILL_IN else words for name, words in fields.items()}
+
+
+def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Fields of the registry's three tiers; what is not known is left to the curator."""
+    total, attacker = account.total, account.attacker
+    product = said["product"]
+    kind = {"release": "Statistic", "ledger": "Models and statistics"}.get(
+        account.kind, "Machine learning model"
+    )
+    flavour = "none" if attacker is None else "Approximate DP" if total.delta else "Pure DP"
+    if attacker is not None and total.joint:
+        flavour += ", joint"
+    loss = "no bound" if attacker is None else promise(total.epsilon, total.delta, total.unit)
+    if account.budget is not None:
+        loss = f"budget: {promise(account.budget[0], total.delta, total.unit)}; spent: {loss}"
+    unprotected = [*total.public, *account.uncharged, *account.reasons, *account.alarms]
+    return {
+        "Tier 1": {
+            "Curator": said["curator"],
+            "Intended use": said["use"],
+            "Data product": product if product != FILL_IN else f"{kind}; name {FILL_IN}",
+            "Date of publication": said["publication_date"],
+        },
+        "Tier 2": {
+            "Flavour of privacy": flavour,
+            "Unit of privacy": UNITS.get(total.unit, total.unit),
+            "Privacy loss": loss,
+            "Deployment model": "Central: the curator holds the rows in the clear and adds the"
+            " noise before anything is released",
+            "Release": _RELEASE.get(account.kind, "One release") + "; non-interactive",
+            "Data source": said["data_source"],
+        },
+        "Tier 3": {
+            "Data domain": said["data_domain"],
+            "Neighbouring data sets": f"{total.neighboring_relation}: {_relation(account)}",
+            "Unprotected quantities": "; ".join(unprotected) or "none",
+            "Actors and trust": said["access"],
+            "Accounting, composition": _composition(account),
+            "Accounting, post-processing": "what is computed from the result without looking at"
+            " the rows again is covered",
+            "Preprocessing and tuning": said["preprocessing"],
+            "Mechanisms": described(total.event) if total.epsilon < math.inf else "not private",
+            "Implementation": f"dpsubspace {_versions()['dpsubspace']}; noise and values are"
+            " rounded to a public grid, against attacks on floating point numbers; no measures"
+            " against attacks by timing",
+            "Review of the implementation": "by its authors only (proofs and tests are in its"
+            " repository); independent review of this deployment: " + said["review"],
+            "Justification": said["justification"],
+        },
+    }
+
+
+_RELEASE = {"ledger": "Several releases", "search": "One release of the best model"}
+
+
+def _composition(account: Account) -> str:
+    parts = sum(item.count for item in account.items)
+    if account.budget is not None:
+        return (
+            "fully adaptive: the budget holds even if each fit is chosen after seeing the results"
+            " of earlier ones"
+        )
+    if account.reasons:
+        return "the parts do not add up to a guarantee"
+    kinds = {leaf.kind for leaf in counted(account.total.event)}
+    sampled = any(leaf.sampled for leaf in counted(account.total.event))
+    if kinds <= {"gaussian"} and not sampled:
+        how = "exact for Gaussian mechanisms (Gaussian differential privacy)"
+    elif "search" in kinds:
+        how = "by Renyi divergences (dp-accounting)"
+    else:
+        how = "by privacy loss distributions (dp-accounting), as an upper bound"
+    return f"{parts} fits or releases, {how}" if parts > 1 else f"one fit or release, {how}"
+
+
+def _relation(account: Account) -> str:
+    total = account.total
+    if total.unit == "row":
+        return RELATION_IN_WORDS[total.neighboring_relation]
+    return RELATION_OF_PERSONS[total.neighboring_relation].format(unit=total.unit)
+
+
+def _told_to_a_registry(account: Account, said: dict[str, str]) -> Iterator[Any]:
+    yield Text(
+        "In the form of the Differential Privacy Deployments Registry, which has three tiers of"
+        " detail. What the program does not know is left open: it invents nothing."
+    )
+    for tier, fields in _registry(account, said).items():
+        yield Table(tier, [[name, value] for name, value in fields.items()])
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what is loaded here."""
+    found = {"dpsubspace": sys.modules[__name__.partition(".")[0]].__version__}
+    for name in ("scikit-learn", "numpy", "scipy", "dp-accounting"):
+        found[name] = metadata.version(name)
+    return {**found, "python": platform.python_version()}
+
+
+def _software(planned: bool, file: dict[str, str] | None) -> Iterator[Any]:
+    if file is not None:
+        rows = [["Name", file["name"]], ["SHA-256 digest", file["sha256"]]]
+        yield Table("File that this report is about, as its author says", rows)
+        yield Text("Compare the digest with that of the file in hand, for example by sha256sum.")
+    rows = [[name, version] for name, version in _versions().items()]
+    yield Table("Versions where this report was written", rows)
+    if not planned:
+        yield Text(
+            "The fit itself may have run under other versions, which a fitted model does not store."
+        )
+    yield Text(
+        "This report was computed from what the program recorded, and not from the rows. It is as"
+        " trustworthy as whoever ran the program. The questions follow NIST SP 800-226 (Guidelines"
+        " for Evaluating Differential Privacy Guarantees, 2025); answering them is no certificate"
+        " and no legal opinion."
+    )

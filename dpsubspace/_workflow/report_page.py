@@ -1,11 +1,14 @@
-"""Sections of a report as text and as HTML: headings, paragraphs, lists and tables."""
+"""How a report is written: numbers in words, and sections as text and as HTML."""
 
 from __future__ import annotations
 
 import html
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from dpsubspace._accounting.events import rounded
 
 FILL_IN = "to be filled in by the curator"
 
@@ -40,6 +43,40 @@ class Section:
 
     heading: str
     blocks: Sequence[Text | Bullets | Table]
+
+
+# Words ------------------------------------------------------------------------------------------
+
+
+def up(value: float) -> str:
+    """A bound from above, rounded up."""
+    return rounded(value, math.ceil)
+
+
+def percent(value: float) -> str:
+    """A share in percent, rounded up, and 100 % only where it is that."""
+    if value <= 0 or value >= 1:
+        return f"{100 * value:g} %"
+    text = f"{float(rounded(100 * value, math.ceil, 3)):g}"
+    return "more than 99.9 %" if text == "100" else f"{text} %"
+
+
+def one_in(value: float) -> str:
+    """A small probability as "1 in N", rounded up."""
+    if value > 0.1:
+        return percent(value)
+    return f"1 in {float(f'{rounded(1 / value, math.floor, 2)}'):,.0f}"
+
+
+def promise(epsilon: float, delta: float, unit: str) -> str:
+    """Epsilon, delta and unit."""
+    slack = f", delta = {up(delta)}" if delta else ""
+    return f"epsilon = {up(epsilon)}{slack}, per {unit}"
+
+
+def sentence(words: str) -> str:
+    """Words that began in the middle of a sentence."""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 # Text -------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sklearn.base import clone
@@ -19,6 +20,7 @@ from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV, Str
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import composed, non_private
@@ -56,7 +58,7 @@ class Item:
     what: str = ""  # in a line, where its class is known
 
 
-@dataclass(frozen=True)
+@dataclass
 class Account:
     """What a report says of its subject; see :func:`account_of`.
 
@@ -66,23 +68,23 @@ class Account:
         Name of what the report is about.
     kind : {"fit", "release", "pipeline", "model", "search", "cross-validation", "ledger"}
         What that is.
-    items : tuple of Item
+    items : list of Item
         Everything that was paid for.
     total : PrivacyGuarantee
         What all of it costs together.
-    reasons : tuple of str
+    reasons : list of str
         Why there is no guarantee for the subject as a whole; empty if there is one.
-    cautions : tuple of str
+    cautions : list of str
         What the guarantee depends on that is easily overlooked.
-    uncharged : tuple of str
+    uncharged : list of str
         What looked at private rows, or may have, and is in no sum.
-    vouched : tuple of str
+    vouched : list of str
         What the curator has to answer for, since no program can see it.
     planned : bool
         Whether nothing has been fitted yet.
     budget : tuple of (float, float) or None
         Epsilon of a ledger's budget, and what is left of it for one more fit.
-    alarms : tuple of str
+    alarms : list of str
         What a ledger saw that no sum counts, and that is no reason against a guarantee.
     seen : tuple of (str, str, int)
         All that it saw; see ``_workflow.seen``.
@@ -90,16 +92,35 @@ class Account:
 
     subject: str
     kind: str
-    items: tuple[Item, ...]
+    items: list[Item]
     total: PrivacyGuarantee
-    reasons: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()
-    uncharged: tuple[str, ...] = ()
-    vouched: tuple[str, ...] = ()
+    reasons: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    uncharged: list[str] = field(default_factory=list)
+    vouched: list[str] = field(default_factory=list)
     planned: bool = False
     budget: tuple[float, float] | None = None
-    alarms: tuple[str, ...] = ()
+    alarms: list[str] = field(default_factory=list)
     seen: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is a guarantee for the subject as a whole."""
+        return not self.reasons and self.total.epsilon < math.inf
+
+    @property
+    def promised(self) -> float:
+        """Epsilon that is to be published."""
+        return self.total.epsilon if self.budget is None else self.budget[0]
+
+    @cached_property
+    def attacker(self) -> Attacker | None:
+        """What an attacker may learn; None where nothing bounds it."""
+        if not self.holds:
+            return None
+        total = self.total
+        promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
+        return Attacker.of(*promised, adaptive=self.budget is not None)
 
 
 def account_of(subject: Any, sizes: Sizes) -> Account:
@@ -156,14 +177,12 @@ def _of_model(model: Any, sizes: Sizes) -> Account:
     unfitted = [] if planned else [step.name for step in private if step not in fitted]
     inside = [_FITTED_BEFORE] if any(_model_inside(step.step) for step in private) else []
     notes = [f"step {name!r} was given no columns and released nothing" for name in unfitted]
-    return replace(
-        account,
-        planned=planned,
-        cautions=(*account.cautions, *inside),
-        reasons=(*account.reasons, *_reasons(model, steps)),
-        uncharged=(*account.uncharged, *notes),
-        vouched=tuple(_vouched(model, steps)),
-    )
+    account.planned = planned
+    account.cautions += inside
+    account.reasons += _reasons(model, steps)
+    account.uncharged += notes
+    account.vouched += _vouched(model, steps)
+    return account
 
 
 def _steps(name: str, model: Any) -> Iterator[_Step]:
@@ -323,15 +342,11 @@ def _of_folds(result: Mapping[str, Any]) -> Account:
         for item in account.items
     ]
     name = type(models[0]).__name__
-    total = _summed(f"cross-validation of {name}", "cross-validation", items)
-    reasons = dict.fromkeys(r for account in accounts for r in account.reasons)
-    vouched = dict.fromkeys(v for account in accounts for v in account.vouched)
-    return replace(
-        total,
-        reasons=(*total.reasons, *reasons),
-        uncharged=(_scores(len(models)), *_SPLITS),
-        vouched=(_HELD_OUT, *vouched),
-    )
+    account = _summed(f"cross-validation of {name}", "cross-validation", items)
+    account.reasons += dict.fromkeys(reason for each in accounts for reason in each.reasons)
+    account.uncharged += [_scores(len(models)), _SPLITS]
+    account.vouched += dict.fromkeys([_HELD_OUT, *(v for each in accounts for v in each.vouched)])
+    return account
 
 
 def _of_search(search: Any, sizes: Sizes) -> Account:
@@ -366,36 +381,30 @@ def _of_search(search: Any, sizes: Sizes) -> Account:
         items += [replace(item, name=f"refit, {item.name}") for item in refit.items]
         unit = refit.total.unit
         items = [replace(x, guarantee=replace(x.guarantee, unit=unit)) for x in items]
-    total = _summed(name, "search", items)
+    account = _summed(name, "search", items)
     candidates = len(results["params"])
-    cautions = [
+    account.cautions.append(
         f"the search made {candidates} x {search.n_splits_} fits"
         f"{'' if refit is None else ' and the refit'}: the statement of best_estimator_ is about"
         " the refit alone, and the search costs what stands here"
-    ]
+    )
     if refused:
-        cautions.append(
+        account.cautions.append(
             f"{refused} candidates had parameters that no fit takes: they released nothing"
         )
     if failed := failed - refused * search.n_splits_:
-        cautions.append(
+        account.cautions.append(
             f"{failed} scores are missing: those fits count here as if they had run, since a fit"
             " may fail after its first release"
         )
-    reasons = () if refit is None else (_CHOICE, *refit.reasons)
+    account.uncharged += [_scores(candidates * search.n_splits_), _SPLITS]
+    account.vouched.append(_HELD_OUT)
     if refit is not None:
-        sums = replace(total.total, public=refit.total.public, n_samples=refit.total.n_samples)
-        total = replace(total, total=sums)
-    return replace(
-        total,
-        reasons=(*total.reasons, *reasons),
-        cautions=(*total.cautions, *cautions),
-        uncharged=(
-            _scores(candidates * search.n_splits_),
-            *_SPLITS,
-        ),
-        vouched=(_HELD_OUT, *(() if refit is None else refit.vouched)),
-    )
+        public, n_samples = refit.total.public, refit.total.n_samples
+        account.total = replace(account.total, public=public, n_samples=n_samples)
+        account.reasons += [_CHOICE, *refit.reasons]
+        account.vouched += refit.vouched
+    return account
 
 
 def _is_score(key: str) -> bool:
@@ -449,7 +458,7 @@ _CHOICE = (
 _HELD_OUT = "that the scores of the splits are shown to nobody who must not see the rows"
 _SPLITS = (
     "how the rows were split, if the splits are stratified by private labels (scikit-learn's"
-    " default for classifiers)",
+    " default for classifiers)"
 )
 
 
@@ -476,37 +485,37 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
         secure=not ledger.allow_seeded,
         of="PrivacyLedger",
     )
-    seen = ledger.seen
-    reasons, cautions, alarms = [*named(seen, breaks=True)], [], [*named(seen, breaks=False)]
+    account = Account(
+        "PrivacyLedger",
+        "ledger",
+        items,
+        total,
+        reasons=[*named(ledger.seen, breaks=True)],
+        uncharged=[
+            "whatever was done with the same rows outside of this ledger: no program can see that"
+        ],
+        vouched=["that all fits and releases from these records are charged to this one ledger"],
+        budget=(ledger.budget, ledger.remaining()),
+        alarms=[*named(ledger.seen, breaks=False)],
+        seen=ledger.seen,
+    )
     if spent == math.inf:
-        reasons.append("something that is not private, or cannot be counted, has been recorded")
+        account.reasons.append(
+            "something that is not private, or cannot be counted, has been recorded"
+        )
     elif spent > ledger.budget * (1 + 1e-9):
-        cautions.append(
+        account.cautions.append(
             f"more was spent than the budget of {ledger.budget:g}: what had been released already"
             " was recorded"
         )
     if ledger.allow_seeded:
-        cautions.append(_SEEDED_LEDGER)
+        account.cautions.append(_SEEDED_LEDGER)
     if ledger.failures:
-        alarms.append(
+        account.alarms.append(
             f"{ledger.failures} fits failed before their first release and were not charged; that"
             " they failed may tell something of the rows"
         )
-    return Account(
-        "PrivacyLedger",
-        "ledger",
-        tuple(items),
-        total,
-        tuple(reasons),
-        tuple(cautions),
-        uncharged=(
-            "whatever was done with the same rows outside of this ledger: no program can see that",
-        ),
-        vouched=("that all fits and releases from these records are charged to this one ledger",),
-        budget=(ledger.budget, ledger.remaining()),
-        alarms=tuple(alarms),
-        seen=seen,
-    )
+    return account
 
 
 _SEEDED_LEDGER = (
@@ -567,4 +576,4 @@ def _summed(subject: str, kind: str, items: list[Item]) -> Account:
         n_samples=max((g.n_samples or 0 for g in guarantees), default=0) or None,
         n_features=first.n_features,
     )
-    return Account(subject, kind, tuple(items), total, tuple(reasons), ())
+    return Account(subject, kind, items, total, reasons)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-import platform
-import sys
 from collections.abc import Iterator
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.attacker import Attacker
-from dpsubspace._accounting.events import (
-    RELATION_IN_WORDS,
-    RELATION_OF_PERSONS,
-    describe,
-    mechanisms_of,
-    rounded,
-)
+from dpsubspace._accounting.events import describe, mechanisms_of, rounded
 from dpsubspace._accounting.guarantee import weakness
-from dpsubspace._workflow.report_page import FILL_IN, Bullets, Section, Table, Text
+from dpsubspace._workflow.report_page import (
+    FILL_IN,
+    Bullets,
+    Section,
+    Table,
+    Text,
+    one_in,
+    percent,
+    promise,
+    sentence,
+    up,
+)
 from dpsubspace._workflow.report_subject import Account
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ FALSE_POSITIVES = (0.001, 0.01, 0.1)
 _MOST_ROWS = 40
 
 # What only the curator can say, by the name of the parameter.
-_CURATED = {
+CURATED = {
     "curator": "Curator",
     "use": "Intended use",
     "product": "Data product",
@@ -45,18 +47,7 @@ _CURATED = {
     "review": "Who reviewed this",
 }
 
-
-def curated(given: dict[str, str | None]) -> dict[str, str]:
-    """What the curator said, and that it is left to say."""
-    return {name: FILL_IN if given.get(name) is None else str(given[name]) for name in _CURATED}
-
-
-# Small pieces -------------------------------------------------------------------------------------
-
-
-def up(value: float) -> str:
-    """A bound from above, rounded up."""
-    return rounded(value, math.ceil)
+UNITS = {"row": "one row of the table", "person": "all rows of one person together"}
 
 
 def described(event: DpEvent) -> str:
@@ -66,68 +57,18 @@ def described(event: DpEvent) -> str:
     return describe(event_of(mechanisms_of(event)))
 
 
-def percent(value: float) -> str:
-    """A share in percent, rounded up, and 100 % only where it is that."""
-    if value <= 0 or value >= 1:
-        return f"{100 * value:g} %"
-    text = f"{float(rounded(100 * value, math.ceil, 3)):g}"
-    return "more than 99.9 %" if text == "100" else f"{text} %"
-
-
-def one_in(value: float) -> str:
-    """A small probability as "1 in N", rounded up."""
-    if value > 0.1:
-        return percent(value)
-    return f"1 in {float(f'{rounded(1 / value, math.floor, 2)}'):,.0f}"
-
-
-def promise(epsilon: float, delta: float, unit: str) -> str:
-    """Epsilon, delta and unit."""
-    slack = f", delta = {up(delta)}" if delta else ""
-    return f"epsilon = {up(epsilon)}{slack}, per {unit}"
-
-
-def attacker_of(account: Account) -> Attacker | None:
-    """What an attacker may learn; None where nothing bounds it."""
-    total = account.total
-    if account.reasons or total.epsilon == math.inf:
-        return None
-    promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
-    return Attacker.of(*promised, adaptive=account.budget is not None)
-
-
-def versions() -> dict[str, str]:
-    """Versions of what is loaded here."""
-    found = {"dpsubspace": sys.modules[__name__.partition(".")[0]].__version__}
-    for name in ("scikit-learn", "numpy", "scipy", "dp-accounting"):
-        found[name] = metadata.version(name)
-    return {**found, "python": platform.python_version()}
-
-
 # The whole ----------------------------------------------------------------------------------------
-
-
-def title_of(account: Account, said: dict[str, str]) -> str:
-    """Heading of the report."""
-    what = "Planned privacy" if account.planned else "Privacy"
-    name = account.subject if said["product"] == FILL_IN else said["product"]
-    return f"{what} report: {name}"
-
-
-def promised_by(account: Account) -> float:
-    """Epsilon that is to be published."""
-    return account.total.epsilon if account.budget is None else account.budget[0]
-
-
-def weakness_of(account: Account) -> str:
-    """What that is called where it protects little."""
-    return "" if account.reasons else weakness(promised_by(account))
 
 
 def verdict_of(account: Account) -> str:
     """The first sentences, for somebody who reads no other."""
     weak, said = weakness_of(account), _verdict_of(account)
-    return f"{weak.upper()}: an epsilon of {up(promised_by(account))}. {said}" if weak else said
+    return f"{weak.upper()}: an epsilon of {up(account.promised)}. {said}" if weak else said
+
+
+def weakness_of(account: Account) -> str:
+    """What an epsilon is called that protects little."""
+    return "" if account.reasons else weakness(account.promised)
 
 
 def _verdict_of(account: Account) -> str:
@@ -160,40 +101,33 @@ def _verdict_of(account: Account) -> str:
     return f"{jointly}: {said}."
 
 
-def sections_of(
-    account: Account, said: dict[str, str], date: str, file: dict[str, str] | None
-) -> list[Section]:
-    """All sections in order."""
-    found = [
+def sections_of(account: Account, said: dict[str, str], date: str) -> list[Section]:
+    """What is told of an account, in the order in which it matters to a reader."""
+    return [
         Section("Summary", [*_summary(account, said, date)]),
         Section("What was released", [*_released(account)]),
         Section("Whom does it protect, and against what?", [*_protected(account)]),
         Section("What can an attacker learn?", [*_attack(account)]),
         Section("What the guarantee rests on", [*_rests_on(account)]),
-        Section("What is not covered", [*_not_covered(account)]),
-        Section("Entry for a registry of deployments", [*_registry(account, said)]),
-        Section("Software, and how to check this report", [*_software(account, file)]),
     ]
-    return [section for section in found if section.blocks]
 
 
 def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]:
-    total = account.total
-    bad = bool(account.reasons) or total.epsilon == math.inf
-    yield Text(verdict_of(account), loud=bad or not total.secure or bool(weakness_of(account)))
+    total, attacker, weak = account.total, account.attacker, weakness_of(account)
+    loud = attacker is None or not total.secure or bool(weak)
+    yield Text(verdict_of(account), loud=loud)
     for reason in account.reasons:
         yield Text(f"Reason: {reason}.", loud=True)
     for alarm in account.alarms:
         yield Text(f"Not counted: {alarm}.", loud=True)
     if account.cautions:
-        yield Bullets([_sentence(caution) for caution in account.cautions])
+        yield Bullets([sentence(caution) for caution in account.cautions])
     if total.n_samples and total.delta * total.n_samples > 1:
         yield Text(
             f"Delta is above one over the number of records (1/{total.n_samples:,}). Such a promise"
             " would be kept even by publishing one whole record.",
             loud=True,
         )
-    attacker = attacker_of(account)
     if attacker is not None and total.epsilon > 0:
         yield Text(_in_words(account, attacker))
     if account.budget is not None and account.reasons:
@@ -207,40 +141,43 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         ["Subject", f"{account.subject} ({_KINDS[account.kind]})"],
         ["Curator (who answers for the data)", said["curator"]],
         ["Intended use", said["use"]],
-        ["Unit of protection", _UNITS.get(total.unit, f"all that is of one {total.unit}")],
-        ["What is hidden", _HIDDEN[total.neighboring_relation].format(unit=account.total.unit)],
-        ["Epsilon", "no bound" if bad else up(total.epsilon)],
+        ["Unit of protection", UNITS.get(total.unit, f"all that is of one {total.unit}")],
+        ["What is hidden", _HIDDEN[total.neighboring_relation].format(unit=total.unit)],
+        *([["Epsilon of the budget", up(account.promised)]] if account.budget else []),
+        [
+            "Epsilon spent so far" if account.budget else "Epsilon",
+            "no bound" if attacker is None else up(total.epsilon),
+        ],
         ["Delta", up(total.delta) if total.delta else "0"],
     ]
     if account.budget is not None:
-        budget, left = account.budget
-        rows.insert(5, ["Epsilon of the budget", up(budget)])
-        rows[6][0] = "Epsilon spent so far"
-        rows.append(["Left for one more fit", f"epsilon = {rounded(left, math.floor)}"])
+        rows.append(
+            ["Left for one more fit", f"epsilon = {rounded(account.budget[1], math.floor)}"]
+        )
     if total.n_samples:
         name = "rows" if total.unit == "row" else f"{total.unit}s"
         rows.append([f"Number of {name} (public)", f"{total.n_samples:,}"])
     rows.append(["Date of this report", date])
-    left_open = [_CURATED[name] for name, words in said.items() if words == FILL_IN]
+    left_open = [CURATED[name] for name, words in said.items() if words == FILL_IN]
     if left_open:
         rows.append(["Left open", "; ".join(left_open)])
     yield Table("In short", rows)
-    if not bad and total.epsilon > 0:
-        if weak := weakness_of(account):
-            yield Text(
-                f"An epsilon of {up(promised_by(account))} is {weak}: with it a guess of"
-                f" {_guess(promised_by(account))} may become as likely as not. Look at what an"
-                " attacker can learn, below, before you rely on it.",
-                loud=True,
-            )
+    if attacker is None or not total.epsilon:
+        return
+    if weak:
         yield Text(
-            f"Epsilon limits how much one record (here: {_UNITS.get(total.unit, total.unit)}) can"
-            " change the probability of any result: by the factor"
-            f" {_factor(total.epsilon)}. Delta is a small allowance beside it"
-            f"{_of_delta(total)}. Smaller is more private. No number is right for everybody: an"
-            " epsilon of at most 1 is commonly held to be strong, and one far above 10 is"
-            " weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
+            f"An epsilon of {up(account.promised)} is {weak}: with it a guess of"
+            f" {_guess(account.promised)} may become as likely as not. Look at what an attacker can"
+            " learn, below, before you rely on it.",
+            loud=True,
         )
+    yield Text(
+        f"Epsilon limits how much one record (here: {UNITS.get(total.unit, total.unit)}) can"
+        f" change the probability of any result: by the factor {_factor(total.epsilon)}. Delta is a"
+        f" small allowance beside it{_of_delta(total)}. Smaller is more private. No number is right"
+        " for everybody: an epsilon of at most 1 is commonly held to be strong, and one far above"
+        " 10 is weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
+    )
 
 
 def _guess(epsilon: float) -> str:
@@ -262,11 +199,7 @@ def _of_delta(total: Any) -> str:
     return f", which should be far below one over the number of records ({limit})"
 
 
-_UNITS = {"row": "one row of the table", "person": "all rows of one person together"}
-_HIDDEN = {
-    "zero_out": "whether a {unit} was used",
-    "replace_one": "what a {unit} says",
-}
+_HIDDEN = {"zero_out": "whether a {unit} was used", "replace_one": "what a {unit} says"}
 
 
 def _in_words(account: Account, attacker: Attacker) -> str:
@@ -298,17 +231,6 @@ _KINDS = {
     "cross-validation": "the fits of a cross-validation",
     "ledger": "everything that was charged to one ledger",
 }
-
-
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
-
-
-def _relation(account: Account) -> str:
-    total = account.total
-    if total.unit == "row":
-        return RELATION_IN_WORDS[total.neighboring_relation]
-    return RELATION_OF_PERSONS[total.neighboring_relation].format(unit=total.unit)
 
 
 def _released(account: Account) -> Iterator[Any]:
@@ -405,20 +327,16 @@ def _protected(account: Account) -> Iterator[Any]:
             " result is about equally likely, within what epsilon and delta allow. That the record"
             " is in the data is not hidden."
         )
-    attacker = attacker_of(account)
+    attacker, unit = account.attacker, total.unit
     if attacker is None or not total.epsilon:
         return
-    rows, unit = [], account.total.unit
+    rows = [[f"what a {unit} says", up(total.epsilon)]]
     if total.neighboring_relation == "zero_out":
-        rows.append([f"whether a certain {unit} was used", up(total.epsilon)])
-        rows.append(
-            [
-                f"what a certain {unit} says, if it is known to be used",
-                _or_unknown(attacker.replaced),
-            ]
-        )
-    else:
-        rows.append([f"what a {unit} says", up(total.epsilon)])
+        known = f"what a certain {unit} says, if it is known to be used"
+        rows = [
+            [f"whether a certain {unit} was used", up(total.epsilon)],
+            [known, _or_unknown(attacker.replaced)],
+        ]
     if total.unit == "row":
         rows += [[f"a person with {k} rows", _or_unknown(attacker.of_several(k))] for k in (3, 10)]
     yield Table(
@@ -440,7 +358,7 @@ def _or_unknown(epsilon: float | None) -> str:
 
 
 def _attack(account: Account) -> Iterator[Any]:
-    attacker, total = attacker_of(account), account.total
+    attacker, total = account.attacker, account.total
     if attacker is None:
         yield Text(
             "There is no bound on what can be learnt of a single record. What was fitted without"
@@ -451,7 +369,7 @@ def _attack(account: Account) -> Iterator[Any]:
     if not total.epsilon:
         yield Text("Nothing: nothing that was released depends on private records.")
         return
-    unit = account.total.unit
+    unit = total.unit
     secret = f"that a certain {unit} was used"
     if total.neighboring_relation == "replace_one":
         secret = f"that a certain {unit} says one thing and not another"
@@ -478,11 +396,9 @@ def _attack(account: Account) -> Iterator[Any]:
         rates,
         ["Share of unused records named wrongly", "Share of used records found, at most"],
     )
-    how = (
-        "These rates follow from the noise itself: no attack on the result can do better."
-        if attacker.exact
-        else "These rates are upper bounds."
-    )
+    how = "These rates are upper bounds."
+    if attacker.exact:
+        how = "These rates follow from the noise itself: no attack on the result can do better."
     yield Text(
         f"{how} By guessing, an attacker finds as large a share of the used records as they name"
         " wrongly of the unused ones. The largest difference of both rates (the advantage of a"
@@ -508,7 +424,7 @@ def _rests_on(account: Account) -> Iterator[Any]:
     )
     if total.public:
         yield Text("Taken to be public knowledge, and protected by nothing:")
-        yield Bullets([_sentence(_plainer(words)) for words in total.public])
+        yield Bullets([sentence(_plainer(words)) for words in total.public])
     labels = next((words for words in total.public if "read from y" in words), None)
     if labels is not None:
         yield Text(
@@ -519,7 +435,7 @@ def _rests_on(account: Account) -> Iterator[Any]:
     yield Text("The curator answers for the following, which no program can see:")
     yield Bullets(
         [
-            _sentence(words)
+            sentence(words)
             for words in (
                 *account.vouched,
                 "that rows given as public, and bounds and other parameters, were not chosen by a"
@@ -549,122 +465,3 @@ _PLAINER = {
     "that the data pass the checks": "that the table passed the checks of its form (no missing"
     " entries, for example)",
 }
-
-
-def _not_covered(account: Account) -> Iterator[Any]:
-    always = [
-        "scores, plots and tables that were computed from the private rows, and any other fit on"
-        " them: charge all fits on one table to one PrivacyLedger",
-        "what was done with the rows before: cleaning, selection, imputation by their own values",
-        "whether the result is right, and as right for small groups as for large ones: noise hides"
-        " small groups most",
-        "what holds for groups: that smokers fall ill more often may be learnt, on purpose",
-        "the time that a fit took, messages of errors, and the rows themselves, which have to be"
-        " guarded like any others",
-    ]
-    if account.uncharged:
-        yield Text("Not charged here, though it looked at private rows:", loud=True)
-        yield Bullets([_sentence(words) for words in account.uncharged])
-    yield Text("No epsilon on this page covers:")
-    yield Bullets([_sentence(words) for words in always])
-
-
-def registry_of(account: Account, said: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Fields of the registry's three tiers; what is not known is left to the curator."""
-    total, attacker = account.total, attacker_of(account)
-    product = said["product"]
-    kind = {"release": "Statistic", "ledger": "Models and statistics"}.get(
-        account.kind, "Machine learning model"
-    )
-    flavour = "none" if attacker is None else "Approximate DP" if total.delta else "Pure DP"
-    if attacker is not None and total.joint:
-        flavour += ", joint"
-    loss = "no bound" if attacker is None else promise(total.epsilon, total.delta, total.unit)
-    if account.budget is not None:
-        loss = f"budget: {promise(account.budget[0], total.delta, total.unit)}; spent: {loss}"
-    unprotected = [*total.public, *account.uncharged, *account.reasons, *account.alarms]
-    return {
-        "Tier 1": {
-            "Curator": said["curator"],
-            "Intended use": said["use"],
-            "Data product": product if product != FILL_IN else f"{kind}; name {FILL_IN}",
-            "Date of publication": said["publication_date"],
-        },
-        "Tier 2": {
-            "Flavour of privacy": flavour,
-            "Unit of privacy": _UNITS.get(total.unit, total.unit),
-            "Privacy loss": loss,
-            "Deployment model": "Central: the curator holds the rows in the clear and adds the"
-            " noise before anything is released",
-            "Release": _RELEASE.get(account.kind, "One release") + "; non-interactive",
-            "Data source": said["data_source"],
-        },
-        "Tier 3": {
-            "Data domain": said["data_domain"],
-            "Neighbouring data sets": f"{total.neighboring_relation}: {_relation(account)}",
-            "Unprotected quantities": "; ".join(unprotected) or "none",
-            "Actors and trust": said["access"],
-            "Accounting, composition": _composition(account),
-            "Accounting, post-processing": "what is computed from the result without looking at"
-            " the rows again is covered",
-            "Preprocessing and tuning": said["preprocessing"],
-            "Mechanisms": described(total.event) if total.epsilon < math.inf else "not private",
-            "Implementation": f"dpsubspace {versions()['dpsubspace']}; noise and values are rounded"
-            " to a public grid, against attacks on floating point numbers; no measures against"
-            " attacks by timing",
-            "Review of the implementation": "by its authors only (proofs and tests are in its"
-            " repository); independent review of this deployment: " + said["review"],
-            "Justification": said["justification"],
-        },
-    }
-
-
-_RELEASE = {"ledger": "Several releases", "search": "One release of the best model"}
-
-
-def _composition(account: Account) -> str:
-    parts = sum(item.count for item in account.items)
-    if account.budget is not None:
-        return (
-            "fully adaptive: the budget holds even if each fit is chosen after seeing the results"
-            " of earlier ones"
-        )
-    if account.reasons:
-        return "the parts do not add up to a guarantee"
-    kinds = {part.kind for part in mechanisms_of(account.total.event)}
-    sampled = any(part.sampled for part in mechanisms_of(account.total.event))
-    if kinds <= {"gaussian"} and not sampled:
-        how = "exact for Gaussian mechanisms (Gaussian differential privacy)"
-    elif "search" in kinds:
-        how = "by Renyi divergences (dp-accounting)"
-    else:
-        how = "by privacy loss distributions (dp-accounting), as an upper bound"
-    return f"{parts} fits or releases, {how}" if parts > 1 else f"one fit or release, {how}"
-
-
-def _registry(account: Account, said: dict[str, str]) -> Iterator[Any]:
-    yield Text(
-        "In the form of the Differential Privacy Deployments Registry, which has three tiers of"
-        " detail. What the program does not know is left open: it invents nothing."
-    )
-    for tier, fields in registry_of(account, said).items():
-        yield Table(tier, [[name, value] for name, value in fields.items()])
-
-
-def _software(account: Account, file: dict[str, str] | None) -> Iterator[Any]:
-    if file is not None:
-        rows = [["Name", file["name"]], ["SHA-256 digest", file["sha256"]]]
-        yield Table("File that this report is about, as its author says", rows)
-        yield Text("Compare the digest with that of the file in hand, for example by sha256sum.")
-    rows = [[name, version] for name, version in versions().items()]
-    yield Table("Versions where this report was written", rows)
-    if not account.planned:
-        yield Text(
-            "The fit itself may have run under other versions, which a fitted model does not store."
-        )
-    yield Text(
-        "This report was computed from what the program recorded, and not from the rows. It is as"
-        " trustworthy as whoever ran the program. The questions follow NIST SP 800-226 (Guidelines"
-        " for Evaluating Differential Privacy Guarantees, 2025); answering them is no certificate"
-        " and no legal opinion."
-    )

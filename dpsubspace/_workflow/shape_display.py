@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from scipy.stats import norm
@@ -16,7 +17,7 @@ from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.column_shapes import ColumnShape, shapes_of
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._tables.schema import Schema
-from dpsubspace._workflow.display import pyplot
+from dpsubspace._workflow.display import Display, drawn_band, styled
 
 # Hues that are told apart with any colour vision; the first is that of a single curve.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -29,7 +30,8 @@ _WIDTH, _HEIGHT, _LETTERS, _SIDE = 3.3, 2.5, 20, 40
 _BESIDE, _APART = 1.08, 0.15
 
 
-class ShapeDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class ShapeDisplay(Display):
     """What a private model of a table has learned of each column, with a band for the noise.
 
     One panel for each column. A curve shows what the numbers of a column add to the score of a
@@ -128,18 +130,10 @@ class ShapeDisplay:
     array([ True])
     """
 
-    def __init__(
-        self,
-        *,
-        shapes: Mapping[Any, ColumnShape],
-        outputs: Sequence[str],
-        score_name: str = "score",
-        level: float = 0.9,
-    ):
-        self.shapes = shapes
-        self.outputs = outputs
-        self.score_name = score_name
-        self.level = level
+    shapes: Mapping[Any, ColumnShape]
+    outputs: Sequence[str]
+    score_name: str = "score"
+    level: float = 0.9
 
     @classmethod
     def from_estimator(
@@ -152,7 +146,7 @@ class ShapeDisplay:
         grid_resolution: int = 100,
         ax: Any = None,
         **plot_params: Any,
-    ):
+    ) -> Self:
         """Read the shapes off a fitted pipeline, and draw them.
 
         Parameters
@@ -191,7 +185,7 @@ class ShapeDisplay:
         ImportError
             If matplotlib is not installed.
         """
-        pyplot(cls.__name__)
+        cls._pyplot()
         check_real("level", level, low=0, high=1)
         check_integer("grid_resolution", grid_resolution, low=2)
         encoder, model = _steps(estimator)
@@ -226,7 +220,7 @@ class ShapeDisplay:
         band_kw: dict[str, Any] | None = None,
         bar_kw: dict[str, Any] | None = None,
         map_kw: dict[str, Any] | None = None,
-    ):
+    ) -> Self:
         """Draw the shapes.
 
         Parameters
@@ -259,7 +253,7 @@ class ShapeDisplay:
         ImportError
             If matplotlib is not installed.
         """
-        plt = pyplot("ShapeDisplay")
+        plt = self._pyplot()
         check_integer("n_cols", n_cols, low=1)
         check_integer("max_categories", max_categories, low=1)
         pairs = [name for name in self.shapes if not isinstance(name, str)]
@@ -278,12 +272,12 @@ class ShapeDisplay:
         ):
             before = None if i % n_cols == 0 else before
             if isinstance(name, tuple):
-                self._draw_pair(panel, name, shape, reach, map_kw or {})
+                self._draw_pair(panel, name, shape, reach, map_kw)
             elif shape.categorical:
-                self._draw_categories(panel, name, shape, max_categories, bar_kw or {})
+                self._draw_categories(panel, name, shape, max_categories, bar_kw)
                 panel.set_xlim(-reach, reach)
             else:
-                self._draw_number(panel, name, shape, line_kw or {}, band_kw or {})
+                self._draw_number(panel, name, shape, line_kw, band_kw)
                 panel.set_ylim(-reach, reach)
                 if before is not None and not before.categorical:
                     panel.set_ylabel("")
@@ -315,19 +309,18 @@ class ShapeDisplay:
         return None if std is None else self._quantile * std[..., k]
 
     def _draw_number(
-        self, ax: Any, name: str, shape: ColumnShape, line_kw: dict, band_kw: dict
+        self, ax: Any, name: str, shape: ColumnShape, line_kw: Any, band_kw: Any
     ) -> None:
         lines, bands, missing = [], [], []
         ax.axhline(0.0, color=_GREY, linewidth=0.8, zorder=0)
         for k, output in enumerate(self.outputs):
             color = _COLORS[k % len(_COLORS)]
-            options = {"color": color, "linewidth": 1.8, "label": output} | line_kw
+            options = styled(line_kw, color=color, linewidth=1.8, label=output)
             lines += ax.plot(shape.at, shape.values[:, k], **options)
             half = self._half(shape.std, k)
             if half is not None:
                 low, high = shape.values[:, k] - half, shape.values[:, k] + half
-                options = {"color": color, "alpha": 0.2, "linewidth": 0} | band_kw
-                bands.append(ax.fill_between(shape.at, low, high, **options))
+                bands.append(drawn_band(ax, shape.at, low, high, color, band_kw))
             if shape.missing is not None:
                 at = [_BESIDE + 0.03 * k], [shape.missing[k]]
                 half = self._half(shape.missing_std, k)
@@ -344,7 +337,7 @@ class ShapeDisplay:
         self.lines_[name], self.bands_[name], self.missing_[name] = lines, bands, missing
 
     def _draw_categories(
-        self, ax: Any, name: str, shape: ColumnShape, most: int, bar_kw: dict
+        self, ax: Any, name: str, shape: ColumnShape, most: int, bar_kw: Any
     ) -> None:
         values, std, labels = shape.values, shape.std, [str(value) for value in shape.at]
         if shape.missing is not None:
@@ -359,10 +352,10 @@ class ShapeDisplay:
         bars = []
         for k, output in enumerate(self.outputs):
             middle = places + height * (k - (len(self.outputs) - 1) / 2)
-            options = {"color": _COLORS[k % len(_COLORS)], "alpha": 0.75, "label": output}
-            options |= {"error_kw": {"elinewidth": 1.0, "ecolor": "#333333"}}
-            half = self._half(std, k)
-            bars.append(ax.barh(middle, values[:, k], height, xerr=half, **options | bar_kw))
+            usual = {"color": _COLORS[k % len(_COLORS)], "alpha": 0.75, "label": output}
+            usual |= {"error_kw": {"elinewidth": 1.0, "ecolor": "#333333"}}
+            options = styled(bar_kw, xerr=self._half(std, k), **usual)
+            bars.append(ax.barh(middle, values[:, k], height, **options))
         ax.axvline(0.0, color=_GREY, linewidth=0.8)
         ax.set_yticks(places, labels, fontsize="small" if len(labels) <= 8 else "x-small")
         ax.invert_yaxis()
@@ -371,11 +364,11 @@ class ShapeDisplay:
         self.bars_[name] = bars
 
     def _draw_pair(
-        self, ax: Any, name: tuple[str, str], shape: ColumnShape, reach: float, map_kw: dict
+        self, ax: Any, name: tuple[str, str], shape: ColumnShape, reach: float, map_kw: Any
     ) -> None:
         first, second = shape.at
-        options = {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach, "shading": "gouraud"} | map_kw
-        found = ax.pcolormesh(first, second, shape.values[:, :, 0].T, **options)
+        usual = {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach, "shading": "gouraud"}
+        found = ax.pcolormesh(first, second, shape.values[:, :, 0].T, **styled(map_kw, **usual))
         _scale_axis(ax.xaxis, ax.set_xscale, first, shape.log[0])
         _scale_axis(ax.yaxis, ax.set_yscale, second, shape.log[1])
         ax.set(xlabel=name[0], ylabel=name[1], title=f"{name[0]} and {name[1]}")

@@ -20,7 +20,6 @@ EXTRAS = {
     "_estimators.torch_models": "torch",
     "_workflow.budget_display": "matplotlib",
     "_workflow.audit": "matplotlib",
-    "_workflow.display": "matplotlib",
     "_workflow.evaluation": "matplotlib",
     "_workflow.ranking": "matplotlib",
     "_workflow.shape_display": "matplotlib",
