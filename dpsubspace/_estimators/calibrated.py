@@ -177,8 +177,9 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     are right. For "sigmoid" it is the pair ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s the
     estimator's log-odds, of a norm up to 1. The cut c is public: 3, and more from
     ``epsilon * n = 300`` on (for "sigmoid" 1, and more from 200 on). The score of a candidate is
-    minus the length of the sum over rows. A row moves each length by at most 1 (``"zero_out"``) or 2 (``"replace_one"``), so
-    that two scores move apart by at most 2 or 4. Event: a bounded range of epsilon, without delta.
+    minus the length of the sum over rows. A row moves each length by at most 1 (``"zero_out"``)
+    or 2 (``"replace_one"``), so that two scores move apart by at most 2 or 4.
+    Event: a bounded range of epsilon, without delta.
     Such sums find the best slope to within a constant times ``c / (epsilon n)``, where the
     exponential mechanism on clipped losses comes within ``1 / sqrt(epsilon n)`` only.
 
