@@ -175,10 +175,11 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     is from what it should be on average if the probabilities were right, with logarithms cut to
     what is at most c below the largest, over c: a number in [-1, 1], whose mean is 0 where they
     are right. For "sigmoid" it is the pair ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s the
-    log-odds, of a norm up to 1. The cut c is public: 3, and more from ``epsilon * n = 300`` on
-    (for "sigmoid" 1, and more from 200 on). The score of a candidate is minus the length of the sum
-    over rows. A row moves each length by at most 1 (``"zero_out"``) or 2 (``"replace_one"``), so
-    that two scores move apart by at most 2 or 4. Event: a bounded range of epsilon, without delta.
+    estimator's log-odds, of a norm up to 1. The cut c is public: 3, and more from
+    ``epsilon * n = 300`` on (for "sigmoid" 1, and more from 200 on). The score of a candidate is
+    minus the length of the sum over rows. A row moves each length by at most 1 (``"zero_out"``)
+    or 2 (``"replace_one"``), so that two scores move apart by at most 2 or 4.
+    Event: a bounded range of epsilon, without delta.
     Such sums find the best slope to within a constant times ``c / (epsilon n)``, where the
     exponential mechanism on clipped losses comes within ``1 / sqrt(epsilon n)`` only.
 
@@ -375,7 +376,9 @@ def _sigmoid_sums(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts, and the sum of each pair with its slack.
 
-    A row brings ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds and p their probability.
+    A row brings ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds before the map and p its
+    probability after it: the gradient of a log loss with weights that are the same for each pair,
+    so that it is convex and only one pair gives nearly 0, however small a slope is.
     Counts of labels in narrow cells of log-odds say all that is needed, and are exact; a sum over
     the cells that are not empty is then off by rounding of as many terms or fewer.
     """
@@ -390,8 +393,8 @@ def _sigmoid_sums(
     logs_of_slopes, totals = np.arange(8 * _LEAST, 8 * _MOST + 1) / 8 * math.log(2), []
     for slope in np.exp(logs_of_slopes):
         scores = slope * centres + _INTERCEPTS
-        excess = (first * expit(scores) - second * expit(-scores)) / np.sqrt(cut**2 + scores**2)
-        totals.append(np.stack([(excess * scores).sum(axis=0), excess.sum(axis=0)], axis=1))
+        excess = (first * expit(scores) - second * expit(-scores)) / np.sqrt(cut**2 + centres**2)
+        totals.append(np.stack([(excess * centres).sum(axis=0), excess.sum(axis=0)], axis=1))
     slopes, intercepts = np.meshgrid(logs_of_slopes, _INTERCEPTS, indexing="ij")
     slack = 8 * n_cells * float(np.finfo(np.float64).eps) * records.n
     return slopes.ravel(), intercepts.ravel(), np.concatenate(totals), slack

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from cases import tasks
 from helpers import blobs, public_rows
+from salted import literally
 from sklearn.base import is_regressor
 from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, settable, split
 
@@ -36,8 +37,11 @@ from dpsubspace import (
     private_quantile,
 )
 
-X, Y = blobs(n=60)
-PUBLIC, PUBLIC_LABELS = public_rows(5)
+with literally():
+    X, Y = blobs(n=60)
+    PUBLIC, PUBLIC_LABELS = public_rows(5)
+    DIARIES = np.random.default_rng(1).normal(size=(360, 3))
+    ELSEWHERE = np.random.default_rng(2).normal(size=(6, 20, 3))
 TARGETS = X[:, 0] - X[:, 1] / 2 + X[:, 2]
 PUBLIC_TARGETS = PUBLIC[:, 0]
 WHOSE = np.arange(60) // 2
@@ -45,10 +49,9 @@ PERSONS = {"fit__groups": WHOSE}
 INFORMED = {"fit__X_public": (PUBLIC,)}
 TASKS = {f"fit__{name}": value for name, value in tasks(PUBLIC).items()}
 # Persons differ in the weight of the second column, and public tasks in another direction.
-DIARIES, AUTHORS = np.random.default_rng(1).normal(size=(360, 3)), np.arange(360) // 6
+AUTHORS = np.arange(360) // 6
 ENTRIES = DIARIES[:, 0] + 2 * np.sin(np.arange(60))[AUTHORS] * DIARIES[:, 1]
 MANY = {"fit__groups": AUTHORS}
-ELSEWHERE = np.random.default_rng(2).normal(size=(6, 20, 3))
 ASKED_ELSEWHERE = {
     "fit__X_public": (*ELSEWHERE,),
     "fit__y_public": tuple(x @ [1, a, a] for x, a in zip(ELSEWHERE, range(-2, 4), strict=True)),

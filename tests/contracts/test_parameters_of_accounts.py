@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent
 from helpers import blobs
+from salted import literally
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from test_parameters import WALKS as FITS
@@ -46,7 +47,8 @@ from dpsubspace import (
     tabular_pipeline,
 )
 
-X, Y = blobs(n=60, n_classes=2)
+with literally():
+    X, Y = blobs(n=60, n_classes=2)
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 
 # Accounts ---------------------------------------------------------------------------------------

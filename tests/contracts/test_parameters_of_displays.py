@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import blobs
+from salted import literally
 from sklearn.linear_model import LogisticRegression
 from walks import BUDGET, Walk, check, rows
 
@@ -24,7 +25,8 @@ from dpsubspace import (
     tabular_pipeline,
 )
 
-X, THREE = blobs(n=90)
+with literally():
+    X, THREE = blobs(n=90)
 Y = THREE > 0
 BINARY = LogisticRegression().fit(X, Y)
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from cases import small_module
 from helpers import blobs
+from salted import literally
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, split
 
@@ -27,11 +28,13 @@ from dpsubspace import (
     task2vec_distance,
 )
 
-X, THREE = blobs(n=400)
+with literally():
+    X, THREE = blobs(n=400)
+    PUBLIC, PUBLIC_LABELS = blobs(n=60, seed=5)
+    SPREAD = np.random.default_rng(3).normal(size=(400, 4)) * [0.1, 1.0, 0.8, 0.1]
 Y = (THREE > 0).astype(int)
 TARGETS = X[:, 0] - X[:, 1]
 WHOSE = np.arange(400) // 2
-PUBLIC, PUBLIC_LABELS = blobs(n=60, seed=5)
 WITHOUT = {"epsilon": INF}
 
 # Models that were fitted elsewhere --------------------------------------------------------------
@@ -147,7 +150,6 @@ SAMPLED = {"max_samples": 20}
 
 # Private rows are far from 0 in one direction, and spread in two others. Of the sets one has the
 # first direction, one the others, and one the second alone.
-SPREAD = np.random.default_rng(3).normal(size=(400, 4)) * [0.1, 1.0, 0.8, 0.1]
 PRIVATE = SPREAD + np.array([5, 0, 0, 0])
 SETS = {
     name: SPREAD[::5] * [*sizes, 0.1]
