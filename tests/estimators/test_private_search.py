@@ -331,6 +331,7 @@ def test_nothing_tells_how_many_trials_there_were(monkeypatch, capfd):
     assert not out.out and not out.err
 
 
+@pytest.mark.literal_seeds  # no salt reaches the workers, which draw noise from these seeds
 def test_workers_find_the_same_and_say_nothing(capfd):
     alone = search(n_jobs=1).fit(X, Y)
     with config_context(), __import__("joblib").parallel_config("threading", verbose=50):
