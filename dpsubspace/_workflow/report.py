@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dpsubspace._accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, counted
+from dpsubspace._accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, mechanisms_of
 from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
 from dpsubspace._checks import finite
 from dpsubspace._workflow.report_page import (
@@ -460,8 +460,8 @@ def _composition(account: Account) -> str:
         )
     if account.reasons:
         return "the parts do not add up to a guarantee"
-    kinds = {leaf.kind for leaf in counted(account.total.event)}
-    sampled = any(leaf.sampled for leaf in counted(account.total.event))
+    kinds = {part.kind for part in mechanisms_of(account.total.event)}
+    sampled = any(part.sampled for part in mechanisms_of(account.total.event))
     if kinds <= {"gaussian"} and not sampled:
         how = "exact for Gaussian mechanisms (Gaussian differential privacy)"
     elif "search" in kinds:
