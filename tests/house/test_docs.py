@@ -110,7 +110,7 @@ def check_linear_regression(page, printed, folder):
 def check_personal_models(page, printed, folder):
     X, y, names = page["X_test"], page["y_test"], page["patients_test"]
     assert page["model"].score(X, y, groups=names) == pytest.approx(0.81, abs=0.015)
-    assert np.mean((y - page["shared"].predict(X)) ** 2) == pytest.approx(7.1, abs=0.05)
+    assert np.mean((y - page["shared"].predict(X)) ** 2) == pytest.approx(7.2, abs=0.15)
     assert np.mean((y - page["model"].predict(X, groups=names)) ** 2) == pytest.approx(1.5, abs=0.1)
     assert page["ledger"].epsilon() == pytest.approx(1.0, abs=1e-3)
     assert min(page["scores"]) > 0.65
