@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import TransformerMixin
@@ -265,7 +265,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
 
     # Public surface -------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None):
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Find the ranges that are to be bought, if there are any.
 
         Parameters
@@ -330,7 +330,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         check_is_fitted(self, "encoding_")
         return np.array(self.encoding_.names, dtype=object)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
@@ -405,9 +405,10 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         encoding = plan.encoding(target, records.n).with_ranges(
             {name: ranges[name] for name in schema.bought}
         )
-        self.schema_, self.ranges_ = schema, dict(encoding.ranges)
+        self.schema_: Schema = schema
+        self.ranges_: dict[str, Any] = dict(encoding.ranges)
         self.n_features_in_ = len(schema)
-        self.feature_names_in_ = np.array([*schema], dtype=object)
+        self.feature_names_in_: np.ndarray = np.array([*schema], dtype=object)
         self.encoding_ = encoding  # last: now it can transform
         return ranges
 

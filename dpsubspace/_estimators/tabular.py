@@ -368,7 +368,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     @with_callbacks
     def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
-    ):
+    ) -> Self:
         """Fit encoder and model to a private table.
 
         Parameters
@@ -630,7 +630,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
             given |= {"groups": groups, "plan": plan, "noise": of_model}
             run_inside(self, model, lambda m: m._fit(rows, y, present, **given))
-        self.target_range_ = None
+        self.target_range_: tuple[np.ndarray, ...] | None = None
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))

@@ -681,16 +681,16 @@ class AuditDisplay(Display):
         label = f"shown (confidence {', '.join(sorted(confidence))})"
         colors = ["tab:red" if result.refuted else "tab:blue" for result in self.results]
         options = styled(bar_kw, color=colors, alpha=0.6, label=label)
-        self.bars_ = ax.barh(places, bounds, **options)
+        self.bars_: Any = ax.barh(places, bounds, **options)
         claimed = [result.epsilon_claimed for result in self.results]
         marks = {"marker": "|", "markersize": 16, "markeredgewidth": 2.5, "linestyle": ""}
         options = styled(claim_kw, color="black", label="claimed", **marks)
-        (self.claims_,) = ax.plot(claimed, places, **options)
+        self.claims_: Any = ax.plot(claimed, places, **options)[0]
         reachable = [result.epsilon_reachable for result in self.results]
         marks = {"marker": "o", "markerfacecolor": "none", "linestyle": ""}
         label = "if all guesses were right"
         options = styled(reachable_kw, color="grey", label=label, **marks)
-        (self.reachable_,) = ax.plot(reachable, places, **options)
+        self.reachable_: Any = ax.plot(reachable, places, **options)[0]
         ax.set(yticks=places, yticklabels=self.names, xlabel="epsilon")
         ax.set_xlim(left=0.0)
         ax.invert_yaxis()

@@ -279,7 +279,7 @@ class BudgetDisplay(Display):
         ax = self._draw_in(ax, (6 + letters, _MARGIN / 2 + _BAR * len(names)))
         places = np.arange(len(names))
         options = styled(bar_kw, color=_TAKEN, height=0.7)
-        self.bars_ = ax.barh(places, ends - starts, left=starts, **options)
+        self.bars_: Any = ax.barh(places, ends - starts, left=starts, **options)
         if self.left > 0:
             options = styled(left_kw, facecolor=_LEFT, edgecolor="grey", hatch="///")
             self.bars_[-1].set(**options)
@@ -327,7 +327,7 @@ class BudgetDisplay(Display):
             words = f"{form.format(size)}  (epsilon {alone:.3g} alone)"
             options = styled(text_kw, va="center", transform=self.ax_.get_yaxis_transform())
             texts.append(self.ax_.text(1.02, i, words, **options))
-        self.text_ = np.array(texts, dtype=object)
+        self.text_: np.ndarray = np.array(texts, dtype=object)
 
 
 def _sq_mus(account: Account, delta: float) -> list[float]:

@@ -320,9 +320,11 @@ class PrivacyUtilityDisplay(Display):
         order = np.argsort(epsilons)
         order = order[np.isfinite(epsilons[order])]
         x, mean = epsilons[order], scores[order].mean(axis=1)
-        (self.line_,) = ax.plot(x, mean, **styled(line_kw, marker="o", label=name))
+        self.line_: Any = ax.plot(x, mean, **styled(line_kw, marker="o", label=name))[0]
         color = self.line_.get_color()
-        self.band_ = self.non_private_line_ = self.chance_line_ = None
+        self.band_: Any = None
+        self.non_private_line_: Any = None
+        self.chance_line_: Any = None
         if scores.shape[1] > 1:
             spread = scores[order].std(axis=1, ddof=1)
             self.band_ = drawn_band(ax, x, mean - spread, mean + spread, color, band_kw)
@@ -534,8 +536,9 @@ class _ReleasedCurve(Display):
             raise ValueError(
                 f"`{given}` is one end of the band, and `{missing}` is None: give both, or neither."
             )
-        ax, self.band_ = self.ax_, None
-        (self.line_,) = ax.plot(x, y, **line)
+        ax = self.ax_
+        self.band_: Any = None
+        self.line_: Any = ax.plot(x, y, **line)[0]
         if self.low is not None:
             color = self.line_.get_color()
             self.band_ = drawn_band(ax, x, self.low, self.high, color, band_kw)
@@ -661,7 +664,7 @@ class PrivateRocCurveDisplay(_ReleasedCurve):
         line = styled(line_kw, label=", ".join(word for word in words if word) or None)
         chance = styled(chance_kw, color="grey", linestyle=":", label="chance")
         chance = chance if plot_chance_level else None
-        self.chance_line_ = self._draw(self.fpr, self.tpr, line, band_kw, chance)
+        self.chance_line_: Any = self._draw(self.fpr, self.tpr, line, band_kw, chance)
         ax.set(xlabel="False positive rate", ylabel="True positive rate")
         self._write_legend(loc="lower right")
         return self
@@ -784,7 +787,7 @@ class PrivateCalibrationDisplay(_ReleasedCurve):
         line = styled(line_kw, marker="o", label=self.name if name is None else name)
         right = styled(ref_kw, color="grey", linestyle=":", label="right on average")
         right = right if ref_line else None
-        self.reference_line_ = self._draw(self.prob_pred, self.prob_true, line, band_kw, right)
+        self.reference_line_: Any = self._draw(self.prob_pred, self.prob_true, line, band_kw, right)
         ax.set(xlabel="Predicted probability", ylabel="How often it happens")
         self._write_legend(loc="upper left")
         return self

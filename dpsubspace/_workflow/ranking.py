@@ -293,7 +293,10 @@ class GSDRankingDisplay(Display):
             raise ValueError("`kind`='bars' is for one distance a set: use 'heatmap'.")
         size = np.array(_figure_size(kind, self.names, self.row_names))
         self._draw_in(ax, size * self._pyplot().rcParams["font.size"] / 10)
-        self.bars_ = self.image_ = self.text_ = self.reference_line_ = None
+        self.bars_: Any = None
+        self.image_: Any = None
+        self.text_: Any = None
+        self.reference_line_: Any = None
         form = f"{{:{values_format}}}" if include_values else None
         if kind == "bars":
             self._draw_bars(values, form, bar_kw, text_kw, reference_kw)

@@ -109,7 +109,7 @@ class PrivacyReport:
         self._said, self._date, self._file = dict(said), date, file
         self.title, self.verdict = _title(account, self._said), verdict_of(account)
         total = account.total
-        self.holds = account.holds
+        self.holds: bool = account.holds
         self.epsilon = total.epsilon if self.holds else math.inf
         self.delta = total.delta
         self.open_fields = tuple(name for name, value in said.items() if value == FILL_IN)

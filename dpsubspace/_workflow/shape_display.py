@@ -264,8 +264,11 @@ class ShapeDisplay(Display):
             )
         own = ax is None
         self.axes_, self.figure_ = _panels(plt, ax, len(self.shapes), n_cols)
-        self.lines_, self.bands_, self.bars_ = {}, {}, {}
-        self.missing_, self.maps_ = {}, {}
+        self.lines_: dict[str, Any] = {}
+        self.bands_: dict[str, Any] = {}
+        self.bars_: dict[str, Any] = {}
+        self.missing_: dict[str, Any] = {}
+        self.maps_: dict[tuple[str, str], Any] = {}
         reach, before = self._reach(), None
         for i, (panel, (name, shape)) in enumerate(
             zip(self.axes_, self.shapes.items(), strict=True)
