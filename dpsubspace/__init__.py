@@ -1,5 +1,8 @@
 """Differentially private learning for scikit-learn."""
 
+import warnings
+from typing import Any
+
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
@@ -26,7 +29,7 @@ from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
 from dpsubspace._public.subspace import principal_angles, subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
-from dpsubspace._tables.schema import Buy, Categories, Range, Schema
+from dpsubspace._tables.schema import Categories, PrivateRange, Range, Schema
 from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.evaluation import (
@@ -57,7 +60,6 @@ __all__ = [
     "AuditResult",
     "BoundedScaler",
     "BudgetDisplay",
-    "Buy",
     "Categories",
     "ClusterError",
     "DPCalibratedClassifier",
@@ -84,6 +86,7 @@ __all__ = [
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PrivateCalibrationDisplay",
+    "PrivateRange",
     "PrivateRocCurveDisplay",
     "PrivateScore",
     "PrivateSearch",
@@ -118,3 +121,15 @@ __all__ = [
     "tabular_pipeline",
     "task2vec_distance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Give what has another name now, with a warning."""
+    if name == "Buy":
+        warnings.warn(
+            "`dpsubspace.Buy` is called `PrivateRange` now; the old name goes in version 0.3.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return PrivateRange
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from dpsubspace import (
-    Buy,
     Categories,
     DPSGDFClassifier,
     PrivacyLedger,
+    PrivateRange,
     Range,
     ShapeDisplay,
     tabular_pipeline,
@@ -59,7 +59,7 @@ print(patients.head().to_string(index=False))
 schema = {
     "age": Range(18, 100),
     "income": Range(1_000, 1_000_000, log=True),
-    "platelets": Buy(missing=True),
+    "platelets": PrivateRange(missing=True),
     "ward": Categories(["A", "B", "C", "D"]),
     "smoker": ["yes", "no"],
 }

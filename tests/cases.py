@@ -195,7 +195,9 @@ def tabular(X, target, random_state, *, present=None, groups=None, **options):
     frame = [*X.T[:3], np.where(X[:, 3] > 0, "a", np.where(X[:, 3] > -2, "b", "c"))]
     frame[1] = np.where(X[:, -1] > 1, np.nan, frame[1])
     schema = {
-        "bought": dpsubspace.Range(-9, 9) if options.get("free") else dpsubspace.Buy(missing=True),
+        "bought": dpsubspace.Range(-9, 9)
+        if options.get("free")
+        else dpsubspace.PrivateRange(missing=True),
         "gaps": dpsubspace.Range(-3, 3, missing=True),
         "low": (-1, 2),
         "category": ["a", "b"],
@@ -203,7 +205,7 @@ def tabular(X, target, random_state, *, present=None, groups=None, **options):
     if not options.get("free"):
         frame[0] = np.where(X[:, -1] < -1, np.nan, frame[0])
     if options.get("alone"):
-        schema |= {"gaps": dpsubspace.Buy(missing=True), "low": dpsubspace.Buy()}
+        schema |= {"gaps": dpsubspace.PrivateRange(missing=True), "low": dpsubspace.PrivateRange()}
     frame = np.array(frame, dtype=object).T
     budget = {"delta": target.delta, "neighboring_relation": target.neighboring_relation}
     if options.get("alone"):
@@ -225,7 +227,7 @@ TABLES = {
     "bought": {},
     "adaptive mean": {"free": True, "model": dpsubspace.DPSGDFClassifier},
     "target": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9)},
-    "bought target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.Buy()},
+    "bought target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
     "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},
 }
 

@@ -35,7 +35,7 @@ SUBJECTS = {
             "TableEncoder",
             "Schema",
             "Range",
-            "Buy",
+            "PrivateRange",
             "Categories",
         ],
     ),

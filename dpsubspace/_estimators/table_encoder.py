@@ -81,14 +81,14 @@ class Purchase:
             which = f"ranges of {len(self.names)} columns" if several else "range of one column"
             names = ", ".join(repr(name) for name in self.names[:10])
             raise PrivacyError(
-                f"the {which} ({names}) cannot be bought: noise would hide"
+                f"the {which} ({names}) cannot be estimated: noise would hide"
                 f" about {min(hidden, records.n):.0f} of {records.n} {records.unit}s at either end."
                 " Nothing was released or charged. Declare ranges from public knowledge, as"
-                " Range(low, high), buy fewer of them, or use a larger epsilon."
+                " Range(low, high), leave fewer of them private, or use a larger epsilon."
             )
 
     def __call__(self, values: np.ndarray, releases: Releases) -> dict[str, tuple[float, float]]:
-        """Buy the ranges of columns (n, c), in which NaN is a missing value."""
+        """Estimate the ranges of columns (n, c), in which NaN is a missing value."""
         if releases.budget.private:
             gaps = "gaps" if self.gaps else None
             low, high, found = noisy_extents(values, releases, "ranges", gaps=gaps)
@@ -142,7 +142,7 @@ class TablePlan:
 
     def purchase(self, share: float = 1.0, *, also: tuple[str, ...] = ()) -> Purchase:
         """Ranges that are bought, of columns and `also` of others."""
-        names = self.schema.bought
+        names = self.schema.private_ranges
         gaps = any(self.schema[name].missing for name in names)
         return Purchase((*names, *also), gaps, share)
 
@@ -153,16 +153,17 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     Every number becomes a few cosines of it, from which a linear model learns a curve; every
     category becomes a column of its own; and a declared missing value becomes an indicator. Rows
     come out with a norm of at most 1. Nothing is learned from the rows, and nothing is spent,
-    unless the schema has columns whose range is to be bought (:class:`Buy`). Then all of `epsilon`
-    is. It also decides how fine the encoding is: more rows and a larger budget carry more detail.
+    unless the schema has columns whose range is to be estimated (:class:`PrivateRange`). Then all
+    of `epsilon` is. It also decides how fine the encoding is: more rows and a larger budget carry
+    more detail.
 
     :func:`tabular_pipeline` puts it in front of a model, with one budget for both.
 
     Parameters
     ----------
     schema : Schema or dict
-        What is public about each column, by its name: a :class:`Range`, a :class:`Buy` or a
-        :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
+        What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`
+        or a :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
         Columns that it does not name are dropped, and ``fit`` says so.
     interactions : bool or "auto", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
@@ -372,7 +373,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         noise: NoiseSource,
         targets: np.ndarray | None = None,
     ) -> dict[str, tuple[float, float]]:
-        """Buy ranges and store the encoding; the ranges that were bought.
+        """Estimate ranges and store the encoding; the ranges that were found.
 
         Parameters
         ----------
@@ -396,14 +397,14 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         schema, ranges = plan.schema, {}
         public = ("schema of the table",)
         call = PrivateCall(self, budget, noise.child("table"), records, len(schema), public)
-        bought = [schema.numbers.index(name) for name in schema.bought]
+        bought = [schema.numbers.index(name) for name in schema.private_ranges]
         values = numbers[:, bought]
         values = values if targets is None else np.column_stack([values, targets])
         releases = call.paid()
         if purchase.names:
             ranges = purchase(values, releases)
         encoding = plan.encoding(target, records.n).with_ranges(
-            {name: ranges[name] for name in schema.bought}
+            {name: ranges[name] for name in schema.private_ranges}
         )
         self.schema_: Schema = schema
         self.ranges_: dict[str, Any] = dict(encoding.ranges)

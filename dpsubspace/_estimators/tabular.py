@@ -41,7 +41,7 @@ from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
-from dpsubspace._tables.schema import Buy, Range
+from dpsubspace._tables.schema import PrivateRange, Range
 
 if TYPE_CHECKING:
     from dpsubspace._accounting.permission import Address, Settle
@@ -77,17 +77,18 @@ def tabular_pipeline(
         `neighboring_relation` and `random_state` are those of the pipeline. "classification" is
         ``DPSGDFClassifier()``, and "regression" is ``DPLinearRegression()``.
     schema : Schema or dict
-        What is public about each column, by its name: a :class:`Range`, a :class:`Buy` or a
-        :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
+        What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`
+        or a :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
         Columns that it does not name are dropped, and ``fit`` says so.
     epsilon : float or None, default=None
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added. None takes that of
         `estimator`, which is 1.0 where nothing else was set.
-    target : Range, Buy, tuple (low, high) or None, default=None
+    target : Range, PrivateRange, tuple (low, high) or None, default=None
         What is public about the target of a regression: its range, which predictions are cut to
-        as well. ``Buy()`` buys a range with a part of the budget, which costs accuracy. None is
-        for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+        as well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy.
+        None is for classifiers, and for regressors that have `target_bounds` or labelled public
+        rows.
     interactions : bool or "auto", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
@@ -190,8 +191,8 @@ class _Parts:
         if not (told or (labelled and hasattr(model, "directions"))):
             raise ValueError(
                 f"{type(model).__name__} needs the range of the targets: pass target=Range(low,"
-                " high) from public knowledge, or target=Buy() to find it with a part of the"
-                " budget."
+                " high) from public knowledge, or target=PrivateRange() to estimate it with a part"
+                " of the budget."
             )
 
     def budget(self, before: Budget, sizes: Sizes) -> Budget:
@@ -240,10 +241,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both. None
         takes that of the model.
-    target : Range, Buy, tuple (low, high) or None, default=None
+    target : Range, PrivateRange, tuple (low, high) or None, default=None
         What is public about the target of a regression: its range, which predictions are cut to
-        as well. ``Buy()`` buys a range with a part of the budget, which costs accuracy. None is
-        for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+        as well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy.
+        None is for classifiers, and for regressors that have `target_bounds` or labelled public
+        rows.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
@@ -757,9 +759,9 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
         )
     if isinstance(target, tuple) and len(target) == 2:
         target = Range(*target)
-    if not isinstance(target, (Range, Buy)):
+    if not isinstance(target, (Range, PrivateRange)):
         raise ValueError(
-            "`target` must be Range(low, high), Buy() or a pair of numbers, got"
+            "`target` must be Range(low, high), PrivateRange() or a pair of numbers, got"
             f" {type(target).__name__}."
         )
     if target.log or target.missing:
@@ -767,7 +769,7 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
             "`target` can be neither on a logarithmic scale nor missing: pass the logarithm of the"
             " targets as `y`, with its range, and drop rows without a target."
         )
-    limits = None if isinstance(target, Buy) else (float(target.low), float(target.high))
+    limits = None if isinstance(target, PrivateRange) else (float(target.low), float(target.high))
     own = getattr(model, "target_bounds", None)
     if own is not None and not (limits and all(map(np.array_equal, own, limits))):
         raise ValueError(

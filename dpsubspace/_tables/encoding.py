@@ -411,7 +411,7 @@ def encoding_for(
         Whether the model scales every column by itself, and rows need no bound on their norm.
     """
     kinds: dict[str, Any] = dict(schema)
-    known = [(a, kinds[a]) for a in schema.numbers if a not in schema.bought]
+    known = [(a, kinds[a]) for a in schema.numbers if a not in schema.private_ranges]
     ranges = tuple((name, (float(each.low), float(each.high))) for name, each in known)
     if by_column:
         found = _of_columns(

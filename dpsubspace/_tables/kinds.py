@@ -308,7 +308,7 @@ class Range:
 
     See Also
     --------
-    Buy : A range that is bought from the private rows with a part of the budget.
+    PrivateRange : A range that is estimated privately, with a part of the budget.
     Categories : A column with a few values that are known.
     Schema : What is public about all columns of a table.
 
@@ -346,12 +346,12 @@ class Range:
 
 
 @dataclass(frozen=True, repr=False)
-class Buy:
-    """A column of numbers whose range is not known and is bought from the private rows.
+class PrivateRange:
+    """A column of numbers whose range is not known and is estimated privately.
 
-    The range is found with noise, and a part of the privacy budget pays for it. Write
-    :class:`Range` wherever public knowledge gives a range: it costs nothing, and the model is
-    usually better.
+    The range is read off noisy counts of the private rows, which takes a part of the privacy
+    budget. Write :class:`Range` wherever public knowledge gives a range: it costs nothing, and the
+    model is usually better.
 
     Parameters
     ----------
@@ -370,9 +370,9 @@ class Buy:
 
     Examples
     --------
-    >>> from dpsubspace import Buy
-    >>> Buy(missing=True)
-    Buy(missing=True)
+    >>> from dpsubspace import PrivateRange
+    >>> PrivateRange(missing=True)
+    PrivateRange(missing=True)
     """
 
     log: bool = field(default=False, kw_only=True)
@@ -382,7 +382,7 @@ class Buy:
         _keep_flags(self, "log", "missing")
 
     def __repr__(self) -> str:
-        return f"Buy({_flags(self)})"
+        return f"PrivateRange({_flags(self)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -428,7 +428,7 @@ class Categories:
         return f"Categories({list(self.values)!r}{_flags(self, ', ')})"
 
 
-Kind = Range | Buy | Categories
+Kind = Range | PrivateRange | Categories
 
 
 # Values -------------------------------------------------------------------------------------

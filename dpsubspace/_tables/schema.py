@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from dpsubspace._accounting.permission import observe
 from dpsubspace._checks import read_json, shown
 from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings
-from dpsubspace._tables.kinds import Buy, Categories, Kind, Range, family, plain
+from dpsubspace._tables.kinds import Categories, Kind, PrivateRange, Range, family, plain
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
 
@@ -28,23 +29,23 @@ class Schema(Mapping[str, Kind]):
 
     Parameters
     ----------
-    columns : dict of str to Range, Buy or Categories
+    columns : dict of str to Range, PrivateRange or Categories
         The columns by name, in the order in which they are encoded. A tuple of two numbers is
         short for :class:`Range`, and a list is short for :class:`Categories`.
 
     Attributes
     ----------
     numbers : tuple of str
-        Names of the columns with a range, public or bought, in order.
+        Names of the columns with a range, public or private, in order.
     categories : tuple of str
         Names of the columns with categories, in order.
-    bought : tuple of str
-        Names of the columns whose range is bought, in order.
+    private_ranges : tuple of str
+        Names of the columns whose range is estimated privately, in order.
 
     See Also
     --------
     Range : A column of numbers whose range is public.
-    Buy : A column of numbers whose range is bought.
+    PrivateRange : A column of numbers whose range is estimated privately.
     Categories : A column with a few values that are known.
 
     Notes
@@ -62,8 +63,10 @@ class Schema(Mapping[str, Kind]):
 
     Examples
     --------
-    >>> from dpsubspace import Buy, Range, Schema
-    >>> schema = Schema({"age": Range(17, 90), "hours": (0, 99), "dose": Buy(), "sex": ["f", "m"]})
+    >>> from dpsubspace import PrivateRange, Range, Schema
+    >>> schema = Schema(
+    ...     {"age": Range(17, 90), "hours": (0, 99), "dose": PrivateRange(), "sex": ["f", "m"]}
+    ... )
     >>> schema["sex"]
     Categories(['f', 'm'])
     >>> schema.numbers
@@ -77,9 +80,9 @@ class Schema(Mapping[str, Kind]):
     def __init__(self, columns: Mapping[str, Any]):
         if not isinstance(columns, Mapping):
             raise TypeError(
-                "`schema` must be a Schema, or a dict from the names of columns to Range, Buy or"
-                f" Categories such as {{'age': Range(17, 90)}}, got {shown(columns)}."
-                " Schema.from_json(path) reads one from a file."
+                "`schema` must be a Schema, or a dict from the names of columns to Range,"
+                f" PrivateRange or Categories such as {{'age': Range(17, 90)}}, got"
+                f" {shown(columns)}. Schema.from_json(path) reads one from a file."
             )
         if not columns:
             raise ValueError(
@@ -125,7 +128,7 @@ class Schema(Mapping[str, Kind]):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Names of the columns with a range, public or bought, in order."""
+        """Names of the columns with a range, public or private, in order."""
         return tuple(name for name, kind in self.items() if not isinstance(kind, Categories))
 
     @property
@@ -134,9 +137,19 @@ class Schema(Mapping[str, Kind]):
         return tuple(name for name, kind in self.items() if isinstance(kind, Categories))
 
     @property
+    def private_ranges(self) -> tuple[str, ...]:
+        """Names of the columns whose range is estimated privately, in order."""
+        return tuple(name for name, kind in self.items() if isinstance(kind, PrivateRange))
+
+    @property
     def bought(self) -> tuple[str, ...]:
-        """Names of the columns whose range is bought, in order."""
-        return tuple(name for name, kind in self.items() if isinstance(kind, Buy))
+        """Deprecated name of `private_ranges`."""
+        warnings.warn(
+            "`Schema.bought` is called `private_ranges` now; the old name goes in version 0.3.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.private_ranges
 
     # Beside a table -------------------------------------------------------------------------
 
@@ -299,8 +312,8 @@ def _kind(name: str, kind: Any) -> Kind:
         )
     if not isinstance(kind, (tuple, list)):
         raise TypeError(
-            f"{about}: write Range(low, high), Buy() or Categories([...]). A tuple (low, high) is"
-            " short for a range, and a list is short for categories."
+            f"{about}: write Range(low, high), PrivateRange() or Categories([...]). A tuple"
+            " (low, high) is short for a range, and a list is short for categories."
         )
     numbers = [family(plain(value)) == "number" for value in kind]
     if isinstance(kind, tuple) and (len(kind) != 2 or not all(numbers)):
@@ -322,10 +335,15 @@ def _kind(name: str, kind: Any) -> Kind:
 
 # JSON -------------------------------------------------------------------------------------------
 
-_KINDS: dict[str, type[Kind]] = {"range": Range, "buy": Buy, "categories": Categories}
+_KINDS: dict[str, type[Kind]] = {
+    "range": Range,
+    "private_range": PrivateRange,
+    "categories": Categories,
+}
+_RENAMED = {"buy": "private_range"}  # files of version 0.1.0
 _FIELDS = {
     "range": ("low", "high", "log", "missing"),
-    "buy": ("log", "missing"),
+    "private_range": ("log", "missing"),
     "categories": ("values", "missing"),
 }
 
@@ -359,6 +377,7 @@ def _column_of(entry: Any) -> tuple[str, Kind]:
             f"each of its `columns` must be an object with a `name`, not {shown(entry)}."
         )
     known = entry.get("kind")
+    known = _RENAMED.get(known, known) if isinstance(known, str) else known
     if not isinstance(known, str) or known not in _KINDS:
         raise ValueError(
             f"the column {shown(name)} must be of a `kind` in {list(_KINDS)}, not {shown(known)}."

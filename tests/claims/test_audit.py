@@ -29,7 +29,6 @@ from sklearn.pipeline import make_pipeline
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
-    Buy,
     DPCalibratedClassifier,
     DPConformalClassifier,
     DPConformalRegressor,
@@ -45,6 +44,7 @@ from dpsubspace import (
     GSDScorer,
     PersonalizedLinearRegression,
     PrivacyError,
+    PrivateRange,
     PublicSubspaceLinearRegression,
     TableEncoder,
     audit_epsilon,
@@ -206,7 +206,9 @@ AUDITS = {
         "search": Audit(claimed(BoundedScaler, level=0.2), rows=np.zeros((1000, 1))),
     },
     "TableEncoder": {
-        "search": Audit(claimed(TableEncoder, schema={"a": Buy()}), rows=np.zeros((20_000, 1))),
+        "search": Audit(
+            claimed(TableEncoder, schema={"a": PrivateRange()}), rows=np.zeros((20_000, 1))
+        ),
     },
     "TabularPipeline": {
         "classes": Audit(table(DPSGDClassifier()), LABELS),

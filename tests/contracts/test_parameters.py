@@ -18,7 +18,6 @@ from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, settable, s
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
-    Buy,
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
@@ -28,6 +27,7 @@ from dpsubspace import (
     GradientDirections,
     GSDScorer,
     PersonalizedLinearRegression,
+    PrivateRange,
     PrivateSearch,
     PublicSubspaceLinearRegression,
     TableEncoder,
@@ -230,7 +230,7 @@ TABLES = [
     (
         DPSGDClassifier,
         BUDGET | {key: STEPS[key] for key in ("alpha", "n_iter", "clip_norm", "fit_intercept")},
-        {"plain": ONE_STEP, "bought": {"n_iter": 2, "encoder__b": Buy(), "epsilon": 50.0}},
+        {"plain": ONE_STEP, "bought": {"n_iter": 2, "encoder__b": PrivateRange(), "epsilon": 50.0}},
         {"plain": OWN_SEED | FREE_TABLE, "bought": {}},
     ),
     (

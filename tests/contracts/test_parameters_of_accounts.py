@@ -26,7 +26,6 @@ from walks import Walk, check, rows, settable
 import dpsubspace
 from dpsubspace import (
     BoundedScaler,
-    Buy,
     Categories,
     DPLinearRegression,
     DPSGDClassifier,
@@ -34,6 +33,7 @@ from dpsubspace import (
     PrivacyGuarantee,
     PrivacyLedger,
     PrivacyReport,
+    PrivateRange,
     Range,
     Schema,
     TableEncoder,
@@ -307,7 +307,7 @@ WALKS = [
         walk_of(kind, encoded(make, values), {"log": True, "missing": True})
         for kind, make, values in (
             (Range, lambda **options: Range(0, 9, **options), NUMBERS),
-            (Buy, Buy, NUMBERS),
+            (PrivateRange, PrivateRange, NUMBERS),
         )
     ),
     walk_of(

@@ -16,7 +16,6 @@ from sklearn.pipeline import Pipeline
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
-    Buy,
     Categories,
     DPLinearRegression,
     DPSGDClassifier,
@@ -28,6 +27,7 @@ from dpsubspace import (
     PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
+    PrivateRange,
     PrivateSearch,
     Range,
     Schema,
@@ -49,7 +49,7 @@ uninformed = pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
 SCHEMA = {
     "age": (18, 100),
     "gain": Range(0, 1e5, log=True),
-    "platelets": Buy(missing=True),
+    "platelets": PrivateRange(missing=True),
     "ward": Categories(["A", "B", "C"]),
 }
 FREE = {**SCHEMA, "platelets": Range(0, 600_000, missing=True)}
@@ -93,14 +93,14 @@ def test_one_call_gives_a_model_that_is_right_about_curves(model, schema):
 
 @uninformed
 @pytest.mark.parametrize("model", REGRESSORS, ids=lambda m: type(m).__name__)
-@pytest.mark.parametrize("target", [Range(0, 30), (0, 30), Buy()], ids=str)
+@pytest.mark.parametrize("target", [Range(0, 30), (0, 30), PrivateRange()], ids=str)
 def test_regression_stays_within_the_range_of_the_target(model, target):
     fitted = tabular_pipeline(model.set_params(random_state=0), FREE, target=target)
     fitted.fit(FRAME, DAYS)
     found, (low, high) = fitted.predict(FRAME), fitted.target_range_
     assert is_regressor(fitted) and fitted.score(FRAME, DAYS) > 0.7
     assert low[0] <= found.min() and found.max() <= high[0]
-    if not isinstance(target, Buy):
+    if not isinstance(target, PrivateRange):
         assert low[0] >= 0 and high[0] <= 30
     assert fitted.privacy_.epsilon == pytest.approx(1.0, abs=1e-6)
 
@@ -115,7 +115,7 @@ def test_predictions_are_cut_where_the_model_alone_goes_beyond():
 
 def test_two_targets_at_once():
     both = np.column_stack([DAYS, 100 - DAYS])
-    for target in (Range(0, 100), Buy()):
+    for target in (Range(0, 100), PrivateRange()):
         fitted = tabular_pipeline(DPSGDRegressor(random_state=0), FREE, target=target, epsilon=3.0)
         assert fitted.fit(FRAME, both).score(FRAME, both) > 0.6
         assert fitted.predict(FRAME).shape == both.shape
@@ -145,7 +145,7 @@ def test_tables_of_other_libraries_give_the_same(library):
 def test_the_statement_is_what_was_planned_and_costs_what_was_asked(model, schema, relation):
     model = clone(model).set_params(random_state=0, delta=1e-6, neighboring_relation=relation)
     numbers = is_regressor(model)
-    made = tabular_pipeline(model, schema, 0.7, target=Buy() if numbers else None)
+    made = tabular_pipeline(model, schema, 0.7, target=PrivateRange() if numbers else None)
     planned = made.privacy_event(len(FRAME), n_outputs=1)
     said = made.fit(FRAME, DAYS if numbers else LABELS).privacy_
     assert said.event == planned
@@ -207,7 +207,7 @@ def test_public_rows_are_encoded_like_private_ones():
 @pytest.mark.parametrize("model", [DPSGDClassifier(), DPSGDRegressor(), DPLinearRegression()])
 def test_without_privacy_ranges_are_exact_and_nothing_is_claimed(model):
     numbers = is_regressor(model)
-    target = Buy() if numbers else None
+    target = PrivateRange() if numbers else None
     made = tabular_pipeline(model, SCHEMA, float("inf"), target=target)
     made.fit(FRAME, DAYS if numbers else LABELS)
     assert made.privacy_.epsilon == float("inf")
@@ -516,7 +516,8 @@ def test_estimators_that_cannot_stand_behind_a_table():
 
 
 def test_targets_without_a_range():
-    told(ValueError, r"target=Range\(low, high\).*target=Buy\(\)", DPSGDRegressor(), y=DAYS)
+    way = r"target=Range\(low, high\).*target=PrivateRange\(\)"
+    told(ValueError, way, DPSGDRegressor(), y=DAYS)
     told(ValueError, "is a classifier: leave it None", target=Range(0, 1))
     told(ValueError, "logarithm of the targets", DPSGDRegressor(), target=Range(1, 9, log=True))
     told(ValueError, "`target` must be", DPSGDRegressor(), target="auto")
@@ -524,7 +525,7 @@ def test_targets_without_a_range():
     assert tabular_pipeline(bounded, FREE).fit(FRAME, DAYS).score(FRAME, DAYS) > 0.6
 
 
-@pytest.mark.parametrize("target", [Range(0, 30), Buy()], ids=str)
+@pytest.mark.parametrize("target", [Range(0, 30), PrivateRange()], ids=str)
 def test_a_target_has_one_range(target):
     bounded = DPLinearRegression(target_bounds=(0, 20))
     told(ValueError, r"target_bounds=\(0, 20\), and the pipeline target=", bounded, target=target)
@@ -589,7 +590,7 @@ def test_blocks_charge_what_every_model_says(model):
         public, labels, days = admissions(300, seed=1)
         given = {"X_public": (public,), "y_public": (days if numbers else labels,)}
     with PrivacyLedger(epsilon=2.0, delta=1e-5, unit="person") as ledger:
-        made = tabular_pipeline(model, SCHEMA, 2.0, target=Buy() if numbers else None)
+        made = tabular_pipeline(model, SCHEMA, 2.0, target=PrivateRange() if numbers else None)
         made.fit(FRAME, DAYS if numbers else LABELS, groups=np.arange(len(FRAME)) // 2, **given)
     assert ledger.epsilon() == pytest.approx(made.privacy_.epsilon, abs=1e-6) and len(ledger) == 1
 

@@ -209,7 +209,7 @@ def test_tables_here_speak_of_pages_with_code():
 def recipe():
     """The code for mixed columns on the page on privacy."""
     code = "\n".join(found[2] for found in BLOCK.finditer(TEXTS["docs/privacy.md"]))
-    found = re.search(r"(from dpsubspace import Buy.*?readmitted\)\n)", code, re.S)
+    found = re.search(r"(from dpsubspace import \(\n    Categories.*?readmitted\)\n)", code, re.S)
     assert found
     return found.group(1)
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from dpsubspace import (
-    Buy,
     Categories,
     ClusterError,
     DPLinearRegression,
     DPSGDFClassifier,
     PersonalizedLinearRegression,
+    PrivateRange,
     Range,
     private_mean,
     tabular_pipeline,
@@ -61,7 +61,9 @@ MISTAKES = {
     "an empty schema": lambda: fit({}),
     "a list of two numbers": lambda: fit({"visits": [0, 1]}),
     "the wrong way round": lambda: Range(90, 17),
-    "a bought range that noise would hide": lambda: fit({"platelets": Buy()}, epsilon=0.5),
+    "a private range that noise would hide": lambda: fit(
+        {"platelets": PrivateRange()}, epsilon=0.5
+    ),
     "a regression without a range of the target": lambda: fit(
         {"age": (18, 95)}, model=DPLinearRegression(random_state=0)
     ),

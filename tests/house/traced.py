@@ -229,7 +229,7 @@ def other_fits():
     X[:, 0] += y
     options = {"epsilon": 5.0, "random_state": 0}
     table = pd.DataFrame(X[:, :3], columns=list("abc")).assign(g=np.where(X[:, 3] > 0, "u", "v"))
-    schema = {"a": (-4, 4), "b": dpsubspace.Buy(), "c": (-4, 4), "g": ["u", "v"]}
+    schema = {"a": (-4, 4), "b": dpsubspace.PrivateRange(), "c": (-4, 4), "g": ["u", "v"]}
     model = dpsubspace.DPSGDClassifier(**options)
     pipe = dpsubspace.tabular_pipeline(model, schema, epsilon=5.0)
     scored = dpsubspace.DPSGDClassifier(**options)

@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dpsubspace import Buy, Categories, Range, Schema
+from dpsubspace import Categories, PrivateRange, Range, Schema
 
 N = 40
 ROWS = pd.DataFrame(
@@ -42,7 +42,7 @@ def test_a_table_that_agrees(capsys, library):
         ("age", [np.nan, *ROWS["age"][1:]], Range(18, 95), "write missing=True"),
         ("age", ROWS["age"], Range(18, 95, missing=True), "no row misses it"),
         ("age", [None] * N, Range(18, 95, missing=True), "missing in all rows"),
-        ("age", [50.0] * N, Buy(), "the same value in all rows"),
+        ("age", [50.0] * N, PrivateRange(), "the same value in all rows"),
         ("age", ["old"] * N, Range(18, 95), "no numbers"),
         ("age", pd.date_range("2020-01-01", periods=N), Range(18, 95), "cannot be read"),
         ("age", np.arange(N), Range(-5, 50), "is it an id?"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.polynomial import legendre
 
-from dpsubspace import Buy, Categories, Range, Schema
+from dpsubspace import Categories, PrivateRange, Range, Schema
 from dpsubspace._tables.encoding import _off_log, _on_log, encoding_for
 from dpsubspace._tables.frames import MISSING, UNKNOWN, Table
 
@@ -184,7 +184,7 @@ def test_how_fine_it_is_follows_from_rows_and_budget():
 
 
 def test_bought_ranges_come_later_and_change_no_feature():
-    schema = Schema({"age": Range(0, 100), "dose": Buy(log=True), "ward": ["A", "B"]})
+    schema = Schema({"age": Range(0, 100), "dose": PrivateRange(log=True), "ward": ["A", "B"]})
     encoding = encoding_for(schema, 100)
     rows = Table(np.array([[50.0, 2.0], [20.0, 900.0]]), np.array([[0], [UNKNOWN]]))
     with pytest.raises(ValueError, match="dose"):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpsubspace import Buy, Categories, Range, Schema
+from dpsubspace import Categories, PrivateRange, Range, Schema
 from dpsubspace._tables.frames import MISSING, UNKNOWN, read_table, unnamed_columns
 
 INF = float("inf")
@@ -41,7 +41,7 @@ SCHEMA = Schema(
         "age": Range(17, 90),
         "gain": Range(0, 99_999, log=True),
         "ward": ["A", "B", "C"],
-        "platelets": Buy(missing=True),
+        "platelets": PrivateRange(missing=True),
         "kin": Categories(["yes", "no"], missing=True),
         "stage": Categories([1, 2], missing=True),
         "smokes": [False, True],
@@ -196,7 +196,7 @@ def test_gaps_of_all_kinds_are_missing(gap):
 
 
 def test_infinity_of_a_bought_column_is_the_largest_number():
-    found = read_table(pd.DataFrame({"x": [INF, -INF, 3]}), Schema({"x": Buy()}))
+    found = read_table(pd.DataFrame({"x": [INF, -INF, 3]}), Schema({"x": PrivateRange()}))
     assert np.isfinite(found.numbers).all() and found.numbers[2, 0] == 3
     assert found.numbers[0, 0] == -found.numbers[1, 0] == np.finfo(float).max
 
@@ -255,7 +255,11 @@ SECRET = "secret value"
             "Column 'age' of `X` has missing values, and the schema declares none",
         ),
         ([1, np.nan], (0, 1), "write Range(0, 1, missing=True), or fill them with a constant"),
-        ([1, np.nan], Buy(log=True), "write Buy(log=True, missing=True), or fill"),
+        (
+            [1, np.nan],
+            PrivateRange(log=True),
+            "write PrivateRange(log=True, missing=True), or fill",
+        ),
         ([SECRET, None], ["a", "b"], "write Categories([...], missing=True), or fill"),
         (pd.array([1, None], dtype="Int64"), [1, 2, 3], "has missing values"),
         ([datetime(2020, 1, 1)], (0, 1), "Column 'age' of `X` holds dates or times: turn them"),
@@ -320,7 +324,7 @@ def test_columns_of_arrow_and_polars_are_refused_alike(make, message, form):
 
 def test_large_numbers_of_arrow_are_read_without_a_check_that_would_quote_them():
     arrow = library("pyarrow")
-    found = read_table(arrow.table({"x": [2**62 + 1]}), Schema({"x": Buy()}))
+    found = read_table(arrow.table({"x": [2**62 + 1]}), Schema({"x": PrivateRange()}))
     assert found.numbers[0, 0] == 2.0**62
 
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 
-from dpsubspace import Buy, Categories, Range, Schema
+from dpsubspace import Categories, PrivateRange, Range, Schema
 from dpsubspace._tables.check import outward
 from dpsubspace._tables.schema import as_schema
 
-NAMES = {"Range": Range, "Buy": Buy, "Categories": Categories, "Schema": Schema}
+NAMES = {"Range": Range, "PrivateRange": PrivateRange, "Categories": Categories, "Schema": Schema}
 
 
 def admissions():
@@ -28,8 +28,8 @@ def admissions():
         {
             "age": Range(17, 90),
             "gain": Range(0, 99_999, log=True),
-            "platelets": Buy(missing=True),
-            "dose": Buy(log=True),
+            "platelets": PrivateRange(missing=True),
+            "dose": PrivateRange(log=True),
             "ward": Categories(["A", "B", "C"], missing=True),
             "grade": Categories([1, 2.5, 3]),
             "smokes": Categories([False, True]),
@@ -131,7 +131,7 @@ def test_ends_become_plain_and_stay_whole():
     [
         lambda: Range(0, 1, log=1),
         lambda: Range(0, 1, missing=None),
-        lambda: Buy(log="yes"),
+        lambda: PrivateRange(log="yes"),
         lambda: Categories(["A", "B"], missing="no"),
     ],
 )
@@ -141,7 +141,7 @@ def test_flags_are_true_or_false(make):
 
 
 def test_what_is_known_cannot_be_changed():
-    for kind in (Range(0, 1), Buy(), Categories(["A", "B"])):
+    for kind in (Range(0, 1), PrivateRange(), Categories(["A", "B"])):
         with pytest.raises(AttributeError):
             kind.missing = True
     schema = admissions()
@@ -159,14 +159,16 @@ def test_a_schema_is_a_mapping_in_order():
     assert schema["hours"] == Range(0, 99.5) and schema["sex"] == Categories(["f", "m"])
     assert schema.numbers == ("age", "gain", "platelets", "dose", "hours")
     assert schema.categories == ("ward", "grade", "smokes", "sex")
-    assert schema.bought == ("platelets", "dose")
+    assert schema.private_ranges == ("platelets", "dose")
+    with pytest.warns(FutureWarning, match="called `private_ranges` now"):
+        assert schema.bought == schema.private_ranges
     assert list(schema) == list(dict(schema)) and len(schema) == 9
     assert as_schema(schema) is schema and as_schema(dict(schema)) == schema
     assert Schema({**schema, "age": Range(0, 120)})["age"].high == 120
 
 
 def test_schemas_are_equal_if_columns_and_their_order_are():
-    a, b = {"x": (0, 1), "y": Buy()}, {"y": Buy(), "x": (0, 1)}
+    a, b = {"x": (0, 1), "y": PrivateRange()}, {"y": PrivateRange(), "x": (0, 1)}
     assert Schema(a) == Schema(a) and hash(Schema(a)) == hash(Schema(a))
     assert Schema(a) != Schema(b) and Schema(a) != Schema({**a, "x": (0, 2)})
     assert Schema(a) != 3
@@ -182,8 +184,8 @@ def test_schemas_are_equal_if_columns_and_their_order_are():
         ({1: (0, 1)}, "rename the columns of the table"),
         ({"": (0, 1)}, "names must be text"),
         ({"age": Range}, "gives the class Range for the column 'age': write Range(...)"),
-        ({"age": "Buy"}, "about the column 'age': write Range(low, high), Buy()"),
-        ({"age": None}, "about the column 'age': write Range(low, high), Buy()"),
+        ({"age": "PrivateRange"}, "about the column 'age': write Range(low, high), PrivateRange()"),
+        ({"age": None}, "about the column 'age': write Range(low, high), PrivateRange()"),
         ({"age": (0, 1, 2)}, "a tuple is short for a range and must be two numbers"),
         ({"age": ("a", "b")}, "A list is short for categories"),
         ({"age": (False, True)}, "a tuple is short for a range"),
@@ -203,7 +205,7 @@ def wide():
     return Schema({f"column {j}": (Range(0, j + 1), ["low", "high"])[j % 2] for j in range(40)})
 
 
-@pytest.mark.parametrize("schema", [admissions(), Schema({"age": Buy()}), wide()])
+@pytest.mark.parametrize("schema", [admissions(), Schema({"age": PrivateRange()}), wide()])
 def test_repr_can_be_pasted(schema):
     assert eval(repr(schema), NAMES) == schema
     assert all(eval(repr(kind), NAMES) == kind for kind in schema.values())
@@ -242,7 +244,7 @@ kinds = st.one_of(
         st.booleans(),
         st.booleans(),
     ),
-    st.builds(Buy, log=st.booleans(), missing=st.booleans()),
+    st.builds(PrivateRange, log=st.booleans(), missing=st.booleans()),
     st.builds(Categories, values, missing=st.booleans()),
 )
 schemas = st.dictionaries(st.text(min_size=1), kinds, min_size=1).map(Schema)
@@ -287,7 +289,10 @@ def changed(**changes):
         ('{"schema": "urn:dpsubspace:table-schema:1", "columns": [3]}', "an object with a `name`"),
         (changed(name=3), "an object with a `name`"),
         (changed(name=""), "names must be text"),
-        (changed(kind="Range"), "the column 'age' must be of a `kind` in ['range', 'buy'"),
+        (
+            changed(kind="Range"),
+            "the column 'age' must be of a `kind` in ['range', 'private_range'",
+        ),
         (changed(kind=["buy"]), "the column 'age' must be of a `kind`"),
         (changed(high=None), "must have the fields ['low', 'high', 'log', 'missing']"),
         (changed(values=[1, 2]), "must have the fields"),
@@ -428,3 +433,12 @@ def test_rounding_is_that_of_decimals():
     assert outward(-124.35, -114.41) == (-124.4, -114.4)
     assert outward(1.0, 39320.0) == (0, 40000)
     assert outward(1e-7, 1.0) == (0, 1)
+
+
+def test_the_old_name_of_a_private_range_still_works_and_says_so():
+    with pytest.warns(FutureWarning, match="called `PrivateRange` now"):
+        from dpsubspace import Buy
+    assert Buy is PrivateRange
+    schema = Schema({"dose": PrivateRange(log=True)})
+    old = schema.to_json().replace('"private_range"', '"buy"')
+    assert Schema.from_json(old) == schema
