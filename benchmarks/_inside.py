@@ -20,4 +20,4 @@ def fitted_with(model, X, y, *, bias=None, noise_multiplier=None, public=None, *
     if noise_multiplier is not None:
         target = replace(plan.target, epsilon=None, noise_multiplier=noise_multiplier)
         plan = replace(plan, target=target)
-    return model._fit(X, y, plan=plan, **(public or {}))
+    return model._fit_by(plan, X, y, **(public or {}))

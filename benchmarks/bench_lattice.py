@@ -16,11 +16,11 @@ from _run import in_turns, ms, ratios, run
 from bench_linear import STEPS_AT_ONCE, private_step, random_rows
 from scipy.special import ndtri
 
-from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators import functions
+from dpsubspace import private_mean
 from dpsubspace._release import releases
 from dpsubspace._release.mechanisms import release
 from dpsubspace._release.noise import _system_bits
+from dpsubspace._rows.records import NullRecords
 from dpsubspace.exceptions import PrivacyWarning
 
 STEPS = {
@@ -75,13 +75,13 @@ def plainly(step):
 def attack_rows(args):
     X = np.zeros((1024, 1))
     X[0] = 1.0
-    options = {"data_norm": 1.0, "bounds": None, "method": "gaussian"}
+    options = {"data_norm": 1.0, "method": "gaussian", "delta": 1e-5}
     for name, function in (("plain", plain_release), ("lattice", release)):
         for carrier in ("present", "absent"):
             hits, present = 0, np.arange(1024) >= (carrier == "absent")
             with releasing(function):
                 for _ in range(args.runs):
-                    mean = functions._mean(X, Target(1.0, 1e-5), None, present=present, **options)
+                    mean = private_mean(X, groups=NullRecords(None, present), **options)
                     total = float(mean.value[0]) * 1024
                     # 1 plus noise that brings it near 0 is a multiple of 2^-53.
                     hits += abs(total) < 0.5 and total * 2.0**53 != np.rint(total * 2.0**53)

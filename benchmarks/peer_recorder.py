@@ -13,7 +13,7 @@ audit    every public estimator and function, both relations, full and Poisson b
          (float64, float32) and sparse, five tables (one of them of several blocks, three
          degenerate), 13 records each that are hard to hide, some of them made by dp-recorder.
          Under "replace_one" through the public methods; a null record of "zero_out" is one that
-         the internal `present` names. Beside what dp-recorder checks: squares of mu and epsilons
+         the internal `NullRecords` name. Beside what dp-recorder checks: squares of mu and epsilons
          of what ran against the event, the sum of squares of the noise against its multiplier
          (`noise_p`), the epsilon that its accountant composes from the releases
          (`composed`) against the claim. `largest_move` is a distance over its sensitivity, at most.
@@ -56,11 +56,10 @@ from scipy import sparse, stats
 import dpsubspace as ours
 from dpsubspace._accounting import budget, cost, events
 from dpsubspace._accounting.accountants import each_mechanism
-from dpsubspace._accounting.budget import Target
 from dpsubspace._array import as_like, to_numpy
-from dpsubspace._estimators import functions
 from dpsubspace._gradients import clipping
 from dpsubspace._release import mechanisms, noise
+from dpsubspace._rows.records import NullRecords
 from dpsubspace._solvers import descent
 
 # The three functions that release, as their auditor wants to see them ---------------------------
@@ -213,8 +212,6 @@ def left_behind(run):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = run()
-    # Of scikit-learn, times of the steps; `fit` takes it away, which `_fit` does not come to.
-    vars(result).pop("_callback_fit_ctx", None) if hasattr(result, "__dict__") else None
     found = flattened(result, "result", {})
     texts = [f"{warning.category.__name__}: {warning.message}" for warning in caught]
     return result, found | {f"warning {i}": text for i, text in enumerate(texts)}
@@ -343,10 +340,15 @@ def public_rows():
 # Every public estimator and function ------------------------------------------------------------
 
 
+def groups_of(present):
+    """What `fit` is given where some records are null ones."""
+    return None if present is None else NullRecords(None, present)
+
+
 def classifier(Model, **options):
     def run(X, y, targets, present, relation, seed):
         model = Model(classes=CLASSES, neighboring_relation=relation, random_state=seed, **options)
-        return model.fit(X, y) if present is None else model._fit(X, y, present)
+        return model.fit(X, y, groups=groups_of(present))
 
     return run
 
@@ -356,7 +358,7 @@ def informed_classifier(labels=False, Model=ours.GEPClassifier, **options):
         model = Model(classes=CLASSES, neighboring_relation=relation, random_state=seed, **options)
         rows, codes, _ = public_rows()
         given = {"X_public": (rows,)} | ({"y_public": (codes,)} if labels else {})
-        return model.fit(X, y, **given) if present is None else model._fit(X, y, present, **given)
+        return model.fit(X, y, groups=groups_of(present), **given)
 
     return run
 
@@ -365,7 +367,7 @@ def two_classes(Model, **options):
     def run(X, y, targets, present, relation, seed):
         model = Model(classes=[0, 1], neighboring_relation=relation, random_state=seed, **options)
         y = np.minimum(y, 1)
-        return model.fit(X, y) if present is None else model._fit(X, y, present)
+        return model.fit(X, y, groups=groups_of(present))
 
     return run
 
@@ -377,9 +379,7 @@ def regressor(Model, public=None, several=False, **options):
         rows, _, values = public_rows()
         given = {} if public is None else {"X_public": (rows,)}
         given |= {"y_public": (values,)} if public == "labelled" else {}
-        if present is None:
-            return model.fit(X, targets, **given)
-        return model._fit(X, targets, present, **given)
+        return model.fit(X, targets, groups=groups_of(present), **given)
 
     return run
 
@@ -388,7 +388,7 @@ def transformer(Model, public=False, **options):
     def run(X, y, targets, present, relation, seed):
         model = Model(neighboring_relation=relation, random_state=seed, **options)
         given = {"X_public": (public_rows()[0],)} if public else {}
-        return model.fit(X, **given) if present is None else model._fit(X, present=present, **given)
+        return model.fit(X, groups=groups_of(present), **given)
 
     return run
 
@@ -396,12 +396,9 @@ def transformer(Model, public=False, **options):
 def function(name, column=False, epsilon=1.0, delta="auto", **options):
     def run(X, y, targets, present, relation, seed):
         X = X[:, 0] if column else X
-        if present is None:
-            of_all = getattr(ours, f"private_{name}")
-            how = {"epsilon": epsilon, "delta": delta, "neighboring_relation": relation}
-            return of_all(X, random_state=seed, **how, **options)
-        target = Target(epsilon, delta, relation)
-        return getattr(functions, f"_{name}")(X, target, seed, present=present, **options)
+        how = {"epsilon": epsilon, "delta": delta, "neighboring_relation": relation}
+        how |= {"random_state": seed, "groups": groups_of(present)}
+        return getattr(ours, f"private_{name}")(X, **how, **options)
 
     return run
 

@@ -44,9 +44,8 @@ from dpsubspace import (
     gradient_subspace_distance,
     select_public,
 )
-from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators.choice import _select
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import NullRecords
 from dpsubspace._statistics import moments
 
 DELTA, CLASSES = 1e-5, 10
@@ -327,10 +326,10 @@ def scored(coin, rng, kind, where, relation, mechanism, epsilon):
     )
     with watched() as moments:
         if relation == "zero_out":
-            model._fit(X, X_public=public, present=np.arange(ROWS) > 0 if not coin else None)
+            model.fit(X, X_public=public, groups=null_first(coin))
         else:
             X[0] = z if coin else w
-            model._fit(X, X_public=public)
+            model.fit(X, X_public=public)
     along, off = model._space.embedded(np.array([z, w]))
     along = along / np.linalg.norm(along)  # all of the space takes rows as they come
     (moment,) = moments
@@ -382,20 +381,23 @@ def choice_rows(args):
         yield found | verdict(found, epsilon, noise)
 
 
+def null_first(coin):
+    """Whether the first record is a null one, as `fit` takes it."""
+    return NullRecords(None, np.arange(ROWS) > (-1 if coin else 0))
+
+
 def chosen(coin, rng, kind, method, relation, epsilon):
     """Whether the candidate along z wins against one in a direction that no row has."""
     z, w = row(kind), other()
     X = np.vstack([z, rest(rng)])
     candidates = {"along": np.array([z, -z]), "off": np.array([w, -w])}
     options = {"method": method, "n_components": 1}
-    seed = int(rng.integers(2**31))
+    options |= {"random_state": int(rng.integers(2**31)), "neighboring_relation": relation}
     if relation == "zero_out":
-        options |= {"candidates": candidates, "present": None if coin else np.arange(ROWS) > 0}
-        name = _select(X, Target(epsilon, 0.0, relation), seed, **options).name
+        options["groups"] = null_first(coin)
     else:
         X[0] = z if coin else w
-        options |= {"random_state": seed, "neighboring_relation": relation}
-        name = select_public(candidates, X, epsilon=epsilon, **options).name
+    name = select_public(candidates, X, epsilon=epsilon, **options).name
     return {"along z": float(name == "along")}
 
 

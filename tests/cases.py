@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import public_rows, with_plan
+from helpers import groups_of, public_rows, with_plan
 from scipy import sparse
 from sklearn.base import RegressorMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -18,7 +18,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import dpsubspace
 from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators import choice, functions, private_scores
 
 # Options that are no parameters, but of the plan of a fit.
 _OF_PLANS = ("descent", "chunk", "centre", "bounds")
@@ -62,10 +61,10 @@ class Case:
         are given ("public") with labels ("labelled").
         """
         options = {"random_state": 0, **self.options, **self.settings[setting], **options}
+        groups = groups_of(present, groups)
         if self.is_function:
             target = Target(options.pop("epsilon"), options.pop("delta", "auto"), relation)
-            seed, whose = options.pop("random_state"), {"present": present, "groups": groups}
-            return self.build(X, target, seed, **whose, **options)
+            return self.build(X, target, options.pop("random_state"), groups=groups, **options)
         changes = {name: options.pop(name) for name in _OF_PLANS if name in options}
         public = {"public": self.public, "labelled": False}
         public = {name: options.pop(name, value) for name, value in public.items()}
@@ -77,7 +76,7 @@ class Case:
         model = self.build(neighboring_relation=relation, **options)
         if self.task == "rows":
             given = {"X_public": (public_rows(X.shape[1])[0],)} if public["public"] else {}
-            return model._fit(X, present=present, groups=groups, **given)
+            return model.fit(X, groups=groups, **given)
         if public["public"]:
             rows, labels = public_rows(X.shape[1])
             asks = getattr(model, "mirror", False) or getattr(model, "init", "") == "public"
@@ -87,7 +86,7 @@ class Case:
                 public = tasks(rows)
         else:
             public = {}
-        return with_plan(model, **changes)(X, y, present, groups=groups, **public)
+        return with_plan(model, **changes)(X, y, groups=groups, **public)
 
 
 # Estimators for which labelled public rows are tasks.
@@ -111,21 +110,33 @@ def tasks(rows):
     return {"X_public": sets, "y_public": tuple(x @ rng.normal(size=x.shape[1]) for x in sets)}
 
 
-def choose(X, target, random_state, *, present=None, groups=None, **options):
+def function(called):
+    """A function of the package that takes its budget as a target."""
+
+    def fit(X, target, random_state, **options):
+        budget = {"epsilon": target.epsilon, "delta": target.delta}
+        budget["neighboring_relation"] = target.neighboring_relation
+        return called(X, random_state=random_state, **budget, **options)
+
+    return fit
+
+
+def choose(X, target, random_state, **options):
     """Choice among public rows of which one set is like those of `helpers.blobs`."""
     rows, labels = public_rows(X.shape[1])
     candidates = {"like": rows, "mirrored": -rows[:, ::-1], "few": rows[:20]}
     if options.get("method") == "validation":
         options["y_public"] = {"like": labels, "mirrored": labels, "few": labels[:20]}
         options["y"] = np.arange(X.shape[0]) % 3
-    options = {"candidates": candidates, "n_components": 2, "groups": groups, **options}
-    return choice._select(X, target, random_state, present=present, **options)
+    budget = {"epsilon": target.epsilon, "neighboring_relation": target.neighboring_relation}
+    options = {"n_components": 2, "random_state": random_state, **budget, **options}
+    return dpsubspace.select_public(candidates, X, **options)
 
 
 def on_held_out(Estimator):
     """Fit of an estimator that takes a fitted one, which was made of public rows."""
 
-    def fit(X, target, random_state, *, present=None, groups=None, n_classes=4, **options):
+    def fit(X, target, random_state, *, groups=None, n_classes=4, **options):
         rows, signs = public_rows(X.shape[1])[0], X[:, [0]]
         codes = np.ravel(signs.toarray() if sparse.issparse(X) else signs) > 0
         if issubclass(Estimator, RegressorMixin):
@@ -138,7 +149,7 @@ def on_held_out(Estimator):
         budget = {"epsilon": target.epsilon, "delta": target.delta}
         budget["neighboring_relation"] = target.neighboring_relation
         fitted = Estimator(model, **options, **budget, random_state=random_state)
-        return fitted._fit(X, y, groups=groups, present=present)
+        return fitted.fit(X, y, groups=groups)
 
     return fit
 
@@ -183,10 +194,13 @@ def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
     else:
         model = PublicModel(n_classes)
         y = np.clip(X[:, 0] / 2 - X[:, 2] / 2 + n_classes / 2, 0, n_classes - 1).astype(int)
-    return private_scores._score(X, target, random_state, model=model, y=y, **options)
+    budget = {"epsilon": target.epsilon, "delta": target.delta}
+    budget["neighboring_relation"] = target.neighboring_relation
+    options = {"random_state": random_state, **budget, **options}
+    return dpsubspace.private_score(model, X, y, **options)
 
 
-def tabular(X, target, random_state, *, present=None, groups=None, **options):
+def tabular(X, target, random_state, *, groups=None, **options):
     """Fit of a table of which the first column is bought and the second has gaps, as options say.
 
     Labels and targets are made of the rows, so that a record that is replaced has others.
@@ -211,7 +225,7 @@ def tabular(X, target, random_state, *, present=None, groups=None, **options):
     if options.get("alone"):
         encoder = dpsubspace.TableEncoder(schema, epsilon=target.epsilon, **budget)
         encoder.set_params(random_state=random_state)
-        return encoder._fit(frame, groups=groups, present=present)
+        return encoder.fit(frame, groups=groups)
     model = options.get("model", dpsubspace.DPSGDClassifier)(random_state=random_state, **budget)
     small = {"n_iter": 4, "classes": [False, True]}
     model.set_params(**{k: v for k, v in small.items() if k in model.get_params()})
@@ -219,7 +233,7 @@ def tabular(X, target, random_state, *, present=None, groups=None, **options):
     if aims is not None:
         y = np.clip(X[:, 0], -50, 50) + np.clip(X[:, 2], -50, 50)
     made = dpsubspace.tabular_pipeline(model, schema, epsilon=target.epsilon, target=aims)
-    return made._fit(frame, y, present, groups=groups)
+    return made.fit(frame, y, groups=groups)
 
 
 TABLES = {
@@ -451,7 +465,7 @@ CASES = [
     ),
     Case(
         "private_mean",
-        functions._mean,
+        function(dpsubspace.private_mean),
         {
             "plain": BOUGHT | {"method": "recentre"},
             "public bound": GIVEN | {"method": "recentre"},
@@ -462,7 +476,7 @@ CASES = [
     ),
     Case(
         "private_mean, columns",
-        functions._mean,
+        function(dpsubspace.private_mean),
         {"plain": {"data_norm": None, "bounds": (-1, 4), "method": "recentre"}},
         {"epsilon": 2.0},
         n=100,
@@ -470,7 +484,7 @@ CASES = [
     ),
     Case(
         "private_quantile",
-        functions._quantile,
+        function(dpsubspace.private_quantile),
         {
             "plain": {"level": [0.3, 0.9], "bounds": None},
             "public range": {"level": 0.5, "bounds": (-3, 9)},
@@ -481,7 +495,7 @@ CASES = [
     ),
     Case(
         "private_covariance",
-        functions._covariance,
+        function(dpsubspace.private_covariance),
         {
             "plain": BOUGHT | {"centered": True},
             "public bound": GIVEN | {"centered": True},

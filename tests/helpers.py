@@ -35,7 +35,7 @@ from dpsubspace._release.mechanisms import DisjointTotal, release
 from dpsubspace._release.noise import SeededNoise, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import Records, RowMap
+from dpsubspace._rows.records import NullRecords, Records, RowMap
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]
@@ -161,13 +161,12 @@ def public_rows(d, m=60):
 class _Informed:
     """Fits with public rows where it is given none: for tables of estimators without."""
 
-    def _fit(self, X, y, present=None, *, groups=None, X_public=None, y_public=None, plan=None):
+    def _fit_by(self, plan, X, y, *, X_public=None, y_public=None, **options):
         if X_public is None:
             X_public, y_public = public_rows(X.shape[1])
             labelled = self.init == "public" or self.mirror
             y_public = y_public if labelled else None
-        public = {"X_public": X_public, "y_public": y_public}
-        return super()._fit(X, y, present, groups=groups, plan=plan, **public)
+        return super()._fit_by(plan, X, y, X_public=X_public, y_public=y_public, **options)
 
 
 class InformedClassifier(_Informed, GEPClassifier):
@@ -190,7 +189,7 @@ def with_plan(model, descent=None, **changes):
     if descent:
         changes["descent"] = replace(plan.descent, **descent)
     plan = replace(plan, **changes)
-    return partial(model._fit, plan=plan)
+    return partial(model._fit_by, plan)
 
 
 def formed(features):
@@ -223,6 +222,11 @@ class _OneStream(SeededNoise):
 def who(present, n):
     """Records of `n` rows, each its own, of which some may be null."""
     return Records.of_rows(n, present)
+
+
+def groups_of(present, groups=None):
+    """`groups` of a fit in which the records of rows where `present` is False are null ones."""
+    return groups if present is None else NullRecords(groups, present)
 
 
 def some_releases(

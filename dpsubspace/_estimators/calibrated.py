@@ -269,7 +269,26 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups)
+        plan = self._plan()
+        frozen = check_frozen(self.estimator, "predict_proba", "classifier")
+        n_classes = len(frozen.classes)
+        if plan.method == "sigmoid" and n_classes != 2:
+            raise ValueError(
+                f"method='sigmoid' is for two classes, and the estimator has {n_classes}: use"
+                " method='temperature'."
+            )
+        rows = held_out_labels(frozen, X, y, groups)
+        noise, budget = as_noise(self.random_state), plan.budget(rows.records.n)
+        public = (f"the estimator and its labels ({n_classes})",)
+        call = PrivateCall(self, budget, noise, rows.records, rows.n_features, public)
+        if not budget.parts:
+            _tell_of_few(plan.target, rows.records)
+        releases = call.paid()
+        found = plan.chosen(frozen, rows, releases) if budget.parts else _Map()
+        self._frozen, self.n_features_in_ = frozen, rows.n_features
+        self.classes_, self.intercept_ = frozen.classes, found.intercept
+        self.slope_ = found.slope  # last: now it can predict
+        return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows.
@@ -318,29 +337,6 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
         """Parameters of the fit; ValueError where one is out of its range."""
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
         return _Plan(pure_target(self), method)
-
-    def _fit(self, X: Any, y: Any, *, groups: Any = None, present: np.ndarray | None = None):
-        """Fit with the records where `present` is False as null records."""
-        plan = self._plan()
-        frozen = check_frozen(self.estimator, "predict_proba", "classifier")
-        n_classes = len(frozen.classes)
-        if plan.method == "sigmoid" and n_classes != 2:
-            raise ValueError(
-                f"method='sigmoid' is for two classes, and the estimator has {n_classes}: use"
-                " method='temperature'."
-            )
-        rows = held_out_labels(frozen, X, y, groups, present)
-        noise, budget = as_noise(self.random_state), plan.budget(rows.records.n)
-        public = (f"the estimator and its labels ({n_classes})",)
-        call = PrivateCall(self, budget, noise, rows.records, rows.n_features, public)
-        if not budget.parts:
-            _tell_of_few(plan.target, rows.records)
-        releases = call.paid()
-        found = plan.chosen(frozen, rows, releases) if budget.parts else _Map()
-        self._frozen, self.n_features_in_ = frozen, rows.n_features
-        self.classes_, self.intercept_ = frozen.classes, found.intercept
-        self.slope_ = found.slope  # last: now it can predict
-        return self
 
 
 # What records bring to candidates -----------------------------------------------------------

@@ -72,7 +72,7 @@ class Scorer:
         """
         units, weights = self.units, self.units.weights_numpy
         if units.index is None or weights is None:
-            total = ScoreTotal(n_candidates, units.present)
+            total = ScoreTotal(n_candidates, units)
             for some in slices(len(self.rows[0]), self.step):
                 total.add(some, self._scores(some))
             return total
@@ -391,43 +391,7 @@ def select_public(
     >>> model = GEPClassifier(epsilon=0.5)
     >>> _ = ledger.fit(model, X, y, X_public=(candidates[name],))
     """
-    target = Target(epsilon, 0.0, neighboring_relation)
-    return _select(
-        X,
-        target,
-        random_state,
-        candidates=candidates,
-        y=y,
-        method=method,
-        n_components=n_components,
-        y_public=y_public,
-        none=none,
-        module=module,
-        input_shape=input_shape,
-        n_classes=n_classes,
-        groups=groups,
-    )
-
-
-def _select(
-    X: Any,
-    target: Target,
-    random_state: Any,
-    *,
-    candidates: Mapping[Any, Any],
-    y: Any = None,
-    method: str = "energy",
-    n_components: int | str = "auto",
-    y_public: Mapping[Any, Any] | None = None,
-    none: Any = None,
-    module: Any = None,
-    input_shape: tuple[int, ...] | None = None,
-    n_classes: int = 10,
-    groups: Any = None,
-    present: np.ndarray | None = None,
-) -> PublicChoice:
-    """Choose a set, with the records where `present` is False as null records."""
-    target = target.checked(pure=True)
+    target = Target(epsilon, 0.0, neighboring_relation).checked(pure=True)
     check_choice("method", method, _METHODS)
     c = check_integer("n_classes", n_classes, low=2)
     model, labelled = named("select_public"), method == "validation"
@@ -444,8 +408,8 @@ def _select(
         X, y = check_rows_and_labels(model, X, y)
     else:
         X = check_rows(model, X, reset=True, accept_sparse=module is None)
-    n_features, records = X.shape[1], check_groups(groups, X, present)
-    refuse_groups(module, groups)
+    n_features, records = X.shape[1], check_groups(groups, X)
+    refuse_groups(module, records)
     n_samples = records.n
     sets = check_candidates(model, X, candidates, "candidates")
     k = _n_components(n_components, n_features, linear=module is None)

@@ -337,13 +337,9 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups)
-
-    def _fit(self, X: Any, y: Any, *, groups: Any = None, present: np.ndarray | None = None):
-        """Fit with the records where `present` is False as null records."""
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
-        rows = held_out_labels(frozen, X, y, groups, present)
+        rows = held_out_labels(frozen, X, y, groups)
         missed = rows.shown_to(lambda X: -np.expm1(frozen.log_probabilities(X)))
         scores = missed[np.arange(len(rows.y)), rows.y]
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
@@ -529,21 +525,9 @@ class DPConformalRegressor(ExactR2, _Conformal):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups)
-
-    def _plan(self) -> _Plan:
-        plan = super()._plan()
-        if self.target_bounds is None:
-            return plan
-        check_bounds("target_bounds", self.target_bounds, 1, column="target")
-        low, high = (float(np.reshape(bound, ())) for bound in self.target_bounds)
-        return _Plan(plan.target, plan.level, (low, high))
-
-    def _fit(self, X: Any, y: Any, *, groups: Any = None, present: np.ndarray | None = None):
-        """Fit with the records where `present` is False as null records."""
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict", "regressor")
-        rows = held_out_targets(frozen, X, y, groups, present)
+        rows = held_out_targets(frozen, X, y, groups)
         candidates, targets = _errors(plan.bounds, plan.fineness(rows.records.n)), rows.y
         predicted = _cut(rows.shown_to(frozen.predictions), plan.bounds)
         if len(predicted) != len(targets):
@@ -556,6 +540,14 @@ class DPConformalRegressor(ExactR2, _Conformal):
         self._bounds = plan.bounds
         self.half_width_ = found  # last: now it can predict
         return self
+
+    def _plan(self) -> _Plan:
+        plan = super()._plan()
+        if self.target_bounds is None:
+            return plan
+        check_bounds("target_bounds", self.target_bounds, 1, column="target")
+        low, high = (float(np.reshape(bound, ())) for bound in self.target_bounds)
+        return _Plan(plan.target, plan.level, (low, high))
 
     def predict_interval(self, X: Any) -> np.ndarray:
         """Return between which numbers the targets of rows may be.

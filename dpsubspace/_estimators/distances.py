@@ -25,6 +25,7 @@ from dpsubspace._public.gradient_spaces import (
 )
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
+from dpsubspace._rows.records import Records
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
@@ -116,13 +117,13 @@ def gradient_space(
     return ModuleSpace(gradients, n_classes, seed)
 
 
-def refuse_groups(module: Any, groups: Any) -> None:
+def refuse_groups(module: Any, records: Records) -> None:
     """ValueError where a module is to see rows of which several belong to a person.
 
     Rows of a person who has another number of them move all later ones to other places. Labels
     are drawn by place there, and modules round otherwise.
     """
-    if module is not None and groups is not None:
+    if module is not None and records.grouped:
         raise ValueError(
             "`groups` cannot be used with a `module`: gradients of other persons would depend on"
             " how many rows a person has. Leave out `module`, or pass one row of each person."

@@ -229,7 +229,7 @@ class DPSGDClassifier(LinearClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups)
+        return self._fit_by(self._plan(), X, y, groups=groups)
 
 
 @estimator
@@ -474,7 +474,7 @@ class DPSGDFClassifier(LinearClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups)
+        return self._fit_by(self._plan(), X, y, groups=groups)
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()
@@ -696,4 +696,4 @@ class DPSGDRegressor(LinearRegressor):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups)
+        return self._fit_by(self._plan(), X, y, groups=groups)

@@ -144,22 +144,7 @@ def private_quantile(
     >>> guarantee.epsilon
     0.5
     """
-    options = {"level": level, "bounds": bounds, "groups": groups}
-    return _quantile(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
-
-
-def _quantile(
-    X: Any,
-    target: Target,
-    random_state: Any,
-    *,
-    level: Any,
-    bounds: Any,
-    groups: Any = None,
-    present: np.ndarray | None = None,
-) -> Released:
-    """Release quantiles, with the records where `present` is False as null records."""
-    target = target.checked()
+    target = Target(epsilon, delta, neighboring_relation).checked()
     levels = np.asarray(level)
     if levels.ndim > 1 or levels.size == 0:
         raise ValueError("`level` must be a number or a list of numbers in (0, 1).")
@@ -170,7 +155,7 @@ def _quantile(
     flat = np.ndim(X) == 1
     values = _rows(_column(X) if flat else X).astype(np.float64)
     refuse_exact_quantiles(target, values)
-    records, n_columns = check_groups(groups, values, present), values.shape[1]
+    records, n_columns = check_groups(groups, values), values.shape[1]
     n_samples = records.n
     grid = None
     if bounds is not None:
@@ -313,28 +298,12 @@ def private_mean(
     >>> guarantee.epsilon
     1.0
     """
-    options = {"data_norm": data_norm, "bounds": bounds, "method": method, "groups": groups}
-    return _mean(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
-
-
-def _mean(
-    X: Any,
-    target: Target,
-    random_state: Any,
-    *,
-    data_norm: float | None,
-    bounds: Any,
-    method: str,
-    groups: Any = None,
-    present: np.ndarray | None = None,
-) -> Released:
-    """Release the mean, with the records where `present` is False as null records."""
-    target = target.checked()
+    target = Target(epsilon, delta, neighboring_relation).checked()
     check_choice("method", method, ("recentre", "gaussian"))
     _check_bound(data_norm, bounds)
     flat = not sparse.issparse(X) and np.ndim(X) == 1
     rows = _rows(_column(X) if flat else X).astype(np.float64, copy=False)
-    records, n_columns = check_groups(groups, rows, present), rows.shape[1]
+    records, n_columns = check_groups(groups, rows), rows.shape[1]
     n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
     middle, half = 0.0, 1.0
@@ -470,27 +439,11 @@ def private_covariance(
     >>> guarantee.epsilon
     1.0
     """
-    options = {"data_norm": data_norm, "bounds": bounds, "centered": centered, "groups": groups}
-    return _covariance(X, Target(epsilon, delta, neighboring_relation), random_state, **options)
-
-
-def _covariance(
-    X: Any,
-    target: Target,
-    random_state: Any,
-    *,
-    data_norm: float | None,
-    bounds: Any,
-    centered: bool,
-    groups: Any = None,
-    present: np.ndarray | None = None,
-) -> Released:
-    """Release the covariance, with the records where `present` is False as null records."""
-    target = target.checked()
+    target = Target(epsilon, delta, neighboring_relation).checked()
     check_bool("centered", centered)
     _check_bound(data_norm, bounds)
     rows = _rows(X).astype(np.float64, copy=False)
-    records, n_columns = check_groups(groups, rows, present), rows.shape[1]
+    records, n_columns = check_groups(groups, rows), rows.shape[1]
     n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
     middle, half = np.zeros(n_columns), np.ones(n_columns)

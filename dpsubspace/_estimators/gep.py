@@ -301,7 +301,7 @@ class GEPClassifier(LinearClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+        return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()
@@ -560,7 +560,7 @@ class GEPRegressor(LinearRegressor):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+        return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()

@@ -458,7 +458,37 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, groups=groups, X_public=X_public)
+        plan = self._plan()
+        X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
+        records = check_groups(groups, X)
+        refuse_groups(self.module, records)
+        sets = self._sets(X, X_public, records)
+        usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
+        wanted = int(plan.n_components or usual)
+        space = self._space_of(X.shape[1], sets, wanted)
+        most = min(records.n, space.width)
+        if plan.n_components is not None and wanted > most:
+            raise ValueError(
+                f"`n_components`={wanted} is more than the {most} directions that {records.n}"
+                f" {records.unit}s have in a space of {space.width} dimensions: use at most as"
+                " many."
+            )
+        n_public = sum(map(len, sets))
+        known = (f"{n_public} rows of X_public",) if sets else ()
+        released = replace(plan, n_components=min(wanted, most), unit=not sets)
+        budget = _charged(released, Sizes(records.n, X.shape[1], n_public=n_public))
+        if not budget.private:
+            _warn_of_none()
+        spectrum, _, _ = fit_spectrum(
+            self, released, X, records, budget, known, space=space if sets else None
+        )
+        self.within_public_span_: bool = bool(sets)
+        # Directions that do not stand out of the noise would be compared with chance.
+        n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
+        self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
+        if self.n_components_ <= _FEW and self.n_components_ < min(wanted, most):
+            _warn_of_few(self.n_components_, min(wanted, most), self.privacy_.epsilon)
+        return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Return how much of the gradient of each row lies along each private direction.
@@ -564,45 +594,6 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     def _budget(self, sizes: Sizes) -> Budget:
         return _charged(self._plan(), sizes)
-
-    def _fit(
-        self, X: Any, *, groups: Any = None, X_public: Any = None, present: np.ndarray | None = None
-    ):
-        """Fit with the records where `present` is False as null records.
-
-        Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
-        """
-        plan = self._plan()
-        X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
-        records = check_groups(groups, X, present)
-        refuse_groups(self.module, groups)
-        sets = self._sets(X, X_public, records)
-        usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
-        wanted = int(plan.n_components or usual)
-        space = self._space_of(X.shape[1], sets, wanted)
-        most = min(records.n, space.width)
-        if plan.n_components is not None and wanted > most:
-            raise ValueError(
-                f"`n_components`={wanted} is more than the {most} directions that {records.n}"
-                f" {records.unit}s have in a space of {space.width} dimensions: use at most as"
-                " many."
-            )
-        n_public = sum(map(len, sets))
-        known = (f"{n_public} rows of X_public",) if sets else ()
-        released = replace(plan, n_components=min(wanted, most), unit=not sets)
-        budget = _charged(released, Sizes(records.n, X.shape[1], n_public=n_public))
-        if not budget.private:
-            _warn_of_none()
-        spectrum, _, _ = fit_spectrum(
-            self, released, X, records, budget, known, space=space if sets else None
-        )
-        self.within_public_span_: bool = bool(sets)
-        # Directions that do not stand out of the noise would be compared with chance.
-        n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
-        self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
-        if self.n_components_ <= _FEW and self.n_components_ < min(wanted, most):
-            _warn_of_few(self.n_components_, min(wanted, most), self.privacy_.epsilon)
-        return self
 
     def _sets(self, X: Any, X_public: Any, records: Records) -> tuple[np.ndarray, ...]:
         """Public sets, of which a dict has the names."""

@@ -120,13 +120,12 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         groups: Any,
         X_public: Any,
         y_public: Any,
-        present: np.ndarray | None,
         *,
         accept_sparse: bool = True,
     ) -> tuple[Data, Values]:
         """Checked data, and what is known of the targets."""
         X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse)
-        records = check_groups(groups, X, present)
+        records = check_groups(groups, X)
         targets = y[:, None] if y.ndim == 1 else y
         n_targets = targets.shape[1]
         if self.target_bounds is not None:
@@ -230,25 +229,19 @@ class LinearRegressor(PrivateRegressor):
         data_norm = None if self.data_norm is None else float(self.data_norm)
         return ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
 
-    def _fit(
+    def _fit_by(
         self,
+        plan: LinearFit,
         X: Any,
         y: Any,
-        present: np.ndarray | None = None,
         *,
         groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
-        plan: LinearFit | None = None,
         noise: NoiseSource | None = None,
     ):
-        """Fit with the records where `present` is False as null records, or by another plan.
-
-        Only tests, audits and benchmarks pass `present`, which makes neighbours under
-        ``"zero_out"``. A pipeline around this passes `plan` and `noise`.
-        """
-        plan = self._plan() if plan is None else plan
-        data, values = self._valued(X, y, groups, X_public, y_public, present)
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
+        data, values = self._valued(X, y, groups, X_public, y_public)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         advise = partial(self._advise, plan)
@@ -434,11 +427,10 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         groups: Any,
         X_public: Any,
         y_public: Any,
-        present: np.ndarray | None,
     ) -> tuple[Data, Labels]:
         """Checked data, and what is known of the labels."""
         X, y = check_rows_and_labels(self, X, y)
-        records = check_groups(groups, X, present)
+        records = check_groups(groups, X)
         classes, codes = check_classes(y, self.classes, grouped=records.grouped)
         log_weights = log_class_weights(self.class_weight, classes)
         sets = check_public_rows(self, X, X_public, records)
@@ -519,25 +511,19 @@ class LinearClassifier(PrivateClassifier):
             constant=constant,
         )
 
-    def _fit(
+    def _fit_by(
         self,
+        plan: LinearFit,
         X: Any,
         y: Any,
-        present: np.ndarray | None = None,
         *,
         groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
-        plan: LinearFit | None = None,
         noise: NoiseSource | None = None,
     ):
-        """Fit with the records where `present` is False as null records, or by another plan.
-
-        Only tests, audits and benchmarks pass `present`, which makes neighbours under
-        ``"zero_out"``. A pipeline around this passes `plan` and `noise`.
-        """
-        plan = self._plan() if plan is None else plan
-        data, labels = self._labelled(X, y, groups, X_public, y_public, present)
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
+        data, labels = self._labelled(X, y, groups, X_public, y_public)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         public = [*labels.assumed[:1]]

@@ -274,11 +274,9 @@ def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
     return Frozen(estimator, None if n_features is None else int(n_features))
 
 
-def held_out_labels(
-    frozen: Frozen, X: Any, y: Any, groups: Any, present: np.ndarray | None
-) -> HeldOut:
+def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
     """Rows and labels, which must be those of the model."""
-    rows = _rows(frozen, X, y, groups, present)
+    rows = _rows(frozen, X, y, groups)
     labels, classes = rows.y, frozen.classes
     known = {label: code for code, label in enumerate(classes.tolist())}
     try:
@@ -293,11 +291,9 @@ def held_out_labels(
     return HeldOut(X, codes, rows.records, rows.n_features)
 
 
-def held_out_targets(
-    frozen: Frozen, X: Any, y: Any, groups: Any, present: np.ndarray | None
-) -> HeldOut:
+def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
     """Rows and one finite number each."""
-    rows, targets = _rows(frozen, X, y, groups, present), None
+    rows, targets = _rows(frozen, X, y, groups), None
     with suppress(TypeError, ValueError):  # whose messages may have entries
         targets = np.asarray(rows.y, dtype=np.float64)
     if targets is None:
@@ -316,7 +312,7 @@ def _without_sizes(check: Callable[..., np.ndarray], data: Any, **options: Any) 
     raise ValueError(message)
 
 
-def _rows(frozen: Frozen, X: Any, y: Any, groups: Any, present: np.ndarray | None) -> HeldOut:
+def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
     """Rows, as many targets, and whose they are; the model checks what is in the rows."""
     if not (hasattr(X, "shape") and len(X.shape) == 2):
         X = _without_sizes(np.asarray, X)
@@ -333,4 +329,4 @@ def _rows(frozen: Frozen, X: Any, y: Any, groups: Any, present: np.ndarray | Non
             f"X has {n_features} features, but the estimator is expecting {frozen.n_features}"
             " features as input."
         )
-    return HeldOut(X, y, check_groups(groups, X, present), n_features)
+    return HeldOut(X, y, check_groups(groups, X), n_features)

@@ -530,7 +530,18 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             If the mechanism needs more memory than the machine has; the message says how much,
             and which mechanism does not. Nothing has been released then.
         """
-        return self._fit(X, groups=groups, X_public=X_public)
+        plan = self._plan()
+        X = check_rows(self, X, reset=True)
+        records = check_groups(groups, X)
+        public = check_public_rows(self, X, X_public, records)
+        known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
+        known += [f"{sum(map(len, public))} rows of X_public"] if public else []
+        budget = plan.budget(Sizes(records.n, X.shape[1]))
+        spectrum, unit, mean = fit_spectrum(
+            self, plan, X, records, budget, tuple(known), public=public
+        )
+        self._store(spectrum, plan.n_kept(spectrum), mean, unit, records.n)
+        return self
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
@@ -590,26 +601,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().budget(sizes)
-
-    def _fit(
-        self, X: Any, *, groups: Any = None, X_public: Any = None, present: np.ndarray | None = None
-    ):
-        """Fit with the records where `present` is False as null records.
-
-        Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
-        """
-        plan = self._plan()
-        X = check_rows(self, X, reset=True)
-        records = check_groups(groups, X, present)
-        public = check_public_rows(self, X, X_public, records)
-        known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
-        known += [f"{sum(map(len, public))} rows of X_public"] if public else []
-        budget = plan.budget(Sizes(records.n, X.shape[1]))
-        spectrum, unit, mean = fit_spectrum(
-            self, plan, X, records, budget, tuple(known), public=public
-        )
-        self._store(spectrum, plan.n_kept(spectrum), mean, unit, records.n)
-        return self
 
     def _store(
         self, spectrum: Spectrum, k: int, mean: np.ndarray | None, unit: float, n_samples: int

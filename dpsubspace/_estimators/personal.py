@@ -36,9 +36,10 @@ from dpsubspace._estimators.personal_fit import (
 from dpsubspace._estimators.public_view import ColumnsOfTasks
 from dpsubspace._estimators.regression import RegressionFit
 from dpsubspace._estimators.surroundings import estimator
+from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows, check_public_values
-from dpsubspace._rows.records import Records, group_index
+from dpsubspace._rows.records import check_groups, group_index, names_of_records
 from dpsubspace._solvers.heads import Heads
 from dpsubspace._solvers.personal import ROUNDS
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -285,7 +286,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+        return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def predict(self, X: Any, *, groups: Any = None) -> np.ndarray:
         """Return what each row's own model predicts for it.
@@ -360,9 +361,8 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             raise ValueError("`group` must be the name of one person, a number or text.")
         X = check_rows(self, X, reset=False, accept_sparse=False)
         X, y = check_rows_and_targets(named("add_user"), X, y, accept_sparse=False)
-        index = np.zeros(X.shape[0], dtype=np.intp)
         shared, personal = self._shared_._scaled, self._shared_._personal
-        found = shared.heads(personal, X, one_column(y), index, 1)
+        found = shared.head(personal, X, one_column(y))
         name = group_index([group], 1)[1]
         place = int(self._known(name)[0])
         if place >= 0:
@@ -477,37 +477,28 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             batch_size=batch,
         )
 
-    def _fit(
+    def _fit_by(
         self,
+        plan: PersonalFit,
         X: Any,
         y: Any,
-        present: np.ndarray | None = None,
         *,
         groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
-        plan: PersonalFit | None = None,
+        noise: NoiseSource | None = None,
     ):
-        """Fit with the persons of rows where `present` is False as null ones, or by another plan.
-
-        Only tests and audits pass `present`, which makes neighbours under ``"zero_out"``, and
-        `plan`.
-        """
-        plan = self._plan() if plan is None else plan
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
         if groups is None:
             self._check_missing("fit", "or use DPLinearRegression for one model of all rows")
         X, y = check_rows_and_targets(self, X, y, accept_sparse=False)
-        n_rows = X.shape[0]
-        index, names, n = group_index(np.arange(n_rows) if groups is None else groups, n_rows)
+        records, names = check_groups(groups, X), names_of_records(groups, X.shape[0])
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, X.shape[1], column="feature")
         if plan.n_components is not None and plan.n_components > X.shape[1]:
             raise ValueError(
                 f"`n_components`={plan.n_components} is more than the {X.shape[1]} columns of `X`."
             )
-        # Rows, where nobody said that they are persons.
-        rows = groups is None
-        records = Records.of_rows(n, present) if rows else Records.of_groups(index, n, present)
         sets = check_public_rows(self, X, X_public, records)
         values = check_public_values(y_public, X_public, sets, 1)
         public = PublicRows.of(sets, values)
@@ -519,7 +510,9 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         assumed += [] if public is None else [public.statement]
         plan = plan.seeing(data)
         advise = partial(self._advise, plan)
-        found, budget = fit_privately(self, plan, data, tuple(assumed), advise, joint=True)
+        found, budget = fit_privately(
+            self, plan, data, tuple(assumed), advise, joint=True, noise=noise
+        )
         self._store(found, names, budget)
         if budget.private:
             tell_of_ranges(self, self.bounds_found_, "the shared model")

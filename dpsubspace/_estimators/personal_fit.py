@@ -25,6 +25,7 @@ from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
 from dpsubspace._rows.public import Data
+from dpsubspace._rows.records import Records
 from dpsubspace._solvers.heads import Heads
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.personal import (
@@ -144,9 +145,8 @@ class SharedLinearModel:
         """
         X = check_rows(self._checker(), X, reset=False, accept_sparse=False)
         X, y = check_rows_and_targets(named("SharedLinearModel"), X, y, accept_sparse=False)
-        index = np.zeros(len(X), dtype=np.intp)
-        heads = self._scaled.heads(self._personal, X, one_column(y), index, 1)
-        coef, constants = self._scaled.in_units(heads)
+        head = self._scaled.head(self._personal, X, one_column(y))
+        coef, constants = self._scaled.in_units(head)
         return coef[0], float(constants[0])
 
     def _checker(self) -> Any:
@@ -198,28 +198,25 @@ class _Scaled:
     intercept: bool
     private: bool
 
-    def users(
-        self, X: Any, targets: np.ndarray, index: np.ndarray, n: int, present: Any = None
-    ) -> UserRows:
-        """Rows of `n` persons, with targets that are standardised already."""
+    def users(self, X: Any, targets: np.ndarray, records: Records) -> UserRows:
+        """Rows of persons, with targets that are standardised already."""
         return UserRows(
             AffineRows(X, self.affine, constant=False, limit=self.limit),
             targets,
-            index,
-            n,
+            records,
             weights=self.weights,
             constant=self.constant,
             whitening=self.whitening,
-            present=present,
             intercept=self.intercept,
             private=self.private,
         )
 
-    def heads(self, personal: Personal, X: Any, y: np.ndarray, index: np.ndarray, n: int) -> Heads:
-        """Heads of `n` persons from their rows and targets as they are."""
+    def head(self, personal: Personal, X: Any, y: np.ndarray) -> Heads:
+        """Head of one person from all rows and targets, as they are."""
         with np.errstate(all="ignore"):
             scaled = (y - self.targets.location[0]) / self.targets.scale[0]
-            return personal.heads(self.users(X, scaled, index, n))
+            one = Records(1, index=np.zeros(len(scaled), dtype=np.intp))
+            return personal.heads(self.users(X, scaled, one))
 
     def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
@@ -398,8 +395,7 @@ class PersonalFit:
         follows from that and from the person's own rows: joint differential privacy, by the
         billboard lemma (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
         """
-        data, records = ready, ready.records
-        index = np.arange(records.n) if records.index is None else records.index
+        data = ready
         prepared = self.shared.standardised(data, releases)
         problem, d = prepared.problem, prepared.affine.width
         location, scale = prepared.targets.location[0], prepared.targets.scale[0]
@@ -426,8 +422,7 @@ class PersonalFit:
             self.shared.constant,
             releases.budget.private,
         )
-        own = prepared.problem.targets[:, 0], index, records.n, records.present
-        users = scaled.users(data.X, *own)
+        users = scaled.users(data.X, prepared.problem.targets[:, 0], data.records)
         sizes = data.sizes(1)
         subspace = prepared.view.subspace
         public = None

@@ -210,46 +210,16 @@ def private_score(
     >>> score.privacy_.epsilon
     0.5
     """
-    options = {
-        "metric": metric,
-        "pos_label": pos_label,
-        "by": by,
-        "target_bounds": target_bounds,
-        "loss_bound": loss_bound,
-        "level": level,
-        "groups": groups,
-    }
-    target = Target(epsilon, delta, neighboring_relation)
-    return _score(X, target, random_state, model=model, y=y, **options)
-
-
-def _score(
-    X: Any,
-    target: Target,
-    random_state: Any,
-    *,
-    model: Any,
-    y: Any,
-    metric: Any = "accuracy",
-    pos_label: Any = None,
-    by: Any = None,
-    target_bounds: Any = None,
-    loss_bound: float = _LOSS_BOUND,
-    level: float = 0.95,
-    groups: Any = None,
-    present: np.ndarray | None = None,
-) -> PrivateScore | PrivateScores:
-    """Release metrics, with the records where `present` is False as null records."""
-    if isinstance(target.delta, str) and target.delta == "auto":
-        target = replace(target, delta=0.0)  # Laplace noise gains next to nothing from one
-    target = target.checked(pure=True)
+    if isinstance(delta, str) and delta == "auto":
+        delta = 0.0  # Laplace noise gains next to nothing from one
+    target = Target(epsilon, delta, neighboring_relation).checked(pure=True)
     asked = Asked.of(metric)
     check_real("level", level, low=0, high=1)
     check_real("loss_bound", loss_bound, low=0.01, high=1000)
     classes = np.empty(0) if asked.regression else classes_of(model)
     asked = asked.about(classes, pos_label)
     bounds = _bounds_for(asked, target_bounds)
-    rows = _Rows.checked(model, X, y, classes, bounds, float(loss_bound), groups, present)
+    rows = _Rows.checked(model, X, y, classes, bounds, float(loss_bound), groups)
     records, noise = rows.records, as_noise(random_state)
     apart = None if by is None else PublicGroups.of(by, model, X, len(rows.y))
     budget = Budget.split(target, parts_of(asked), records.n)
@@ -380,7 +350,6 @@ class _Rows:
         bounds: tuple[float, float],
         loss_bound: float,
         groups: Any,
-        present: np.ndarray | None,
     ) -> _Rows:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         n = X.shape[0] if hasattr(X, "shape") else len(X)
@@ -393,7 +362,7 @@ class _Rows:
             y = check_rows_and_targets(estimator, blank, y)[1]
             if y.size != n:
                 raise ValueError(f"`y` must be one target a row, got {y.shape[1]} columns.")
-        records = check_groups(groups, blank, present)
+        records = check_groups(groups, blank)
         return cls(model, X, y.reshape(-1), classes, records, width, bounds, loss_bound)
 
     def said(self, asked: Asked, by: PublicGroups | None) -> Said:

@@ -389,25 +389,19 @@ class _LinearRegression(PrivateRegressor):
             constant=check_bool("fit_intercept", self.fit_intercept),
         )
 
-    def _fit(
+    def _fit_by(
         self,
+        plan: RegressionFit,
         X: Any,
         y: Any,
-        present: np.ndarray | None = None,
         *,
         groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
-        plan: RegressionFit | None = None,
         noise: NoiseSource | None = None,
     ):
-        """Fit with the records where `present` is False as null records, or by another plan.
-
-        Only tests, audits and benchmarks pass `present`, which makes neighbours under
-        ``"zero_out"``. A pipeline around this passes `plan` and `noise`.
-        """
-        plan = self._plan() if plan is None else plan
-        given = (groups, X_public, y_public, present)
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
+        given = (groups, X_public, y_public)
         data, values = self._valued(X, y, *given, accept_sparse=False)
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, data.X.shape[1], column="feature")
@@ -665,7 +659,7 @@ class DPLinearRegression(_LinearRegression):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups, X_public=X_public)
+        return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public)
 
     def _view(self) -> PublicView:
         return Whitened()
@@ -882,7 +876,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
                 PublicDataWarning,
                 about=("none", type(self).__name__),
             )
-        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+        return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _view(self) -> PublicView:
         method = check_choice("subspace", self.subspace, list(METHODS))

@@ -253,7 +253,28 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, groups=groups, X_public=X_public)
+        plan = self._plan()
+        X = _dense(self, X, reset=True)
+        if plan.source == "private" or (plan.source == "auto" and X_public is None):
+            refuse_exact_quantiles(plan.target, X)
+        records, n_features = check_groups(groups, X), X.shape[1]
+        n_samples = records.n
+        public_sets = check_public_rows(self, X, X_public, records)
+        plan = plan.resolved(public=bool(public_sets))
+        if plan.source == "given":
+            check_bounds("bounds", plan.given, n_features, column="feature")
+        if plan.source == "public" and not public_sets:
+            raise ValueError(
+                "bounds='public' needs public rows: fit(X, X_public=(rows,)), or give (low, high),"
+                " or use bounds='auto' to buy bounds where there are no public rows."
+            )
+        noise, known = as_noise(plan.random_state), _PUBLIC.get(plan.source, ())
+        budget = Budget.split(plan.target, plan.parts(n_samples, n_features), n_samples)
+        call = PrivateCall(self, budget, noise, records, n_features, known)
+        _warn(budget, n_samples, n_features, records.unit)
+        low, high = plan.bounds(X, public_sets, call.paid())
+        self._set(low, high, plan.feature_range, plan.row_norm)
+        return self
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
@@ -318,36 +339,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         # Public rows of a Pipeline may be those of another step: then bounds are bought.
         plan, n_samples = self._plan().resolved(public=False), sizes.n_samples
         return Budget.split(plan.target, plan.parts(n_samples, sizes.n_features), n_samples)
-
-    def _fit(
-        self, X: Any, *, groups: Any = None, X_public: Any = None, present: np.ndarray | None = None
-    ):
-        """Fit with the records where `present` is False as null records.
-
-        Only tests and audits pass `present`: it makes neighbours under ``"zero_out"``.
-        """
-        plan = self._plan()
-        X = _dense(self, X, reset=True)
-        if plan.source == "private" or (plan.source == "auto" and X_public is None):
-            refuse_exact_quantiles(plan.target, X)
-        records, n_features = check_groups(groups, X, present), X.shape[1]
-        n_samples = records.n
-        public_sets = check_public_rows(self, X, X_public, records)
-        plan = plan.resolved(public=bool(public_sets))
-        if plan.source == "given":
-            check_bounds("bounds", plan.given, n_features, column="feature")
-        if plan.source == "public" and not public_sets:
-            raise ValueError(
-                "bounds='public' needs public rows: fit(X, X_public=(rows,)), or give (low, high),"
-                " or use bounds='auto' to buy bounds where there are no public rows."
-            )
-        noise, known = as_noise(plan.random_state), _PUBLIC.get(plan.source, ())
-        budget = Budget.split(plan.target, plan.parts(n_samples, n_features), n_samples)
-        call = PrivateCall(self, budget, noise, records, n_features, known)
-        _warn(budget, n_samples, n_features, records.unit)
-        low, high = plan.bounds(X, public_sets, call.paid())
-        self._set(low, high, plan.feature_range, plan.row_norm)
-        return self
 
     def _set(
         self, low: np.ndarray, high: np.ndarray, feature_range: Any, row_norm: str | None

@@ -295,7 +295,16 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         PrivacyError
             If noise would hide a range that is to be bought.
         """
-        return self._fit(X, groups=groups)
+        target, plan = checked_target(self), self._plan()
+        table = read_table(X, plan.schema)
+        tell_of_dropped(X, plan.schema)
+        records = check_groups(groups, table.numbers)
+        purchase = plan.purchase()
+        budget = purchase.budget(target, records.n)
+        purchase.check_legible(budget, records)
+        noise = as_noise(self.random_state)
+        self._learn(target, plan, purchase, budget, table.numbers, records, noise)
+        return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Encode rows, each by itself.
@@ -348,19 +357,6 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
 
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().purchase().budget(checked_target(self), sizes.n_samples)
-
-    def _fit(self, X: Any, *, groups: Any = None, present: np.ndarray | None = None):
-        """Fit with the records where `present` is False as null records."""
-        target, plan = checked_target(self), self._plan()
-        table = read_table(X, plan.schema)
-        tell_of_dropped(X, plan.schema)
-        records = check_groups(groups, table.numbers, present)
-        purchase = plan.purchase()
-        budget = purchase.budget(target, records.n)
-        purchase.check_legible(budget, records)
-        noise = as_noise(self.random_state)
-        self._learn(target, plan, purchase, budget, table.numbers, records, noise)
-        return self
 
     def _learn(
         self,

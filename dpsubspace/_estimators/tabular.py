@@ -1,6 +1,6 @@
 """From a raw table to a private model in one call, with one budget for all of it.
 
-Where to check the privacy claim: :meth:`TabularPipeline._fit` is the whole fit. Ranges are bought
+Where to check the privacy claim: :meth:`TabularPipeline.fit` is the whole fit. Ranges are bought
 by :class:`~dpsubspace._estimators.table_encoder.TableEncoder`, and the model runs its own fit on
 encoded rows, calibrated to what the ranges have left of the budget (``Target.already_spent``).
 """
@@ -403,7 +403,37 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         PrivacyError
             If noise hides a range that is to be bought; the model was not paid for then.
         """
-        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+        parts, (encoder, model) = self._parts(), self._checked_steps()
+        given = _given_to(model, X_public, y_public)
+        parts.check_target(model, labelled=y_public is not None)
+        noise, of_model = self._noises()
+        table = read_table(X, parts.table.schema)
+        remember(self, X)
+        public = _read_public(X_public, parts.table)
+        tell_of_dropped(X, parts.table.schema)
+        records = check_groups(groups, table.numbers)
+        checked = None
+        if parts.purchase(1).names:  # what may be refused is refused before ranges are bought
+            checked = _checked(model, len(table.numbers), y, groups)
+        bought = None
+        if parts.buys_target and checked is not None:
+            bought = np.asarray(checked.targets, dtype=np.float64).reshape(len(table.numbers), -1)
+        purchase = parts.purchase(None if bought is None else bought.shape[1])
+        before = purchase.budget(parts.target, records.n)
+        purchase.check_legible(before, records)
+        weaker = of_model if noise.secure else noise
+        with self._paid(parts, before, records, checked, public, y_public, weaker) as settle:
+            limits = self._encoded(parts, purchase, before, table, records, bought, settle, noise)
+            plan = parts.fit(encoder.encoding_, before, limits)
+            rows = encoder.transform(table)  # with names, where predict will have them
+            given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
+            given |= {"groups": groups, "noise": of_model}
+            run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
+        self.target_range_: tuple[np.ndarray, ...] | None = None
+        if is_regressor(self):
+            limits = getattr(model, "target_bounds_", limits)
+            self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
+        return self
 
     @nameless
     def predict(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
@@ -591,53 +621,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         before = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
         return parts.budget(before, sizes)
 
-    def _fit(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        X: Any,
-        y: Any,
-        present: np.ndarray | None = None,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-    ):
-        """Fit with the records where `present` is False as null records.
-
-        Only tests, audits and benchmarks pass `present`, which makes neighbours under
-        ``"zero_out"``.
-        """
-        parts, (encoder, model) = self._parts(), self._checked_steps()
-        given = _given_to(model, X_public, y_public)
-        parts.check_target(model, labelled=y_public is not None)
-        noise, of_model = self._noises()
-        table = read_table(X, parts.table.schema)
-        remember(self, X)
-        public = _read_public(X_public, parts.table)
-        tell_of_dropped(X, parts.table.schema)
-        records = check_groups(groups, table.numbers, present)
-        checked = None
-        if parts.purchase(1).names:  # what may be refused is refused before ranges are bought
-            checked = _checked(model, len(table.numbers), y, groups, present)
-        bought = None
-        if parts.buys_target and checked is not None:
-            bought = np.asarray(checked.targets, dtype=np.float64).reshape(len(table.numbers), -1)
-        purchase = parts.purchase(None if bought is None else bought.shape[1])
-        before = purchase.budget(parts.target, records.n)
-        purchase.check_legible(before, records)
-        weaker = of_model if noise.secure else noise
-        with self._paid(parts, before, records, checked, public, y_public, weaker) as settle:
-            limits = self._encoded(parts, purchase, before, table, records, bought, settle, noise)
-            plan = parts.fit(encoder.encoding_, before, limits)
-            rows = encoder.transform(table)  # with names, where predict will have them
-            given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
-            given |= {"groups": groups, "plan": plan, "noise": of_model}
-            run_inside(self, model, lambda m: m._fit(rows, y, present, **given))
-        self.target_range_: tuple[np.ndarray, ...] | None = None
-        if is_regressor(self):
-            limits = getattr(model, "target_bounds_", limits)
-            self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
-        return self
-
     @contextmanager
     def _paid(
         self,
@@ -779,11 +762,11 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
     return limits, limits is None
 
 
-def _checked(model: Any, n_rows: int, y: Any, groups: Any, present: np.ndarray | None) -> Data:
+def _checked(model: Any, n_rows: int, y: Any, groups: Any) -> Data:
     """Targets as the model will take them; ValueError where it will refuse them."""
     blank, checks = np.zeros((n_rows, 1)), cast(Any, clone(model))
     take = checks._labelled if is_classifier(model) else checks._valued
-    return take(blank, y, groups, None, None, present)[0]
+    return take(blank, y, groups, None, None)[0]
 
 
 # Public rows --------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._public.anchors import LABELS, VALUES, Targets
+from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data
@@ -463,33 +464,30 @@ class DPModuleClassifier(PrivateClassifier):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+        return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _plan(self) -> ModuleFit:
         """Parameters of the fit; ValueError where one is out of its range."""
         return _module_fit(self, MappedRows(RowMap(norm=None)), LABELS)
 
-    def _fit(
+    def _fit_by(
         self,
+        plan: ModuleFit,
         X: Any,
         y: Any,
-        present: np.ndarray | None = None,
         *,
         groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
-        plan: ModuleFit | None = None,
+        noise: NoiseSource | None = None,
     ):
-        """Fit with the records where `present` is False as null records, or by another plan.
-
-        Only tests, audits and benchmarks pass `present` and `plan`.
-        """
-        plan = self._plan() if plan is None else plan
-        data, labels = self._labelled(X, y, groups, X_public, y_public, present)
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
+        data, labels = self._labelled(X, y, groups, X_public, y_public)
         _check_public(self, plan, data)
         public = labels.assumed
         public += () if data.public is None else (data.public.statement,)
-        found, _ = fit_privately(self, plan, data, public, partial(_advise, self, plan))
+        advise = partial(_advise, self, plan)
+        found, _ = fit_privately(self, plan, data, public, advise, noise=noise)
         self._store(found, labels)
         return self
 
@@ -741,7 +739,7 @@ class DPModuleRegressor(PrivateRegressor):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        return self._fit(X, y, groups=groups, X_public=X_public, y_public=y_public)
+        return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets of rows.
@@ -770,26 +768,22 @@ class DPModuleRegressor(PrivateRegressor):
         """Parameters of the fit; ValueError where one is out of its range."""
         return _module_fit(self, None, VALUES)
 
-    def _fit(
+    def _fit_by(
         self,
+        plan: ModuleFit,
         X: Any,
         y: Any,
-        present: np.ndarray | None = None,
         *,
         groups: Any = None,
         X_public: Any = None,
         y_public: Any = None,
-        plan: ModuleFit | None = None,
+        noise: NoiseSource | None = None,
     ):
-        """Fit with the records where `present` is False as null records, or by another plan.
-
-        Only tests, audits and benchmarks pass `present` and `plan`.
-        """
-        plan = self._plan() if plan is None else plan
-        data, values = self._valued(X, y, groups, X_public, y_public, present)
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
+        data, values = self._valued(X, y, groups, X_public, y_public)
         _check_public(self, plan, data)
         advise = partial(_advise, self, plan)
-        found, budget = fit_privately(self, plan, data, values.assumed, advise)
+        found, budget = fit_privately(self, plan, data, values.assumed, advise, noise=noise)
         self._store(found, values)
         tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
         return self

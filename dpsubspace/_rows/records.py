@@ -335,19 +335,45 @@ class Records:
         return 1.01 * self.n * EPS * (added + own + 16)
 
 
-def check_groups(groups: Any, X: Any, present: np.ndarray | None = None) -> Records:
-    """Records of the rows of `X`: each its own, or all rows with one entry of `groups` together.
+@dataclass(frozen=True)
+class NullRecords:
+    """What takes the place of `groups` where some records are null: for tests and audits alone.
+
+    A null record brings exactly nothing and is still counted: two tables of which one has a null
+    record are neighbours under ``"zero_out"``. Nothing but this type says so. What users pass as
+    `groups` is a column, of which no entry can leave out a row.
 
     Parameters
     ----------
     groups : array-like of shape (n_rows,) or None
         Who each row belongs to, in numbers or text.
-    X : array or sparse matrix of shape (n_rows, d)
-        Checked rows.
-    present : boolean array of shape (n_rows,), optional
+    present : boolean array of shape (n_rows,)
         False makes the record of a row a null record; the same for all rows of one.
     """
-    n_rows = X.shape[0]
+
+    groups: Any
+    present: np.ndarray
+
+    def __post_init__(self) -> None:
+        if np.asarray(self.present).dtype != bool:
+            raise TypeError("`present` must be True or False for each row.")
+
+
+def check_groups(groups: Any, X: Any) -> Records:
+    """Records of the rows of `X`: each its own, or all rows with one entry of `groups` together.
+
+    Parameters
+    ----------
+    groups : array-like of shape (n_rows,), NullRecords or None
+        Who each row belongs to, in numbers or text.
+    X : array or sparse matrix of shape (n_rows, d)
+        Checked rows.
+    """
+    n_rows, present = X.shape[0], None
+    if isinstance(groups, NullRecords):
+        groups, present = groups.groups, groups.present
+        if len(present) != n_rows:
+            raise ValueError("`present` must have one entry for each row of `X`.")
     if is_remote(X):
         if groups is not None:
             raise ValueError(
@@ -358,7 +384,22 @@ def check_groups(groups: Any, X: Any, present: np.ndarray | None = None) -> Reco
     if groups is None:
         return Records.of_rows(n_rows, present)
     index, _, n = group_index(groups, n_rows)
+    if present is not None and len(np.unique(index[present])) + len(np.unique(index[~present])) > n:
+        raise ValueError("`present` must be the same for all rows of a record.")
     return Records.of_groups(index, n, present)
+
+
+def names_of_records(groups: Any, n_rows: int) -> np.ndarray:
+    """Names of the records of :func:`check_groups`: numbers of rows where each is its own."""
+    groups = groups.groups if isinstance(groups, NullRecords) else groups
+    return np.arange(n_rows) if groups is None else group_index(groups, n_rows)[1]
+
+
+def groups_of_rows(groups: Any, rows: np.ndarray) -> Any:
+    """What `groups` says of some of the rows."""
+    if isinstance(groups, NullRecords):
+        return NullRecords(groups_of_rows(groups.groups, rows), groups.present[rows])
+    return None if groups is None else np.asarray(groups)[rows]
 
 
 def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:

@@ -130,8 +130,8 @@ class ScoreTotal:
     ----------
     n_candidates : int
         Number of candidates.
-    present : boolean array of shape (n,) or None
-        False makes a record a null record, which brings exactly 0 to all candidates.
+    records : Records or None
+        Records, a row each, of which a null one brings exactly 0 to all candidates.
     n_moving : int, default=0
         Number of records, public, where what one brings may be rounded otherwise because of the
         rows of another.
@@ -144,9 +144,9 @@ class ScoreTotal:
     two steps apart. Steps are as small as exact sums of so many allow.
     """
 
-    def __init__(self, n_candidates: int, present: np.ndarray | None = None, n_moving: int = 0):
+    def __init__(self, n_candidates: int, records: Records | None = None, n_moving: int = 0):
         self._total = np.zeros(n_candidates)
-        self._present = present
+        self._present = None if records is None else records.present
         self._steps = _STEPS
         if n_moving:
             self._steps = min(2.0 ** np.floor(np.log2(_EXACT_SCORES / n_moving)), _FINEST_SCORES)

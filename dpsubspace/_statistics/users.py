@@ -23,6 +23,7 @@ import numpy as np
 
 from dpsubspace._array import EPS, Total, to_numpy
 from dpsubspace._rows.affine import Affine, AffineRows
+from dpsubspace._rows.records import Records
 
 # Rows of a user that are looked at, the first ones in their order. The limit is public; it keeps
 # one user from taking all of the memory, and a head of so many rows is known well.
@@ -90,18 +91,14 @@ class UserRows:
         wherever it lies.
     targets : ndarray of shape (n,)
         Targets, likewise.
-    index : ndarray of shape (n,)
-        Number of the user of each row, from 0.
-    n_users : int
-        Number of users, public. Some may have no rows.
+    records : Records
+        Whose the rows are: those of null records are never looked at.
     weights : ndarray of shape (d,)
         Shared weights of standardised rows, public or released.
     constant : float
         Shared constant.
     whitening : ndarray of shape (d, d)
         W of which ``W^T u`` is about white, public or released.
-    present : boolean ndarray of shape (n,), optional
-        False for the rows of null users, which are never looked at.
     intercept : bool, default=True
         Whether users have an intercept of their own.
     private : bool, default=True
@@ -112,26 +109,25 @@ class UserRows:
         self,
         rows: AffineRows,
         targets: np.ndarray,
-        index: np.ndarray,
-        n_users: int,
+        records: Records,
         *,
         weights: np.ndarray,
         constant: float,
         whitening: np.ndarray,
-        present: np.ndarray | None = None,
         intercept: bool = True,
         private: bool = True,
     ):
         if not rows.affine.diagonal:
             raise ValueError("rows by user need a map of each column by itself.")
-        self._rows, self._targets, self.n_users = rows, np.asarray(targets), n_users
+        self._rows, self._targets, self.n_users = rows, np.asarray(targets), records.n
         self.weights, self.constant = np.asarray(weights, float).reshape(-1), float(constant)
         self.whitening, self.intercept = np.ascontiguousarray(whitening, dtype=float), intercept
         self._cut = _FAR_RESIDUAL if private else math.inf
-        index = np.asarray(index)
+        index = np.arange(records.n) if records.index is None else records.index
+        present = records.present
         kept = np.arange(len(index)) if present is None else np.flatnonzero(present)
         self._order = kept[np.argsort(index[kept], kind="stable")]
-        counts = np.bincount(index[kept], minlength=n_users)
+        counts = np.bincount(index[kept], minlength=records.n)
         self._starts = np.cumsum(counts) - counts
         self.sizes = np.minimum(counts, MOST_ROWS)
 

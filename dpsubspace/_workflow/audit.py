@@ -24,7 +24,7 @@ from dpsubspace._accounting.cost import Cost, gaussian_epsilon
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_choice, check_integer, check_real
-from dpsubspace._workflow.canaries import Subject, subject_of
+from dpsubspace._workflow.canaries import Planted, Subject, subject_of
 from dpsubspace._workflow.display import Display, styled
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning
 
@@ -75,10 +75,9 @@ def in_many_runs(
     return rule.decision_function(shown[n_training:]), guarantee
 
 
-def _run(subject: Subject, world: tuple[Any, Any], seed: Any) -> tuple[Any, PrivacyGuarantee]:
+def _run(subject: Subject, world: Planted, seed: Any) -> tuple[Any, PrivacyGuarantee]:
     """What one fit gives, and its claim."""
-    rows, present = world
-    fitted = subject.fitted(rows, present, seed)
+    fitted = subject.fitted(world, seed)
     return fitted, fitted.privacy_ if hasattr(fitted, "privacy_") else fitted.privacy
 
 

@@ -39,6 +39,7 @@ from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
+from dpsubspace._rows.records import NullRecords
 from dpsubspace._statistics.intervals import LEAST
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
 from dpsubspace.exceptions import PrivacyError
@@ -94,20 +95,16 @@ class Subject:
             given["X_public"] = wide if isinstance(public, tuple) else wide[0]
         return replace(self, fit_params=given)
 
-    def fitted(self, planted: Planted, present: np.ndarray | None, seed: Any) -> Any:
-        """Fit, or what a function gives, with the rows where `present` is False as null records."""
-        who = {"present": present, "groups": planted.groups}
+    def fitted(self, planted: Planted, seed: Any) -> Any:
+        """Fit, or what a function gives."""
+        given = {"X": planted.X, "groups": planted.groups}
+        if self.design.targets is not None and planted.y is not None:
+            given["y"] = planted.y
         if _is_function(self.what):
-            given = {**self.parameters}
-            epsilon, delta = given.pop("epsilon"), given.pop("delta", 0.0)
-            target = Target(epsilon, delta, given.pop("neighboring_relation"))
-            if self.design.targets is not None and planted.y is not None:
-                given["y"] = planted.y
-            return _PRIVATE[self.what](planted.X, target, seed, **given, **who)
+            return self.what(**given, **self.parameters, random_state=seed)
         model: Any = clone(self.what)
         model._set_whole(random_state=seed)
-        targets = () if self.design.targets is None else (planted.y,)
-        return model._fit(planted.X, *targets, **who, **self.fit_params)
+        return model.fit(**given, **self.fit_params)
 
 
 def _is_function(what: Any) -> bool:
@@ -201,14 +198,14 @@ class Planted:
         """Row of the first canary."""
         return self.X[np.flatnonzero(self.index == 0)[:1]]
 
-    def world(self, coins: np.ndarray) -> tuple[Planted, np.ndarray | None]:
-        """Rows, and which of them take part, where `coins` say which canaries do."""
+    def world(self, coins: np.ndarray) -> Planted:
+        """Rows where `coins` say which canaries take part: the others are null, or replaced."""
         heads = np.append(coins, True)[self.index]
         if self.other is None:
-            return self, heads
+            return replace(self, groups=NullRecords(self.groups, heads))
         X = np.where(heads[:, None], self.X, self.other.X)
         y = None if self.y is None else np.where(heads, self.y, self.other.y)
-        return replace(self, X=X, y=y), None
+        return replace(self, X=X, y=y)
 
 
 @dataclass(frozen=True)
@@ -526,20 +523,10 @@ def _own_variances(fitted: Any, planted: Planted) -> np.ndarray:
     return np.diag(fitted.value)[-(planted.index.max() + 1) :]
 
 
-# What each function does once its parameters are a `Target`; `present` marks null records.
-_PRIVATE: dict[Any, Callable[..., Any]] = {
-    functions.private_mean: functions._mean,
-    functions.private_quantile: functions._quantile,
-    functions.private_covariance: functions._covariance,
-    choice.select_public: choice._select,
-    private_scores.private_score: private_scores._score,
-}
-
 _CLASSES = Design(_of_linear, "classes", own=_own_weights)
 _NUMBERS = Design(_of_linear, "numbers", own=_own_weights)
 
-# The canaries of everything that can be audited: a new estimator or function is one line, and a
-# function one more above.
+# The canaries of everything that can be audited: a new estimator or function is one line.
 DESIGNS: dict[Any, Design] = {
     DPSGDClassifier: _CLASSES,
     DPSGDFClassifier: _CLASSES,

@@ -28,7 +28,7 @@ from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.records import Records, check_groups, groups_of_rows
 from dpsubspace._workflow.pipelines import private_parts
 from dpsubspace._workflow.spending import Candidate, Rows, Spending, Trial, given_to, scoring_of
 
@@ -275,28 +275,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         RuntimeError
             If the best trial has no model; the budget is spent then.
         """
-        public = {"X_public": X_public, "y_public": y_public}
-        return self._fit(
-            X, y, groups=groups, X_public_val=X_public_val, y_public_val=y_public_val, **public
-        )
-
-    def _fit(
-        self,
-        X: Any,
-        y: Any,
-        present: np.ndarray | None = None,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-        X_public_val: Any = None,
-        y_public_val: Any = None,
-    ):
-        """Fit with the records where `present` is False as null records."""
         plan = self._plan()
-        X, y, outputs, labels = self._checked(X, y, grouped=groups is not None)
-        records = check_groups(groups, X, present)
-        train = {"X_public": X_public, "y_public": y_public, "groups": groups, "present": present}
+        X, y = self._checked(X, y)
+        records = check_groups(groups, X)
+        outputs, labels = self._outputs(y, records)
+        train = {"X_public": X_public, "y_public": y_public, "groups": groups}
         rows = plan.rows(X, y, records, train, (X_public_val, y_public_val))
         given_to(plan.estimator, rows.train)  # ValueError where that cannot be passed on
         given = {"n_public": int(X_public is not None), "labelled": y_public is not None}
@@ -328,11 +311,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         self.best_estimator_, self.best_params_, self.best_score_ = model, params, score
         return self
 
-    def _checked(
-        self, X: Any, y: Any, *, grouped: bool
-    ) -> tuple[Any, np.ndarray, int, np.ndarray | None]:
-        """Rows as they came, checked targets, columns of scores, and labels of classifiers."""
-        numbers = is_regressor(self.estimator)
+    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """Rows as they came, and checked targets."""
         if _of_tables(self.estimator):
             y = np.asarray(y)
             if not hasattr(X, "columns") or len(X) != len(y):
@@ -340,18 +320,19 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                     "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its"
                     " length."
                 )
-            self.n_features_in_, rows = X.shape[1], X
-        else:
-            check = check_rows_and_targets if numbers else check_rows_and_labels
-            rows, y = check(self, X, y)
-            rows = X if hasattr(X, "iloc") else rows
-        if numbers:
-            return rows, y, (y.shape[1] if y.ndim == 2 else 1), None
+            self.n_features_in_ = X.shape[1]
+            return X, y
+        numbers = is_regressor(self.estimator)
+        rows, y = (check_rows_and_targets if numbers else check_rows_and_labels)(self, X, y)
+        return X if hasattr(X, "iloc") else rows, y
+
+    def _outputs(self, y: np.ndarray, records: Records) -> tuple[int, np.ndarray | None]:
+        """Columns of scores, and the labels where there are any."""
         if not is_classifier(self.estimator):
-            return rows, y, 1, None
+            return (y.shape[1] if is_regressor(self.estimator) and y.ndim == 2 else 1), None
         last = _last(self.estimator)
-        labels = check_classes(y, getattr(last, "classes", None), grouped=grouped)[0]
-        return rows, y, (1 if len(labels) == 2 else len(labels)), labels
+        labels = check_classes(y, getattr(last, "classes", None), grouped=records.grouped)[0]
+        return (1 if len(labels) == 2 else len(labels)), labels
 
     # Cost -------------------------------------------------------------------------------------
 
@@ -589,7 +570,7 @@ class _Plan:
                     " `y_public_val`."
                 )
             X_val, y_val = (v[0] if isinstance(v, tuple) else v for v in public)
-            return Rows({"X": X, "y": y, **train}, X_val, np.asarray(y_val), None)
+            return Rows({"X": X, "y": y, **train}, X_val, np.asarray(y_val), None, records.unit)
         if any(given):
             raise ValueError("`X_public_val` needs validation_fraction=None.")
         if records.grouped and self.target.neighboring_relation == "replace_one":
@@ -604,13 +585,10 @@ class _Plan:
         scored[held] = True
         scored = scored if records.index is None else scored[records.index]
         fitted = np.flatnonzero(~scored)
-        parts = {
-            name: None if train[name] is None else np.asarray(train[name])[fitted]
-            for name in ("groups", "present")
-        }
-        of_fit = {**train, **parts, "X": _taken(X, fitted), "y": y[fitted]}
+        groups = groups_of_rows(train["groups"], fitted)
+        of_fit = {**train, "groups": groups, "X": _taken(X, fitted), "y": y[fitted]}
         rows = np.flatnonzero(scored)
-        return Rows(of_fit, _taken(X, rows), y[rows], records.taken(held))
+        return Rows(of_fit, _taken(X, rows), y[rows], records.taken(held), records.unit)
 
     def trials(self, spending: Spending, noise: NoiseSource, delta: float) -> list[Trial]:
         """All trials: each candidate once, or a number that must stay hidden."""

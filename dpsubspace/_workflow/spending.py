@@ -58,7 +58,7 @@ from dpsubspace._estimators.base import PrivateCall, named_parameters
 from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
-from dpsubspace._rows.records import PERSON, ROW, Records
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow.pipelines import private_parts
 from dpsubspace._workflow.planner import intact_parts, share_of_parts
@@ -189,18 +189,20 @@ class Rows:
     Parameters
     ----------
     train : dict
-        What is passed to ``fit``: "X", "y", "groups", "X_public", "y_public" and, in tests,
-        "present", each where it is given.
+        What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
     X, y : array
         Rows and targets to score.
     records : Records or None
         Whose those rows are; None where they are public, and their mean is not noisy.
+    unit : str
+        What a record is called.
     """
 
     train: Mapping[str, Any]
     X: Any
     y: Any
     records: Records | None
+    unit: str
 
 
 def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
@@ -295,7 +297,7 @@ class Trial:
         paying = self.candidate.paying
         planned = [self.candidate.plan(part) for part in paying]
         relation = paying[0]._whole.neighboring_relation if paying else ""
-        kind = (relation, ROW if rows.train.get("groups") is None else PERSON)
+        kind = (relation, rows.unit)
         with warnings.catch_warnings(), already_paid(self.delta, planned, kind):
             warnings.simplefilter("ignore")
             model, values = self._fitted(rows), np.zeros(len(rows.y))
@@ -327,9 +329,6 @@ class Trial:
             part._set_whole(random_state=None if self.seed is None else int(seed))
         try:
             given = given_to(model, rows.train)
-            if rows.train.get("present") is not None:  # tests of neighbours alone
-                given["present"] = rows.train["present"]
-                return model._fit(rows.train["X"], rows.train["y"], **given)
             return model.fit(rows.train["X"], rows.train["y"], **given)
         except Exception:
             return None

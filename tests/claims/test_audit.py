@@ -491,7 +491,7 @@ def test_what_cannot_be_audited_is_refused(what, options, match):
     ],
 )
 def test_parameters_out_of_range_are_refused_before_a_fit(monkeypatch, what, options, match):
-    monkeypatch.setattr(DPSGDClassifier, "_fit", None)
+    monkeypatch.setattr(DPSGDClassifier, "fit", None)
     with pytest.raises(ValueError, match=match):
         audit_estimator(what, X, LABELS, **options)
 
@@ -519,10 +519,9 @@ class WithCanaries(InformedClassifier):
 
     every = 1
 
-    def _fit(self, X, y, present=None, **public):
+    def _fit_by(self, plan, X, y, **options):
         rows = np.vstack([X[:20], 1e6 * np.eye(X.shape[1])[-300 :: self.every]])
-        uncentred = replace(self._plan(), centre=None)
-        return super()._fit(X, y, present, X_public=rows, plan=uncentred)
+        return super()._fit_by(replace(plan, centre=None), X, y, **{**options, "X_public": rows})
 
 
 PARTS = {"residual_norm": 0.125, "embedding_share": 0.5}

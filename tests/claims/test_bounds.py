@@ -11,6 +11,7 @@ from helpers import (
     RELATIONS,
     assert_within_bounds,
     blobs,
+    groups_of,
     move,
     multipliers,
     pairs_first,
@@ -118,9 +119,9 @@ def test_the_neighbour_test_would_notice_a_bound_that_is_too_small(monkeypatch, 
     model = CLASSIFIERS[0](n_iter=1, clip_norm=0.1, random_state=0)
     present = np.arange(40) > 0
     with releases(monkeypatch) as here:
-        model._fit(as_rows(X), y)
+        model.fit(as_rows(X), y)
     with releases(monkeypatch, outputs=here) as there:
-        model._fit(as_rows(X), y, present=present)
+        model.fit(as_rows(X), y, groups=groups_of(present))
     assert move(here[0][0], there[0][0]) > 0.99 * here[0][0].norm_bound
 
 

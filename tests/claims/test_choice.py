@@ -24,6 +24,7 @@ from dpsubspace._accounting.events import bounded_range
 from dpsubspace._release.mechanisms import BoundedScores, release_choice, score_sum
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import ScoreTotal
 
 CHOICE = {case.name: case for case in CASES}["select_public"]
@@ -141,7 +142,7 @@ def test_the_bounds_are_tight():
     all_for_one.add(slice(0, 1), np.array([[1.0, 0.0]]))
     other = ScoreTotal(2)
     other.add(slice(0, 1), np.array([[0.0, 1.0]]))
-    null = ScoreTotal(2, np.array([False]))
+    null = ScoreTotal(2, Records.of_rows(1, np.array([False])))
     null.add(slice(0, 1), np.array([[1.0, 0.0]]))
     here, there, nothing = (t.bounded_sum() for t in (all_for_one, other, null))
     assert spread(here, there) == here.replace_bound == 2.0

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import epsilon_of, releases, with_plan
+from helpers import epsilon_of, groups_of, releases, with_plan
 
 from dpsubspace import (
     DPModuleClassifier,
@@ -32,11 +32,11 @@ UNBOUNDED = {"centre": None, "bounds": MappedRows(RowMap(norm=None))}
 
 def largest_move(monkeypatch, model, X, y, P, gone=0, **changes):
     """Most that a sum moves, over its bound, when one record becomes a null record."""
-    present, fit = np.arange(len(y)) != gone, with_plan(model, **changes)
+    null, fit = groups_of(np.arange(len(y)) != gone), with_plan(model, **changes)
     with releases(monkeypatch) as seen:
         fit(X, y, X_public=(P,))
     with releases(monkeypatch, outputs=seen) as without:
-        fit(X, y, present=present, X_public=(P,))
+        fit(X, y, groups=null, X_public=(P,))
     moves = [
         np.linalg.norm(ours.value - theirs.value) / ours.norm_bound
         for (ours, *_), (theirs, *_) in zip(seen, without, strict=True)

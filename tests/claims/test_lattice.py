@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from cases import GAUSSIAN
-from helpers import RARE, RELATIONS, blobs, examples, pairs_first, releases, with_plan
+from helpers import RARE, RELATIONS, blobs, examples, groups_of, pairs_first, releases, with_plan
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,9 +17,8 @@ from dpsubspace import (
     BoundedScaler,
     DPSGDClassifier,
     DPSGDFClassifier,
+    private_mean,
 )
-from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators.functions import _mean
 from dpsubspace._release import noise as noise_module
 from dpsubspace._release.mechanisms import (
     BoundedL1Sum,
@@ -60,15 +59,14 @@ def indicator(carriers):
 
 
 def mean_of_a_function(present):
-    target = Target(1.0, 1e-5)
-    options = {"data_norm": 1.0, "bounds": None, "method": "gaussian", "present": present}
-    value, guarantee = _mean(indicator(1), target, None, **options)
+    options = {"data_norm": 1.0, "method": "gaussian", "delta": 1e-5}
+    value, guarantee = private_mean(indicator(1), groups=groups_of(present), **options)
     return value, guarantee.event.noise_multiplier
 
 
 def mean_of_a_classifier(present):
     y = np.arange(N) % 2
-    model = DPSGDFClassifier(n_iter=1, delta=1e-5)._fit(indicator(1), y, present)
+    model = DPSGDFClassifier(n_iter=1, delta=1e-5).fit(indicator(1), y, groups=groups_of(present))
     return model.mean_, model.privacy_.event.events[0].noise_multiplier
 
 
@@ -76,13 +74,16 @@ def coefficient_after_one_step(present):
     y = np.arange(N) % 2
     options = {"learning_rate": 1.0, "alpha": 0.0, "delta": 1e-5}
     model = DPSGDClassifier(n_iter=1, clip_norm=1.0, **options)
-    with_plan(model, {"momentum": 0.0, "average": False})(indicator(1), y, present)
+    with_plan(model, {"momentum": 0.0, "average": False})(
+        indicator(1), y, groups=groups_of(present)
+    )
     return model.coef_, model.privacy_.event.noise_multiplier
 
 
 def mean_of_components(present):
     X = np.column_stack([indicator(1), np.zeros(N)])
-    model = DPPCA(1, mechanism="gaussian", data_norm=1.0, delta=1e-5)._fit(X, present=present)
+    model = DPPCA(1, mechanism="gaussian", data_norm=1.0, delta=1e-5)
+    model.fit(X, groups=groups_of(present))
     return model.mean_, model.privacy_.event.events[0].noise_multiplier
 
 

@@ -4,12 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from helpers import RARE, RELATIONS, pairs_first, scale_noise
+from helpers import RARE, RELATIONS, groups_of, pairs_first, scale_noise
 from scipy import stats
 
-from dpsubspace import GSDScorer, audit_epsilon, gradient_subspace_distance
-from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators.choice import _select
+from dpsubspace import GSDScorer, audit_epsilon, gradient_subspace_distance, select_public
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 
@@ -55,7 +53,7 @@ def from_scorer(relation):
     def told(coin, rng):
         model.set_params(random_state=int(rng.integers(2**31)))
         X, present = neighbours(coin, rng, relation)
-        model._fit(X, X_public=OUTLIER[None], present=present)
+        model.fit(X, groups=groups_of(present), X_public=OUTLIER[None])
         return model.span_energy_ > 0.5 / N_SAMPLES
 
     return told
@@ -66,10 +64,10 @@ def from_choice(relation):
     candidates = {"at it": OUTLIER[None], "elsewhere": ANOTHER[None]}
 
     def told(coin, rng):
-        target, seed = Target(0.3, 0.0, relation), int(rng.integers(2**31))
+        options = {"random_state": int(rng.integers(2**31)), "neighboring_relation": relation}
         X, present = neighbours(coin, rng, relation)
-        options = {"candidates": candidates, "n_components": 1, "present": present}
-        return _select(X, target, seed, **options).name == "at it"
+        options |= {"n_components": 1, "groups": groups_of(present)}
+        return select_public(candidates, X, epsilon=0.3, **options).name == "at it"
 
     return told
 

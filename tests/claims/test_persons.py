@@ -346,12 +346,10 @@ def test_an_audit_of_one_round_does_not_refute_its_claim_and_would_refute_a_smal
         users = UserRows(
             AffineRows(X, Affine.identity(d), constant=False),
             np.full(d - 1, 4.0),
-            np.arange(d - 1),
-            d - 1,
+            Records.of_rows(d - 1, present),
             weights=np.zeros(d),
             constant=0.0,
             whitening=np.eye(d),
-            present=present,
         )
         how = some_releases(multiplier, name="rounds", seed=seed)
         with releases(monkeypatch) as seen:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import pairs_first, releases, thinned
+from helpers import groups_of, pairs_first, releases, thinned
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_frozen import frozen
 
+import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
@@ -24,7 +25,7 @@ from dpsubspace import (
     PrivateSearch,
 )
 from dpsubspace._estimators.choice import validation_scorer
-from dpsubspace._rows.records import Records, group_index
+from dpsubspace._rows.records import NullRecords, Records, check_groups, group_index
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 
@@ -162,6 +163,30 @@ def test_names_that_do_not_sort_are_refused():
     assert n == 3 and len(set(index[[0, 2, 5]])) == 1
 
 
+@pytest.mark.parametrize(
+    ("groups", "present", "match"),
+    [
+        (None, np.ones(6), "True or False"),  # what a user may mean by a weight
+        (None, np.ones(5, dtype=bool), "one entry"),
+        ([0, 1, 2, 2, 1, 0], np.arange(6) > 0, "all rows of a record"),
+    ],
+)
+def test_a_null_record_is_null_in_all_of_its_rows(groups, present, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        check_groups(NullRecords(groups, present), np.zeros((6, 2)))
+
+
+def test_no_column_of_a_user_leaves_out_a_row():
+    """Nothing but a type that nobody is given says that a record is null."""
+    assert not hasattr(dpsubspace, "NullRecords")
+    for column in (np.arange(6) > 0, np.zeros(6), np.full(6, "")):
+        weights = check_groups(column, np.zeros((6, 2))).weights_numpy
+        assert (weights > 0).all()
+    for pair in ((None, np.arange(6) > 0), {"groups": None, "present": np.arange(6) > 0}):
+        with pytest.raises(ValueError, match="`groups` must"):
+            check_groups(pair, np.zeros((6, 2)))
+
+
 @pytest.mark.parametrize("how", ["add_user", "predict"])
 def test_nobody_is_told_the_model_of_a_person_with_a_name_nearby(how):
     """Long numbers that become floats are those of others."""
@@ -202,7 +227,7 @@ def test_others_move_a_sum_by_rounding_alone(monkeypatch, heavy, far):
         targets = np.r_[np.full(count, -1e6), y]
         model = PersonalizedLinearRegression(random_state=0, n_iter=1, n_components=1)
         with releases(monkeypatch, outputs=outputs) as seen:
-            model._fit(rows, targets, whose > 0, groups=whose)
+            model.fit(rows, targets, groups=groups_of(whose > 0, whose))
         fits.append(seen)
         outputs = seen if outputs is None else outputs
     for (here, *_), (there, *_) in zip(*fits, strict=True):

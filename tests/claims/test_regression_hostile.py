@@ -10,6 +10,7 @@ from helpers import (
     RELATIONS,
     assert_within_bounds,
     examples,
+    groups_of,
     move,
     multipliers,
     pairs_first,
@@ -296,12 +297,12 @@ def test_a_hostile_record_moves_every_release_within_its_bound(
         epsilon=2.0, solver=solver, **RANGES[ranges],
     )  # fmt: skip
     with releases(monkeypatch) as here:
-        model._fit(X, Y, **given)
+        model.fit(X, Y, **given)
     with releases(monkeypatch, outputs=here) as there:
         if relation == "zero_out":
-            model._fit(X, Y, np.arange(60) > 0, **given)
+            model.fit(X, Y, groups=groups_of(np.arange(60) > 0), **given)
         else:
-            model._fit(other_X, other_Y, **given)
+            model.fit(other_X, other_Y, **given)
     assert len(here) == len(there) > 0
     assert all(np.isfinite(total.value).all() for total, *_ in [*here, *there])
     assert_within_bounds(here, there, relation)
@@ -363,12 +364,12 @@ def test_all_releases_together_tell_no_more_of_a_record_than_is_charged(
         solver=solver, neighboring_relation=relation, random_state=0, **RANGES["given"]
     )
     with releases(monkeypatch) as here:
-        model._fit(X, y)
+        model.fit(X, y)
     with releases(monkeypatch, outputs=here) as there:
         if relation == "zero_out":
-            model._fit(X, y, np.arange(200) != 7)
+            model.fit(X, y, groups=groups_of(np.arange(200) != 7))
         else:
-            model._fit(other_X, other_y)
+            model.fit(other_X, other_y)
     bound = "norm_bound" if relation == "zero_out" else "replace_bound"
     squares = [
         (move(one, other) / (multiplier * getattr(one, bound))) ** 2

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from cases import RECORDS, SCORED, PublicModel, scored
 from dp_accounting import LaplaceDpEvent
-from helpers import RARE, RELATIONS, blobs, pairs_first
+from helpers import RARE, RELATIONS, blobs, groups_of, pairs_first
 from scipy import stats
 
-from dpsubspace import audit_epsilon
+from dpsubspace import audit_epsilon, private_score
 from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators import private_scores
 from dpsubspace._estimators.model_outputs import HeldOut
 from dpsubspace._release import mechanisms
 from dpsubspace._release.mechanisms import release_laplace
@@ -73,7 +72,7 @@ def test_one_record_moves_every_release_within_its_bound(
     with laplace_releases(monkeypatch) as here:
         scored(X, target, 0, groups=groups, **options)
     with laplace_releases(monkeypatch, here) as there:
-        scored(other, target, 0, groups=others, present=present, **options)
+        scored(other, target, 0, groups=groups_of(present, others), **options)
     assert len(here) == len(there) > 0
     for (one, _, _), (two, _, _) in zip(here, there, strict=True):
         bound = getattr(one, ENDS[relation])
@@ -192,9 +191,9 @@ def guesses(monkeypatch, factor, classes=30, runs=4):
     for seed in range(runs):
         there = coins.random(len(X)) < 0.5
         with laplace_releases(monkeypatch, factor=factor) as seen:
-            private_scores._score(
-                X, Target(1.0, 0.0), seed, model=Told(classes), y=places[:, 1], present=there,
-                metric="confusion_matrix",
+            private_score(
+                Told(classes), X, places[:, 1], metric="confusion_matrix", random_state=seed,
+                groups=groups_of(there),
             )  # fmt: skip
         ((total, out, _),) = seen
         assert sorted(total.value) == sorted(there)
@@ -241,22 +240,14 @@ def test_a_person_moves_nothing_but_what_that_person_brings(monkeypatch, metric,
     one = np.arange(41) - (np.arange(41) > 0)  # the first person has two rows
     y = (X[:, 0] > 0).astype(int)
     kept = np.arange(41) != 1
-    options = {"metric": metric, "pos_label": 1 if "f1" in metric else None}
+    options = {"metric": metric, "pos_label": 1 if "f1" in metric else None, "epsilon": 5.0}
+    options |= {"neighboring_relation": relation, "random_state": 0}
     with laplace_releases(monkeypatch) as here:
-        private_scores._score(
-            X, Target(5.0, 0.0, relation), 0, model=Placed(2), y=y, groups=one, **options
-        )
+        private_score(Placed(2), X, y, groups=one, **options)
+    present = None if relation == "replace_one" else np.arange(40) > 0
     with laplace_releases(monkeypatch, here) as there:
-        private_scores._score(
-            X[kept],
-            Target(5.0, 0.0, relation),
-            0,
-            model=Placed(2),
-            y=y[kept],
-            groups=one[kept],
-            present=None if relation == "replace_one" else np.arange(40) > 0,
-            **options,
-        )
+        whose = groups_of(present, one[kept])
+        private_score(Placed(2), X[kept], y[kept], groups=whose, **options)
     for (first, _, _), (second, _, _) in zip(here, there, strict=True):
         moved = np.abs(first.value - second.value).sum()
         assert moved <= getattr(first, ENDS[relation]) * (1 + 1e-12)

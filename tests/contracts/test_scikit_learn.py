@@ -62,7 +62,7 @@ quiet = pytest.mark.filterwarnings(
 class _OfAnyShape:
     """Trains a module that fits the data: checks have data of many shapes."""
 
-    def _fit(self, X, y, present=None, *, plan=None, **public):
+    def _fit_by(self, plan, X, y, **options):
         module = self.module
         try:
             rows, targets = np.asarray(X), np.asarray(y)
@@ -73,8 +73,7 @@ class _OfAnyShape:
             module = small_module(max(1, rows.shape[1]), n_outputs).double()
         except (IndexError, TypeError, ValueError, ZeroDivisionError):
             pass  # data that are refused
-        plan = replace(self._plan(), module=module)
-        return super()._fit(X, y, present, plan=plan, **public)
+        return super()._fit_by(replace(plan, module=module), X, y, **options)
 
 
 class ModuleClassifier(_OfAnyShape, DPModuleClassifier):

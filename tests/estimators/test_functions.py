@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from helpers import RELATIONS, ScaledNoise, examples, releases, some_releases
+from helpers import RELATIONS, ScaledNoise, examples, groups_of, releases, some_releases
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -22,7 +22,6 @@ from dpsubspace import (
     private_mean,
     private_quantile,
 )
-from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators import functions
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._statistics.quantiles import (
@@ -289,11 +288,10 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatc
     """Canaries along a column each: a variance tells whether one took part."""
     n_canaries = 400
     coins = np.random.default_rng(0).random(n_canaries) < 0.5
-    target = Target(1.0, 1e-5, "zero_out")
-    options = {"data_norm": 1.0, "bounds": None, "centered": False, "present": coins}
+    options = {"data_norm": 1.0, "centered": False, "delta": 1e-5, "groups": groups_of(coins)}
 
     def lower_bound():
-        released = functions._covariance(np.eye(n_canaries), target, 0, **options).value
+        released = private_covariance(np.eye(n_canaries), random_state=0, **options).value
         order = np.argsort(np.diag(released))
         right = int(coins[order[-100:]].sum() + (~coins[order[:100]]).sum())
         return audit_epsilon(n_canaries, 200, right, delta=1e-5)

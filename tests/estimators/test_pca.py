@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from helpers import RELATIONS, epsilon_of, formed, releases, who
+from helpers import RELATIONS, epsilon_of, formed, groups_of, releases, who
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -195,7 +195,7 @@ def draws(monkeypatch, model, X, present=None, outputs=None):
         for name in ("release_direction", "release_laplace"):
             real = getattr(releases_module, name)
             patch.setattr(releases_module, name, recording(real))
-        model._fit(X, present=present)
+        model.fit(X, groups=groups_of(present))
     return seen
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import RARE, RELATIONS, blobs, epsilon_of, price_of, releases
+from helpers import RARE, RELATIONS, blobs, epsilon_of, groups_of, price_of, releases
 from scipy import stats
 from sklearn import config_context
 from sklearn.base import clone, is_classifier, is_regressor
@@ -178,9 +178,9 @@ def test_few_candidates_on_batches_are_composed_with_their_scores():
 
 def replay(monkeypatch, model, here, there, present, **options):
     with releases(monkeypatch) as first:
-        model._fit(*here, **options)
+        model.fit(*here, **options)
     with releases(monkeypatch, outputs=first) as second:
-        clone(model)._fit(*there, present=present, **options)
+        clone(model).fit(*there, groups=groups_of(present), **options)
     assert len(first) == len(second) > 0
     moves = [
         np.linalg.norm(np.asarray(a.value) - np.asarray(b.value))
@@ -224,8 +224,7 @@ def test_a_score_moves_by_what_one_record_says(grouped):
     assert total.norm_bound == total.replace_bound == 1.0
     for who in range(10):
         his = people == who if grouped else np.arange(100) == who
-        present = check_groups(people, X[:100], ~his)
-        gone = score_total(values, present)
+        gone = score_total(values, check_groups(groups_of(~his, people), X[:100]))
         assert gone.value[0] <= total.value[0] <= gone.value[0] + 1
         for said in (np.nan, -5.0, 9.0, math.inf):
             other = score_total(np.where(his, said, values), records)
@@ -245,7 +244,7 @@ def test_a_row_that_cannot_be_scored_changes_no_other_score():
     values = []
     for extreme in (0.0, 1e4):
         other[7, 0] = extreme
-        rows = trials.Rows({}, other, Y, check_groups(None, other, None))
+        rows = trials.Rows({}, other, Y, check_groups(None, other), "row")
         one = trials.Trial(None, 0, None, SeededNoise(0), DELTA)
         values.append(one._values(LogisticRegression().fit(X, Y), rows, scoring))
     assert np.flatnonzero(values[0] != values[1]).tolist() in ([7], [])
@@ -256,7 +255,7 @@ def test_all_rows_of_a_person_are_on_one_side():
     people = np.random.default_rng(0).integers(60, size=400)
     model = search(FAST, SOME)
     records = check_groups(people, X)
-    train = {"groups": people, "present": None}
+    train = {"groups": people}
     rows = model._plan().rows(X, Y, records, train, (None, None))
     assert rows.records.n == round(0.2 * records.n)
     scored = np.isin(people, rows.train["groups"], invert=True)
@@ -267,7 +266,7 @@ def test_all_rows_of_a_person_are_on_one_side():
 
 
 def test_who_is_held_out_follows_from_sizes_alone():
-    train = {"groups": None, "present": None}
+    train = {"groups": None}
     plan = search()._plan()
     one = plan.rows(X, Y, check_groups(None, X), train, (None, None))
     two = plan.rows(-X[::-1], Y, check_groups(None, X), train, (None, None))

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import releases, scale_noise, some_releases, with_plan
+from helpers import groups_of, releases, scale_noise, some_releases, with_plan
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
@@ -214,7 +214,7 @@ def test_audit_stays_below_the_claim_and_catches_a_tenth_of_the_noise(monkeypatc
     def lower_bound():
         model = DPSGDRegressor(epsilon=1.0, delta=1e-5, random_state=0)
         fit = with_plan(model, bounds=ScaledRows(1.0, (-1, 1), bias=1e-6))
-        order = np.argsort(fit(X, y, present=present).coef_ * sign)
+        order = np.argsort(fit(X, y, groups=groups_of(present)).coef_ * sign)
         right = int(coins[order[-125:]].sum() + (~coins[order[:125]]).sum())
         return audit_epsilon(n_canaries, 250, right, delta=1e-5)
 

@@ -11,6 +11,7 @@ from helpers import (
     assert_refused,
     assert_within_bounds,
     blobs,
+    groups_of,
     public_rows,
     releases,
     thinned,
@@ -240,9 +241,9 @@ def test_every_release_of_a_module_moves_within_its_bound(monkeypatch, relation,
         other_X[0], other_y[0] = -X[0], (y[0] + 1) % 3
     model = DPModuleClassifier(net(3), classes=[0, 1, 2], **options)
     with releases(monkeypatch) as here:
-        model._fit(X, y, X_public=P)
+        model.fit(X, y, X_public=P)
     with releases(monkeypatch, outputs=here) as there:
-        model._fit(other_X, other_y, present=present, X_public=P)
+        model.fit(other_X, other_y, groups=groups_of(present), X_public=P)
     assert_within_bounds(here, there, relation)
 
 

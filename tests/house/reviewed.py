@@ -45,7 +45,7 @@ from sklearn.base import BaseEstimator
 sys.path.append(str(Path(__file__).parents[1]))  # where this is run as a script
 
 from cases import CASES, RECORDS
-from helpers import blobs
+from helpers import blobs, groups_of
 from traced import PARTS, ROOT, Function, function_at, lines_of
 
 import dpsubspace
@@ -441,7 +441,7 @@ def search(pair, X, y, present, groups):
         given = dict(zip(("X_public_val", "y_public_val"), blobs(n=20, seed=1), strict=True))
         options["validation_fraction"] = None
     search = dpsubspace.PrivateSearch(model, wide, **options)
-    return search._fit(X, y, present, groups=groups, **given)
+    return search.fit(X, y, groups=groups_of(present, groups), **given)
 
 
 def in_ledger(pair, X, y, present, groups):

@@ -71,6 +71,10 @@ def answered_elsewhere(module):
         r"\bReleases\(", text.replace("class Releases", "")
     ):
         yield "only a PrivateCall, which has paid, makes Releases"
+    if module not in ("_rows.records", "_workflow.canaries") and (
+        "NullRecords" in text or re.search(r"\bpresent: (np\.ndarray|Any)", text)
+    ):
+        yield "records alone know which of them are null, and audits alone make such"
     if module == "_release.bingham" and (set(ours(module)) or "np.random" in text):
         yield "what it draws from is handed in"
     if any(name.startswith("sklearn.") and "._" in name for name in names):

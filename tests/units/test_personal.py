@@ -13,6 +13,7 @@ from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
+from dpsubspace._rows.records import Records
 from dpsubspace._solvers import heads as heads_module
 from dpsubspace._solvers.heads import Candidate, HeadPrior, alone, ridge
 from dpsubspace._solvers.personal import (
@@ -56,7 +57,7 @@ def users_of(X, y, index, n_users, *, present=None, weights=None, **options):
     rows = AffineRows(X, Affine(np.full(d, 0.01), np.full(d, 1.1)), constant=False, limit=4.0)
     weights = np.linspace(-0.1, 0.1, d) if weights is None else weights
     given = {"weights": weights, "constant": 0.05, "whitening": whitening(d), **options}
-    return UserRows(rows, y, index, n_users, present=present, **given)
+    return UserRows(rows, y, Records.of_groups(np.asarray(index), n_users, present), **given)
 
 
 def whitening(d):
@@ -409,8 +410,7 @@ def test_who_does_alone_has_the_best_ridge_regression_of_the_own_rows(rows, colu
     raw = UserRows(
         AffineRows(X, Affine.identity(columns), constant=False),
         y,
-        np.zeros(rows, int),
-        1,
+        Records.of_groups(np.zeros(rows, int), 1),
         weights=np.zeros(columns),
         constant=0.0,
         whitening=np.eye(columns),
