@@ -139,30 +139,17 @@ _LEAST_NOISE = 1e-150
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A mechanism that runs `count` times.
+    """A mechanism that runs `count` times."""
 
-    Parameters
-    ----------
-    kind : {"gaussian", "laplace", "range", "search"}
-        What runs. A release without noise is a Gaussian of multiplier 0.
-    value : float
-        Noise multiplier against the norm of one record, or the epsilon of a bounded range.
-    count : int
-        How often it runs.
-    rate : float
-        Probability with which a record takes part; below 1 for Gaussians only.
-    shape : float
-        Of the number of runs of a search, whose mean is its `value`.
-    inside : tuple of Mechanism
-        What each run of a search is made of.
-    """
-
+    # "gaussian", "laplace", "range", "search": what runs. A release without noise is a Gaussian of
+    # multiplier 0.
     kind: str
+    # Noise multiplier against the norm of one record, or the epsilon of a bounded range.
     value: float
-    count: int = 1
-    rate: float = 1.0
-    shape: float = 0.0
-    inside: tuple[Mechanism, ...] = ()
+    count: int = 1  # How often it runs
+    rate: float = 1.0  # Probability with which a record takes part; below 1 for Gaussians only
+    shape: float = 0.0  # Of the number of runs of a search, whose mean is its `value`
+    inside: tuple[Mechanism, ...] = ()  # What each run of a search is made of
 
     @property
     def pure(self) -> bool:

@@ -178,26 +178,15 @@ def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
 
 @dataclass(frozen=True)
 class Target:
-    """Privacy that is asked for.
+    """Privacy that is asked for."""
 
-    Parameters
-    ----------
-    epsilon : float or None
-        Budget; inf asks for none. None where noise multipliers are given instead.
-    delta : float or "auto"
-        Additive slack.
-    neighboring_relation : {"zero_out", "replace_one"}
-        What the guarantee hides.
-    noise_multiplier : float or None
-        That of each release of the last part of a budget, where `epsilon` is None.
-    already_spent : DpEvent or None
-        What has been released before out of the same budget: what is calibrated has the rest.
-    """
-
+    # Budget; inf asks for none. None where noise multipliers are given instead.
     epsilon: float | None
-    delta: float | str = "auto"
-    neighboring_relation: str = "zero_out"
+    delta: float | str = "auto"  # Additive slack
+    neighboring_relation: str = "zero_out"  # "zero_out" or "replace_one": what the guarantee hides
+    # That of each release of the last part of a budget, where `epsilon` is None.
     noise_multiplier: float | None = None
+    # What has been released before out of the same budget: what is calibrated has the rest.
     already_spent: DpEvent | None = None
 
     def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
@@ -306,26 +295,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Public sizes of a fit; None where they are not known before the data are.
+    """Public sizes of a fit; None where they are not known before the data are."""
 
-    Parameters
-    ----------
-    n_samples, n_features, n_outputs : int or None
-        Records, columns, columns of scores.
-    n_public : int
-        Public rows.
-    labelled : bool
-        Whether those have targets.
-    persons : bool
-        Whether a record may have several rows.
-    """
-
-    n_samples: int | None
+    n_samples: int | None  # Records
     n_features: int | None = None
     n_outputs: int | None = None
-    n_public: int = 0
-    labelled: bool = False
-    persons: bool = False
+    n_public: int = 0  # Public rows
+    labelled: bool = False  # Whether those have targets
+    persons: bool = False  # Whether a record may have several rows
 
     def known(self, name: str, why: str) -> int:
         """Size called `name`, or ValueError that says why it is needed."""
@@ -343,21 +320,6 @@ _NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
 class Part:
     """Releases of one name, which have the same noise.
 
-    Parameters
-    ----------
-    share : float
-        Of the budget: of mu^2, not of epsilon, so that parts compose to the whole exactly. Of
-        epsilon, where all parts of a budget are "range" or "laplace".
-    count : int
-        Number of releases.
-    rate : float
-        Probability with which a record enters the Poisson batch of a release; 1 takes all.
-    kind : {"gaussian", "range", "laplace"}
-        Gaussian noise, or an exponential mechanism or Laplace noise, which need no delta.
-    disjoint : bool
-        Whether each release is over a block of the records of its own, which are as many as the
-        releases. All of them then cost what one costs.
-
     Notes
     -----
     Privacy of disjoint blocks (parallel composition). Which block a record belongs to follows from
@@ -370,10 +332,17 @@ class Part:
     blocks meet a record once each, and compose like two releases.
     """
 
+    # Of the budget: of mu^2, not of epsilon, so that parts compose to the whole exactly. Of
+    # epsilon, where all parts of a budget are "range" or "laplace".
     share: float
-    count: int = 1
+    count: int = 1  # Number of releases
+    # Probability with which a record enters the Poisson batch of a release; 1 takes all.
     rate: float = 1.0
+    # "gaussian", "range", "laplace": Gaussian noise, or an exponential mechanism or Laplace noise,
+    # which need no delta.
     kind: str = "gaussian"
+    # Whether each release is over a block of the records of its own, which are as many as the
+    # releases. All of them then cost what one costs.
     disjoint: bool = False
 
     def __post_init__(self) -> None:
@@ -414,27 +383,15 @@ class Budget:
 
     A fit takes the number of its releases, the rate of its batches and whether it is private
     from here and not from its parameters, so that what runs is what is charged.
-
-    Parameters
-    ----------
-    target : Target
-        What is asked for.
-    parts : dict of str to Part
-        What is released, by name and in the order of the event.
-    scales : dict of str to float
-        Noise multiplier of each release called so (0 adds no noise), or its epsilon where
-        it needs no delta (inf adds no noise).
-    event : DpEvent
-        What all of them cost together: calibrated, charged and printed.
-    private : bool
-        Whether noise is added at all.
     """
 
-    target: Target
-    parts: Mapping[str, Part]
+    target: Target  # What is asked for
+    parts: Mapping[str, Part]  # What is released, by name and in the order of the event
+    # Noise multiplier of each release called so (0 adds no noise), or its epsilon where it needs no
+    # delta (inf adds no noise).
     scales: Mapping[str, float]
-    event: DpEvent
-    private: bool
+    event: DpEvent  # What all of them cost together: calibrated, charged and printed
+    private: bool  # Whether noise is added at all
 
     @classmethod
     def split(

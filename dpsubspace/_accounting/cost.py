@@ -41,18 +41,10 @@ SMALLEST_DELTA = 1e-10
 
 @dataclass(frozen=True)
 class Cost:
-    """What mechanisms cost under a neighbouring relation.
+    """What mechanisms cost under a neighbouring relation."""
 
-    Parameters
-    ----------
-    parts : tuple of Mechanism
-        What runs, equal ones as one.
-    neighboring_relation : {"zero_out", "replace_one"}
-        What the guarantee hides.
-    """
-
-    parts: tuple[Mechanism, ...]
-    neighboring_relation: str
+    parts: tuple[Mechanism, ...]  # What runs, equal ones as one
+    neighboring_relation: str  # "zero_out" or "replace_one": what the guarantee hides
 
     @classmethod
     def of(cls, event: DpEvent, neighboring_relation: str) -> Cost:
@@ -335,29 +327,14 @@ _ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class Price:
-    """What an event may be charged as.
+    """What an event may be charged as."""
 
-    Parameters
-    ----------
-    epsilon : float
-        Sum of the epsilons of what has no delta.
-    pure_sq_mu : float
-        Square of the mu that dominates the same, without slack.
-    sq_mu : float
-        Square of the mu that dominates the rest but for the slack.
-    slack : float
-        Slack of the rest.
-    rest_sq_mu : float
-        Part of `sq_mu` that is not of searches.
-    search_epsilon : float
-        Epsilon of all searches at their part of `slack`, where these are charged by that.
-    """
-
-    epsilon: float
-    pure_sq_mu: float
-    sq_mu: float
-    slack: float
-    rest_sq_mu: float = 0.0
+    epsilon: float  # Sum of the epsilons of what has no delta
+    pure_sq_mu: float  # Square of the mu that dominates the same, without slack
+    sq_mu: float  # Square of the mu that dominates the rest but for the slack
+    slack: float  # Slack of the rest
+    rest_sq_mu: float = 0.0  # Part of `sq_mu` that is not of searches
+    # Epsilon of all searches at their part of `slack`, where these are charged by that.
     search_epsilon: float = 0.0
 
     @property

@@ -175,26 +175,13 @@ _WIDE = 1 << 23
 
 @dataclass(frozen=True)
 class DenseGradients:
-    """Gradients as the rows of a matrix, added up in float64.
+    """Gradients as the rows of a matrix, added up in float64."""
 
-    Parameters
-    ----------
-    rows : array of shape (k, p)
-        One gradient a row, in float32 or float64.
-    params_shape : tuple of int
-        Shape of the parameters, of p entries.
-    present : boolean array of shape (k,), optional
-        False for null records.
-    rounding : float
-        Slack of their sum over all records.
-    shares : array of shape (k,), optional
-        Part of its record that each row is; None where each is one.
-    """
-
-    rows: Array
-    params_shape: tuple[int, ...]
-    present: Array | None = None
-    rounding: float = 0.0
+    rows: Array  # (k, p): one gradient a row, in float32 or float64
+    params_shape: tuple[int, ...]  # Shape of the parameters, of p entries
+    present: Array | None = None  # (k,): False for null records
+    rounding: float = 0.0  # Slack of their sum over all records
+    # (k,): part of its record that each row is; None where each is one.
     shares: Array | None = None
 
     @property
@@ -286,15 +273,6 @@ _FORMED, _PIECE = 1 << 20, 1 << 20
 class PersonSource:
     """Gradients of records that have several rows, one gradient a record.
 
-    Parameters
-    ----------
-    source : LinearSource or ModuleSource
-        Gradients of the rows.
-    records : Records
-        Whose the rows are.
-    clip_norm : float
-        What the gradients of records will be clipped to.
-
     Notes
     -----
     Proof of the bounds: the gradient of a record is a function of its rows alone, whatever they
@@ -304,9 +282,9 @@ class PersonSource:
     are up to 8 times as long here. They are added up in their own order, whatever comes before.
     """
 
-    source: Any
-    records: Records
-    clip_norm: float
+    source: Any  # Gradients of the rows
+    records: Records  # Whose the rows are
+    clip_norm: float  # What the gradients of records will be clipped to
 
     @property
     def n_samples(self) -> int:

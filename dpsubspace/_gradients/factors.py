@@ -51,17 +51,10 @@ _TRIED = 3
 
 @dataclass(frozen=True)
 class Outer:
-    """Gradients by one weight, ``sum_s d_s a_s^T`` in every row, which are not formed.
+    """Gradients by one weight, ``sum_s d_s a_s^T`` in every row, which are not formed."""
 
-    Parameters
-    ----------
-    layers : tuple of torch.nn.Module
-        The layer of each call that uses the weight.
-    inputs, outputs : tuple of tensors of shape (n, ...)
-        What each call was given, and the gradients by what it gave.
-    """
-
-    layers: tuple[Any, ...]
+    layers: tuple[Any, ...]  # The layer of each call that uses the weight
+    # (n, ...): what each call was given, and the gradients by what it gave.
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
 

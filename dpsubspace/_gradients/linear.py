@@ -27,32 +27,17 @@ _CACHE = 1 << 30
 
 @dataclass(frozen=True)
 class OuterGradients:
-    """Gradients ``features[i] residuals[i]^T`` of shape (width, c), kept as their factors.
+    """Gradients ``features[i] residuals[i]^T`` of shape (width, c), kept as their factors."""
 
-    Parameters
-    ----------
-    features : FeatureBlock
-        Features of the records.
-    feature_norms : array of shape (k,)
-        Their norms, inf for null records. They do not change between steps.
-    residuals : array of shape (k, c)
-        Derivatives of the loss by the scores.
-    rounding : float
-        Slack of a sum of such gradients over all records, or over a batch.
-    products : array of shape (k, m), optional
-        Inner products of the features with those of public rows, in float64.
-    wide_rounding : float
-        As `rounding`, for sums in float64.
-    shares : array of shape (k,), optional
-        Part of its record that each row is; None where each is one.
-    """
-
-    features: Any
+    features: Any  # Features of the records
+    # (k,): their norms, inf for null records. They do not change between steps.
     feature_norms: Array
-    residuals: Array
-    rounding: float
+    residuals: Array  # (k, c): derivatives of the loss by the scores
+    rounding: float  # Slack of a sum of such gradients over all records, or over a batch
+    # (k, m): inner products of the features with those of public rows, in float64.
     products: Array | None = None
-    wide_rounding: float = 0.0
+    wide_rounding: float = 0.0  # As `rounding`, for sums in float64
+    # (k,): part of its record that each row is; None where each is one.
     shares: Array | None = None
 
     @property

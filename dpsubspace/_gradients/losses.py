@@ -175,14 +175,9 @@ class SoftHinge(Hinge):
     The hinge is the maximum over the classes of their scores, less that of the right one, which
     has its margin taken off. The log loss of these over the temperature has the log of a sum of
     exponentials in its place.
-
-    Parameters
-    ----------
-    temperature : float
-        In units of the margin.
     """
 
-    temperature: float = 0.001
+    temperature: float = 0.001  # In units of the margin
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
@@ -244,15 +239,9 @@ class Squared:
 
 @dataclass(frozen=True)
 class Huber:
-    """Squared error that grows linearly beyond `threshold`, column by column.
+    """Squared error that grows linearly beyond `threshold`, column by column."""
 
-    Parameters
-    ----------
-    threshold : float
-        In units of the scaled targets, of which the range is [-1, 1].
-    """
-
-    threshold: float = 0.1
+    threshold: float = 0.1  # In units of the scaled targets, of which the range is [-1, 1]
     curvature = 1.0
     probabilistic = False
     largest_step = 1.3

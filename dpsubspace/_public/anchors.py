@@ -101,24 +101,12 @@ LABELS, VALUES = _Labels(), _Values()
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled public rows, to fit a linear model to without privacy.
+    """Labelled public rows, to fit a linear model to without privacy."""
 
-    Parameters
-    ----------
-    loss : Loss
-        Loss of the scores.
-    formed : ndarray of shape (m, width)
-        Features.
-    targets : ndarray of shape (m,) or (m, c)
-        Targets as the loss takes them.
-    n_outputs : int
-        Columns of scores.
-    """
-
-    loss: Loss
-    formed: np.ndarray
-    targets: np.ndarray
-    n_outputs: int
+    loss: Loss  # Loss of the scores
+    formed: np.ndarray  # (m, width): features
+    targets: np.ndarray  # (m,): targets as the loss takes them
+    n_outputs: int  # Columns of scores
 
     def fitted(self) -> np.ndarray:
         """Weights (width, c) of least loss, lightly penalised."""
@@ -286,18 +274,10 @@ class _Part:
 
 @dataclass(frozen=True)
 class AnchorSubspace:
-    """Orthonormal directions in the span of public gradients, group by group.
+    """Orthonormal directions in the span of public gradients, group by group."""
 
-    Parameters
-    ----------
-    parts : tuple
-        Directions of each group of parameters; groups share no parameter.
-    shape : tuple of int
-        Shape of the parameters.
-    """
-
-    parts: tuple[_Part, ...]
-    shape: tuple[int, ...]
+    parts: tuple[_Part, ...]  # Directions of each group of parameters; groups share no parameter
+    shape: tuple[int, ...]  # Shape of the parameters
 
     @property
     def n_components(self) -> int:

@@ -46,36 +46,22 @@ _FAINT = 1e-10
 
 @dataclass(frozen=True)
 class WhitenedTasks:
-    """Rows and targets of all tasks, one below the other.
+    """Rows and targets of all tasks, one below the other."""
 
-    Parameters
-    ----------
-    rows : ndarray of shape (m, r)
-        Centred and white; r is the rank of the public rows.
-    targets : ndarray of shape (m, c)
-        Centred, and of variance 1 in each task that has any variance.
-    sizes : ndarray of shape (T,)
-        Rows of each task.
-    unmixing : ndarray of shape (d, r)
-        What a difference of two rows in the users' columns is multiplied by to be white.
-    variances : ndarray of shape (r,)
-        Of scaled columns along each coordinate, before they were made equal: largest first.
-    shrinkage : float
-        Weight of the identity beside the covariance of scaled columns, in [0, 1].
-    scale : ndarray of shape (d,)
-        Standard deviation of each column within tasks; 0 where it is constant.
-    degrees : int
-        Rows less the number of means that were taken.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # (m, r): centred and white; r is the rank of the public rows
+    # (m, c): centred, and of variance 1 in each task that has any variance.
     targets: np.ndarray
-    sizes: np.ndarray
+    sizes: np.ndarray  # (T,): rows of each task
+    # (d, r): what a difference of two rows in the users' columns is multiplied by to be
+    # white.
     unmixing: np.ndarray
+    # (r,): of scaled columns along each coordinate, before they were made equal: largest
+    # first.
     variances: np.ndarray
-    shrinkage: float
+    shrinkage: float  # Weight of the identity beside the covariance of scaled columns, in [0, 1]
+    # (d,): standard deviation of each column within tasks; 0 where it is constant.
     scale: np.ndarray
-    degrees: int
+    degrees: int  # Rows less the number of means that were taken
 
     @property
     def slices(self) -> list[slice]:
@@ -414,17 +400,10 @@ class GradientSpace(Protocol):
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Gradients of a linear model, in coordinates of features.
+    """Gradients of a linear model, in coordinates of features."""
 
-    Parameters
-    ----------
-    n_features : int
-        Columns of the rows.
-    axes : ndarray of shape (q, n_features) or None
-        Directions of features, of length 1; None is all of the space.
-    """
-
-    n_features: int
+    n_features: int  # Columns of the rows
+    # (q, n_features): directions of features, of length 1; None is all of the space.
     axes: np.ndarray | None = None
 
     @property
@@ -500,22 +479,13 @@ class ModuleSpace:
     """Gradients of a module at its weights, in coordinates of directions of public gradients.
 
     Labels are drawn at random, alike for all classes, as those of the paper are.
-
-    Parameters
-    ----------
-    gradients : ModuleGradients
-        Of the anchors, the public rows that directions are made of; no rows at first.
-    n_classes : int
-        Labels to draw from.
-    seed : int
-        Of the labels; public.
-    weights : ndarray of shape (q, m)
-        Directions, as weights of the gradients of m anchors; none at first.
     """
 
+    # Of the anchors, the public rows that directions are made of; no rows at first.
     gradients: ModuleGradients
-    n_classes: int
-    seed: int
+    n_classes: int  # Labels to draw from
+    seed: int  # Of the labels; public
+    # (q, m): directions, as weights of the gradients of m anchors; none at first.
     weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property

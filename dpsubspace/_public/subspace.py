@@ -372,17 +372,10 @@ class FeatureSubspace:
 
     That span has ``q c`` dimensions for q directions and c columns of scores. It does not
     depend on the parameters, and a gradient's part in it is an outer product as well.
-
-    Parameters
-    ----------
-    basis : array of shape (q, width)
-        Orthonormal directions of features, in float64.
-    n_outputs : int
-        Columns of scores.
     """
 
-    basis: Array
-    n_outputs: int
+    basis: Array  # (q, width): orthonormal directions of features, in float64
+    n_outputs: int  # Columns of scores
 
     @property
     def shape(self) -> tuple[int, ...]:

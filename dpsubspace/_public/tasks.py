@@ -39,21 +39,11 @@ _START = 0.1
 
 @dataclass(frozen=True)
 class TaskPrior:
-    """Distribution of the models of tasks, for rows after a map of columns.
+    """Distribution of the models of tasks, for rows after a map of columns."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (d + 1,)
-        Mean constant, and mean weights.
-    covariance : ndarray of shape (d + 1, d + 1)
-        Of constants and weights.
-    noise : float
-        Variance of targets about the models.
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    noise: float
+    mean: np.ndarray  # (d + 1,): mean constant, and mean weights
+    covariance: np.ndarray  # (d + 1, d + 1): of constants and weights
+    noise: float  # Variance of targets about the models
 
     def in_units(self, location: float, scale: float) -> TaskPrior:
         """The same for targets less `location` and over `scale`."""
@@ -134,28 +124,18 @@ _ROUNDS, _SETTLED = 20, 1e-3
 
 @dataclass(frozen=True)
 class TaskSubspace:
-    """Directions of features, and what public rows say of them.
+    """Directions of features, and what public rows say of them."""
 
-    Parameters
-    ----------
-    directions : ndarray of shape (d, k)
-        ``(X - mean) @ directions`` has about unit second moment on public rows. The first j
-        directions span the j leading ones.
-    components : ndarray of shape (k, d)
-        Orthonormal rows of the same span, in the same order.
-    spectrum : ndarray of shape (q,)
-        Eigenvalues of the method's matrix from the largest, of which the leading k belong to the
-        directions. With tasks, about the mean share of the variance of a target that each
-        explains ("moments" and "ridge": less than that). With features, variances of scaled
-        columns.
-    mean : ndarray of shape (d,)
-        Of all public rows.
-    """
-
+    # (d, k): ``(X - mean) @ directions`` has about unit second moment on public rows. The
+    # first j directions span the j leading ones.
     directions: np.ndarray
-    components: np.ndarray
+    components: np.ndarray  # (k, d): orthonormal rows of the same span, in the same order
+    # (q,): eigenvalues of the method's matrix from the largest, of which the leading k
+    # belong to the directions. With tasks, about the mean share of the variance of a target that
+    # each explains ("moments" and "ridge": less than that). With features, variances of scaled
+    # columns.
     spectrum: np.ndarray
-    mean: np.ndarray
+    mean: np.ndarray  # (d,): of all public rows
 
 
 def task_subspace(
@@ -558,22 +538,14 @@ def _by_features(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Method:
-    """A way to estimate directions.
+    """A way to estimate directions."""
 
-    Parameters
-    ----------
-    directions : callable
-        Of tasks, the largest number of directions and the number that is asked for. It returns
-        a spectrum and orthonormal directions (r, at least that many) in white coordinates.
-    number : callable
-        Number of directions that stand out of noise, of tasks and its largest value.
-    of_features : bool
-        Whether targets are left out.
-    """
-
+    # Of tasks, the largest number of directions and the number that is asked for. It returns a
+    # spectrum and orthonormal directions (r, at least that many) in white coordinates.
     directions: Callable[[WhitenedTasks, int, int], tuple[np.ndarray, np.ndarray]]
+    # Number of directions that stand out of noise, of tasks and its largest value.
     number: Callable[[WhitenedTasks, int], int] = _above_permuted
-    of_features: bool = False
+    of_features: bool = False  # Whether targets are left out
 
 
 METHODS = {

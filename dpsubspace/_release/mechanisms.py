@@ -39,22 +39,14 @@ _LARGEST = 2.0**52
 
 @dataclass(frozen=True)
 class BoundedSum:
-    """A sum over records that carries how far one record can move it; not yet released.
+    """A sum over records that carries how far one record can move it; not yet released."""
 
-    Parameters
-    ----------
-    value : array
-        The sum. Private.
-    norm_bound : float
-        Most that one record contributes, in L2 norm. This is how far the sum moves when
-        a record becomes a null record (``"zero_out"``).
-    replace_bound : float
-        Most that the sum moves when one record is replaced by another (``"replace_one"``):
-        twice `norm_bound` for vectors, less for some other shapes.
-    """
-
-    value: Array
+    value: Array  # The sum. Private.
+    # Most that one record contributes, in L2 norm. This is how far the sum moves when a record
+    # becomes a null record (``"zero_out"``).
     norm_bound: float
+    # Most that the sum moves when one record is replaced by another (``"replace_one"``): twice
+    # `norm_bound` for vectors, less for some other shapes.
     replace_bound: float
 
     def __post_init__(self) -> None:

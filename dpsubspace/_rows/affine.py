@@ -56,21 +56,11 @@ _SMALL, _LARGE = 1e-30, 1e30
 
 @dataclass(frozen=True)
 class Affine:
-    """The map ``(x - mean) @ weights - offset`` of rows x, made of public or released numbers.
+    """The map ``(x - mean) @ weights - offset`` of rows x, made of public or released numbers."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (d,)
-        What is subtracted first.
-    weights : ndarray of shape (d,) or (d, k)
-        Factors of the columns, or a matrix.
-    offset : ndarray of shape (k,) or float, default=0.0
-        What is subtracted last.
-    """
-
-    mean: np.ndarray
-    weights: np.ndarray
-    offset: np.ndarray | float = 0.0
+    mean: np.ndarray  # (d,): what is subtracted first
+    weights: np.ndarray  # (d,): factors of the columns, or a matrix
+    offset: np.ndarray | float = 0.0  # (k,): what is subtracted last
 
     @classmethod
     def identity(cls, n_features: int) -> Affine:
@@ -107,15 +97,6 @@ class Affine:
 class _Folded:
     """Standardising and mixing in one matrix M: ``z_i = M^T (c_i, 1)``.
 
-    Parameters
-    ----------
-    low, high : ndarray of shape (d,)
-        What the entries of ``c_i`` are cut to, where standardised ones would reach the limit.
-    matrix : ndarray of shape (width, q)
-        M.
-    condition : float
-        How much longer terms may be before they are mixed.
-
     Notes
     -----
     To cut a row takes no rounding, so that its record is M^T c with the numbers that the computer
@@ -129,10 +110,12 @@ class _Folded:
     percent is for the rounding of M. Where there is no constant entry, m is 0, and the same holds.
     """
 
+    # (d,): what the entries of ``c_i`` are cut to, where standardised ones would reach the
+    # limit.
     low: np.ndarray
     high: np.ndarray
-    matrix: np.ndarray
-    condition: float
+    matrix: np.ndarray  # (width, q): M
+    condition: float  # How much longer terms may be before they are mixed
 
     @classmethod
     def of(cls, rows: AffineRows, weights: np.ndarray, least: float) -> _Folded | None:
@@ -179,21 +162,12 @@ class _Folded:
 
 @dataclass(frozen=True)
 class Mixing:
-    """How records are mixed: decided once, for all parts of the rows.
+    """How records are mixed: decided once, for all parts of the rows."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (width, width)
-        W of ``z_i = W^T u_i``, released.
-    condition : float
-        How much longer terms may be before they are mixed, and the parts that mixing adds up.
-    folded : _Folded, optional
-        Standardising and mixing in one, where that loses no digits.
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # (width, width): W of ``z_i = W^T u_i``, released
+    # How much longer terms may be before they are mixed, and the parts that mixing adds up.
     condition: float
-    folded: _Folded | None = None
+    folded: _Folded | None = None  # Standardising and mixing in one, where that loses no digits
 
 
 class AffineRows:

@@ -89,21 +89,12 @@ def load(
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Blocks of rows, and of targets beside them, before they are read.
+    """Blocks of rows, and of targets beside them, before they are read."""
 
-    Parameters
-    ----------
-    keys : list of tuple
-        Keys of each block of rows and the block of targets that goes with it.
-    graph : dict
-        What makes them.
-    held : bool
-        Whether workers hold some of it already.
-    """
-
+    # Keys of each block of rows and the block of targets that goes with it.
     keys: list[tuple[Any, ...]]
-    graph: dict[Any, Any]
-    held: bool
+    graph: dict[Any, Any]  # What makes them
+    held: bool  # Whether workers hold some of it already
 
     @classmethod
     def of(cls, rows: Any, targets: Any) -> _Blocks:
@@ -532,24 +523,12 @@ def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any)
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is public of a part, and of its worker.
+    """What is public of a part, and of its worker."""
 
-    Parameters
-    ----------
-    kinds : dict
-        Types and widths of its arrays.
-    lengths : list of int
-        Rows of its blocks.
-    size : int
-        Bytes of its arrays.
-    room : float
-        Bytes of results that Dask keeps in the memory of the worker.
-    """
-
-    kinds: dict[str, tuple[Any, tuple[int, ...]]]
-    lengths: list[int]
-    size: int
-    room: float
+    kinds: dict[str, tuple[Any, tuple[int, ...]]]  # Types and widths of its arrays
+    lengths: list[int]  # Rows of its blocks
+    size: int  # Bytes of its arrays
+    room: float  # Bytes of results that Dask keeps in the memory of the worker
 
 
 def _seen(part: Part | str) -> _Seen | str:

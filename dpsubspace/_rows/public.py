@@ -263,27 +263,13 @@ class PublicRows:
 
 @dataclass(frozen=True)
 class Data:
-    """Checked rows and targets of a fit.
+    """Checked rows and targets of a fit."""
 
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (n_rows, d)
-        Private rows.
-    targets : ndarray of shape (n_rows,) or (n_rows, c)
-        Private targets: indices of classes, or columns of values.
-    n_targets : int
-        Number of classes, or of columns of values.
-    records : Records
-        Whose the rows are.
-    public : PublicRows or None
-        Public rows.
-    """
-
-    X: Any
-    targets: Array
-    n_targets: int
-    records: Records
-    public: PublicRows | None = None
+    X: Any  # (n_rows, d): private rows
+    targets: Array  # (n_rows,): private targets: indices of classes, or columns of values
+    n_targets: int  # Number of classes, or of columns of values
+    records: Records  # Whose the rows are
+    public: PublicRows | None = None  # Public rows
 
     def sizes(self, n_outputs: int) -> Sizes:
         """Public sizes, where scores have so many columns."""

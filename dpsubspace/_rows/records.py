@@ -59,22 +59,14 @@ class RowMap:
     ``w @ x + b`` of that row by one positive number, so each affine decision boundary
     of the original rows is a linear one of the mapped rows, and rows of one feature
     do not collapse to their sign.
-
-    Parameters
-    ----------
-    norm : {"l2", "clip", "ball", None}
-        ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the
-        factor that brings the norm of x down to `data_norm`, where it is above;
-        ``"ball"`` does that and divides by `data_norm`; None leaves rows as they are.
-    data_norm : float or None
-        Public or released bound on the norm of x, for ``"clip"`` and ``"ball"``.
-    bias : float or None
-        Public value of the bias entry; None appends no entry.
     """
 
+    # ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the factor that brings the norm of x down to `data_norm`, where it is above;
+    # ``"ball"`` does that and divides by `data_norm`; None leaves rows as they are.
     norm: str | None
+    # Public or released bound on the norm of x, for ``"clip"`` and ``"ball"``.
     data_norm: float | None = None
-    bias: float | None = None
+    bias: float | None = None  # Public value of the bias entry; None appends no entry
 
     @property
     def bound(self) -> float:
@@ -126,18 +118,10 @@ def _all_norms(X: Array) -> Array:
 
 @dataclass(frozen=True)
 class Shift:
-    """Subtract a released mean from mapped rows, and append a constant entry.
+    """Subtract a released mean from mapped rows, and append a constant entry."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (width,)
-        Released mean of the mapped rows.
-    constant : float or None
-        Public value of the constant entry; None appends none.
-    """
-
-    mean: np.ndarray
-    constant: float | None
+    mean: np.ndarray  # (width,): released mean of the mapped rows
+    constant: float | None  # Public value of the constant entry; None appends none
 
     def undo(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (width, c) and offset (c,) with the same scores on unshifted rows.
@@ -162,22 +146,14 @@ _STEPS = 2.0**24
 
 @dataclass(frozen=True)
 class Records:
-    """Records, their rows, and what part of its record each row is.
+    """Records, their rows, and what part of its record each row is."""
 
-    Parameters
-    ----------
-    n : int
-        Number of records, public.
-    weights : array of shape (n_rows,) or None
-        Part of its record that a row is: those of one record add up to at most 1, and those of a
-        null record are 0, so that it brings exactly nothing. None stands for ones.
-    index : ndarray of shape (n_rows,) or None
-        Record of each row, from 0 to ``n - 1``. None where each row is a record. How many rows
-        there are is private where it is given.
-    """
-
-    n: int
+    n: int  # Number of records, public
+    # (n_rows,): part of its record that a row is: those of one record add up to at most 1,
+    # and those of a null record are 0, so that it brings exactly nothing. None stands for ones.
     weights: Array | None = None
+    # (n_rows,): record of each row, from 0 to ``n - 1``. None where each row is a record.
+    # How many rows there are is private where it is given.
     index: np.ndarray | None = None
 
     @classmethod

@@ -75,20 +75,13 @@ _CURVATURES = 64
 
 @dataclass(frozen=True, eq=False)
 class WeightNoise:
-    """Noise in released weights: that of column k is ``F diag(sizes[:, k])`` times standard noise.
+    """Noise in released weights: in column k it is ``F diag(sizes[:, k])`` times standard noise."""
 
-    Parameters
-    ----------
-    sizes : ndarray of shape (c,) or (q, c)
-        Size of the noise in each column of weights, along all of the q columns of F or each.
-    factor : ndarray of shape (p, q) or None, default=None
-        F. None is the identity.
-    plan : TrainingPlan or None, default=None
-        Descent that left noise of one size along all orthonormal columns of F, as much as it can.
-    """
-
+    # (c,): size of the noise in each column of weights, along all of the q columns of F or
+    # each.
     sizes: np.ndarray
-    factor: np.ndarray | None = None
+    factor: np.ndarray | None = None  # (p, q): F; None is the identity.
+    # Descent that left noise of one size along all orthonormal columns of F, as much as it can.
     plan: TrainingPlan | None = None
 
     def __eq__(self, other: object) -> bool:

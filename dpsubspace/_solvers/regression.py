@@ -51,19 +51,12 @@ _FAINT = 1e-2
 
 @dataclass(frozen=True)
 class Regression:
-    """Standardised private rows and targets.
+    """Standardised private rows and targets."""
 
-    Parameters
-    ----------
-    rows : AffineRows
-        Rows, of location 0 and scale 1 by public or released numbers, with a constant entry
-        where there is an intercept.
-    targets : array of shape (n, c)
-        Targets, likewise.
-    """
-
+    # Rows, of location 0 and scale 1 by public or released numbers, with a constant entry where
+    # there is an intercept.
     rows: AffineRows
-    targets: Array
+    targets: Array  # (n, c): targets, likewise
 
     @property
     def n_targets(self) -> int:
@@ -80,27 +73,16 @@ class Regression:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights of standardised rows, and what noise they have.
+    """Weights of standardised rows, and what noise they have."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (p, c)
-        Weights.
-    noise : ndarray of shape (p, q)
-        Its product with standard normal numbers is the noise of a column of weights, about.
-    sizes : ndarray of shape (c,)
-        Factor of the noise of each column.
-    n_iter : int
-        Number of steps.
-    most : float or None
-        Factor that the noise of any column has at most, whatever the curvature is and before
-        weights are shrunk; None where it is not known.
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # (p, c): weights
+    # (p, q): its product with standard normal numbers is the noise of a column of weights,
+    # about.
     noise: np.ndarray
-    sizes: np.ndarray
-    n_iter: int = 1
+    sizes: np.ndarray  # (c,): factor of the noise of each column
+    n_iter: int = 1  # Number of steps
+    # Factor that the noise of any column has at most, whatever the curvature is and before weights
+    # are shrunk; None where it is not known.
     most: float | None = None
 
 
@@ -223,15 +205,9 @@ def shrunk_least_squares(
 
 @dataclass(frozen=True)
 class WhitenedDescent:
-    """Few noisy gradient steps, in coordinates in which a rough second moment is white.
+    """Few noisy gradient steps, in coordinates in which a rough second moment is white."""
 
-    Parameters
-    ----------
-    share : float
-        Of the budget, for the second moment.
-    """
-
-    share: float = _auto.WHITENING_SHARE
+    share: float = _auto.WHITENING_SHARE  # Of the budget, for the second moment
 
     def parts(self, reach: float) -> Mapping[str, Part]:
         """The second moment, and the steps."""
@@ -347,25 +323,16 @@ def whitening(moment: np.ndarray, noise: float) -> np.ndarray:
 class Path:
     """Points of a descent from zero by one step size, and the noisy gradients released there.
 
-    Parameters
-    ----------
-    points, gradients : ndarray of shape (t, p, c)
-        Points, and gradients of the mean loss.
-    rate : float
-        Step size.
-    noise : float
-        Standard deviation of each entry of a gradient.
-
     Notes
     -----
     What is said here is postprocessing. A gradient is ``M w - b`` and noise, which moves later
     points but not its own.
     """
 
-    points: np.ndarray
+    points: np.ndarray  # (t, p, c): points, and gradients of the mean loss
     gradients: np.ndarray
-    rate: float
-    noise: float
+    rate: float  # Step size
+    noise: float  # Standard deviation of each entry of a gradient
 
     def curvature(self, least: float = 0.0) -> float:
         """By how much gradients grow along the path, on average over what noise moved, up to 1.

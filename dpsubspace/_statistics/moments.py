@@ -51,28 +51,17 @@ _SPAN = 1 << 16
 
 @dataclass(frozen=True)
 class Rows:
-    """Private rows of bounded norm, and what has been released or is public about them.
+    """Private rows of bounded norm, and what has been released or is public about them."""
 
-    Parameters
-    ----------
-    features : Features
-        Rows, each of norm at most `norm_bound` already: bounded by a
-        :class:`~dpsubspace._rows.records.RowMap`, or shifted and clipped.
-    norm_bound : float
-        Bound c on their norm: public or released.
-    spread : float, optional
-        Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
-    offset : ndarray of shape (p,), optional
-        Released mean of which the outer product belongs to the spectrum.
-    public : ndarray of shape (m, p), optional
-        Public rows, after the same maps.
-    """
-
+    # Rows, each of norm at most `norm_bound` already: bounded by a
+    # :class:`~dpsubspace._rows.records.RowMap`, or shifted and clipped.
     features: Features | AffineRows
-    norm_bound: float
+    norm_bound: float  # Bound c on their norm: public or released
+    # Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
     spread: float | None = None
+    # (p,): released mean of which the outer product belongs to the spectrum.
     offset: np.ndarray | None = None
-    public: np.ndarray | None = None
+    public: np.ndarray | None = None  # (m, p): public rows, after the same maps
 
     def norms(self) -> Array:
         """Norms of the features, inf for null records."""
@@ -359,21 +348,12 @@ def noisy_moment(
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Released directions of a second moment, and how much of it lies along each.
+    """Released directions of a second moment, and how much of it lies along each."""
 
-    Parameters
-    ----------
-    components : ndarray of shape (k, p)
-        Orthonormal rows, the strongest first.
-    energies : ndarray of shape (k,)
-        What lies along each of the mean of ``|phi_i|^2``; not negative.
-    total : float
-        That mean, at least the sum of the energies.
-    """
-
-    components: np.ndarray
+    components: np.ndarray  # (k, p): orthonormal rows, the strongest first
+    # (k,): what lies along each of the mean of ``|phi_i|^2``; not negative.
     energies: np.ndarray
-    total: float
+    total: float  # That mean, at least the sum of the energies
 
 
 # Mechanisms -----------------------------------------------------------------------------------
@@ -422,15 +402,11 @@ class AnalyzeGauss:
     """Eigenvectors of a noisy second moment (Dwork, Talwar, Thakurta, Zhang, 2014).
 
     One release, whatever the number of components; all eigenvalues come along.
-
-    Parameters
-    ----------
-    recentres : bool
-        Whether to ask for rows about their mean, nearly all of them clipped: what they have
-        in common costs releases of vectors then, and the noise of the moment falls with the
-        square of the radius.
     """
 
+    # Whether to ask for rows about their mean, nearly all of them clipped: what they have in common
+    # costs releases of vectors then, and the noise of the moment falls with the square of the
+    # radius.
     recentres: bool
     pure = False
     forms_rows = True

@@ -42,21 +42,12 @@ _USUAL = 0.1
 
 @dataclass(frozen=True)
 class Standard:
-    """Where columns lie and how far they spread: public or released.
+    """Where columns lie and how far they spread: public or released."""
 
-    Parameters
-    ----------
-    location : ndarray of shape (c,)
-        What to subtract.
-    scale : ndarray of shape (c,)
-        What to divide by; positive.
-    fills : float
-        Bound on the standard deviation that columns have in half ranges, as a root mean square:
-        all but twice the noise of what is released says so. It is 1 where nothing does.
-    """
-
-    location: np.ndarray
-    scale: np.ndarray
+    location: np.ndarray  # (c,): what to subtract
+    scale: np.ndarray  # (c,): what to divide by; positive
+    # Bound on the standard deviation that columns have in half ranges, as a root mean square: all
+    # but twice the noise of what is released says so. It is 1 where nothing does.
     fills: float = 1.0
 
     def without(self, lost: np.ndarray) -> Standard:
@@ -161,28 +152,15 @@ _HEAP, _ZERO = 0.01, 2.0**-80
 
 @dataclass(frozen=True)
 class Shapes:
-    """Mixtures of a normal heap and a tail to one side of it, as arrays of shape (k,).
+    """Mixtures of a normal heap and a tail to one side of it, as arrays of shape (k,)."""
 
-    Parameters
-    ----------
-    place, spread : ndarray
-        Mean and standard deviation of the heap.
-    tail : ndarray
-        Mean distance of the tail from the heap; below 0 to its left.
-    share : ndarray
-        Share of the tail.
-    point : boolean ndarray
-        Whether the tail is a second value, like that of a code; it is exponential where not.
-    prior : ndarray
-        How likely each is taken to be.
-    """
-
-    place: np.ndarray
+    place: np.ndarray  # Mean and standard deviation of the heap
     spread: np.ndarray
-    tail: np.ndarray
-    share: np.ndarray
+    tail: np.ndarray  # Mean distance of the tail from the heap; below 0 to its left
+    share: np.ndarray  # Share of the tail
+    # Whether the tail is a second value, like that of a code; it is exponential where not.
     point: np.ndarray
-    prior: np.ndarray
+    prior: np.ndarray  # How likely each is taken to be
 
     @property
     def mean(self) -> np.ndarray:

@@ -67,30 +67,19 @@ class Encoding:
     """How rows of a table become rows of numbers.
 
     All of it is public, or released where ranges were bought.
-
-    Parameters
-    ----------
-    schema : Schema
-        What is known of the columns.
-    curves : {"cosines", "polynomials"}
-        What a number becomes: cos(pi j u), or the Legendre polynomials of 2 u - 1.
-    n_curves : int
-        How many of them, from j = 1 on.
-    pairs : bool
-        Whether products of curves of two numbers are features as well.
-    decay : float or None
-        Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1.
-        None puts each column between -1 and 1 by itself.
-    ranges : tuple of (name, (low, high))
-        Ranges of numbers. Those of the schema's ranges are there from the start, and bought ones
-        are added by :meth:`with_ranges`.
     """
 
-    schema: Schema
+    schema: Schema  # What is known of the columns
+    # A number becomes ``cos(pi j u)`` ("cosines") or Legendre polynomials of ``2 u - 1``
+    # ("polynomials").
     curves: str
-    n_curves: int
-    pairs: bool
+    n_curves: int  # How many of them, from j = 1 on
+    pairs: bool  # Whether products of curves of two numbers are features as well
+    # Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1. None
+    # puts each column between -1 and 1 by itself.
     decay: float | None
+    # Ranges of numbers. Those of the schema's ranges are there from the start, and bought ones are
+    # added by :meth:`with_ranges`.
     ranges: tuple[tuple[str, Pair], ...]
 
     # What comes out ---------------------------------------------------------------------------
