@@ -61,8 +61,9 @@ class RowMap:
     do not collapse to their sign.
     """
 
-    # ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the factor that brings the norm of x down to `data_norm`, where it is above;
-    # ``"ball"`` does that and divides by `data_norm`; None leaves rows as they are.
+    # ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the factor that
+    # brings the norm of x down to `data_norm`, where it is above; ``"ball"`` does that and divides
+    # by `data_norm`; None leaves rows as they are.
     norm: str | None
     # Public or released bound on the norm of x, for ``"clip"`` and ``"ball"``.
     data_norm: float | None = None
