@@ -58,20 +58,12 @@ class BoundedRangeDpEvent(dpa.DpEvent):
 def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
     """Largest hockey-stick divergences of `count` mechanisms of bounded range, from above.
 
-    Parameters
-    ----------
-    epsilon : float
-        Range of each mechanism, which may be chosen after seeing the outputs before it.
-    count : int
-        Number of mechanisms; memory and time grow with its square.
+    Each range may be chosen after seeing the outputs before it. Memory and time grow with the
+    square of `count`.
 
-    Returns
-    -------
-    step : float
-        Distance of the grid, which holds epsilon a whole number of times.
-    curve : ndarray of shape (2 n + 1,)
-        Divergences of orders ``e^a`` for a from ``-n step = -count epsilon`` to ``n step``.
-        Below these it is ``1 - e^a`` and above them 0.
+    Returns the step of a grid, which holds epsilon a whole number of times, and the divergences of
+    orders ``e^a`` for a from ``-n step = -count epsilon`` to ``n step``. Below these the curve is
+    ``1 - e^a`` and above them 0.
 
     Notes
     -----
@@ -158,7 +150,6 @@ class Mechanism:
 
     @property
     def sampled(self) -> bool:
-        """Whether it runs on Poisson batches."""
         return self.rate < 1
 
 
@@ -396,7 +387,6 @@ class Accountant(PLDAccountant):
 def pld_accountant(
     parts: Iterable[Mechanism], neighboring_relation: str, grid: float
 ) -> Accountant:
-    """Accountant of privacy loss distributions that holds `parts`, on a grid."""
     relation = {
         "zero_out": dpa.NeighboringRelation.REPLACE_SPECIAL,
         "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
@@ -459,17 +449,8 @@ def renyi_accountant(parts: Iterable[Mechanism]) -> RdpAccountant:
 def renyi_curve(parts: Sequence[Mechanism], orders: np.ndarray) -> np.ndarray:
     """Hockey-stick divergences of orders ``e^a``, from the Renyi divergences of mechanisms.
 
-    Parameters
-    ----------
-    parts : sequence of Mechanism
-        What runs, under add-or-remove: Renyi accountants do not double a replacement.
-    orders : ndarray
-        Values of a, of at least 0.
-
-    Returns
-    -------
-    ndarray
-        Upper bounds.
+    An upper bound for each of `orders`, values of a of at least 0. The parts run under
+    add-or-remove: Renyi accountants do not double a replacement.
 
     Notes
     -----

@@ -73,10 +73,7 @@ class Attacker:
         *,
         adaptive: bool = False,
     ) -> Attacker:
-        """For what ran, and what is promised of it.
-
-        `adaptive` says that parts were chosen after results of others had been seen.
-        """
+        """For what ran and is promised; `adaptive` parts were chosen after seeing earlier results."""
         cost = Cost.of(event, neighboring_relation)
         parts, sq_mu = cost.parts, cost.sq_mu()
         if sq_mu is not None:
@@ -122,7 +119,7 @@ class Attacker:
     def posterior(self, prior: float) -> float:
         """Largest probability after the release of what had the probability `prior` before.
 
-        But for releases whose probability is at most that of :attr:`surprise`.
+        It holds except for releases of which the probability is at most :attr:`surprise`.
         """
         e = math.exp(-min(self._belief[0], 700.0))
         return prior / (prior + (1 - prior) * e)

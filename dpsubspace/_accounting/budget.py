@@ -50,10 +50,7 @@ def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) ->
     delta, bounded ranges and Laplace mechanisms, are fixed ones. The result is inflated until
     the evaluated epsilon is at most the target, so rounding is always on the private side.
 
-    Raises
-    ------
-    PrivacyError
-        If the fixed part alone costs more than `epsilon`.
+    PrivacyError if the fixed part alone costs more than `epsilon`.
     """
     at_one = cost_at(1.0)
     exact = at_one.sq_mu() is not None
@@ -136,10 +133,7 @@ def calibrate_range(cost_at: Callable[[float], Cost], epsilon: float, delta: flo
     smaller, and are found by a search within one part in ten thousand. The result is deflated
     until the evaluated epsilon is at most the target.
 
-    Raises
-    ------
-    PrivacyError
-        If the fixed part alone costs more than `epsilon`, or there is nothing to scale.
+    PrivacyError if the fixed part alone costs more than `epsilon`, or there is nothing to scale.
     """
     at_one, rest = cost_at(1.0).split_pure()
     scaled = cost_at(2.0).split_pure()[0] - at_one
@@ -218,7 +212,6 @@ class Target:
 
     @property
     def private(self) -> bool:
-        """Whether any is asked for."""
         return self.epsilon != math.inf
 
     def delta_at(self, n_samples: int | None) -> float:
@@ -249,7 +242,6 @@ class Target:
         return calibrate(cost_at, float(self.epsilon), self.delta_at(n_samples))
 
     def multiplier(self, n_samples: int | None) -> float:
-        """Noise multiplier of one Gaussian release that takes all of it."""
         one = {"one": Part(share=1.0)}
         return self.calibrated(lambda m: self.cost(one, {"one": m}), n_samples)
 
@@ -265,7 +257,6 @@ class Target:
         joint: bool = False,
         of: str = "",
     ) -> PrivacyGuarantee:
-        """Statement about `event` on `n_samples` records."""
         delta, relation = self.delta_at(n_samples), self.neighboring_relation
         epsilon, free = self.epsilon, is_free(event)
         if free:

@@ -92,7 +92,7 @@ def run_here() -> Run | None:
 
 
 def remember_run() -> None:
-    """Let what this task does in other threads know it. To be called before it starts others."""
+    """Let what this task does in other threads know it: called before it starts them."""
     if _DASK in sys.modules and (run := run_here()) is not None:
         _LAST.set(run)
 
@@ -112,7 +112,7 @@ def runs_carried(carried: tuple[Run, ...], *, sent: bool) -> tuple[Run, ...]:
 def only_once(carried: tuple[Run, ...] = ()) -> None:
     """PrivacyError in a task of Dask of which another run may have spent; marks this one.
 
-    To be called before a release that no ledger pays for which outlives the worker.
+    Called before a release that no ledger pays for and that outlives the worker.
     """
     if not in_task() or _of_thread("actor"):
         return
@@ -259,10 +259,7 @@ _OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
 
 @contextmanager
 def inside_payer(payer: Payer) -> Iterator[None]:
-    """Within it `payer` is asked before anything is released, and what it refuses is not.
-
-    Other threads and processes are outside.
-    """
+    """Within it `payer` is asked before anything is released; other threads are outside."""
     block = _Block(payer, run_here(), _AROUND.get())
     _AROUND.set(block)
     try:
@@ -278,7 +275,6 @@ def open_to_all(session: str, payer: Payer) -> None:
 
 
 def close_to_all(session: str) -> None:
-    """End that."""
     _OPEN.pop(session, None)
 
 
@@ -372,14 +368,8 @@ def payer_of(address: Address | None = None) -> Payer | None:
 def observe(kind: str, name: str, address: Address | None = None) -> None:
     """Tell whoever pays here, by what carries `address`, what was seen that no sum counts.
 
-    Parameters
-    ----------
-    kind : str
-        One of ``dpsubspace._workflow.plan.KINDS``.
-    name : str
-        Name of a class or function; never anything that depends on the rows.
-    address : Address or None
-        What the estimator carries.
+    The kind is one of ``dpsubspace._workflow.plan.KINDS``. The name is that of a class or function,
+    and never anything that depends on the rows.
 
     Notes
     -----
