@@ -73,7 +73,7 @@ class Attacker:
         *,
         adaptive: bool = False,
     ) -> Attacker:
-        """For what ran and is promised; `adaptive` parts were chosen after seeing earlier results."""
+        """For what ran and what is promised; `adaptive` parts followed results of earlier ones."""
         cost = Cost.of(event, neighboring_relation)
         parts, sq_mu = cost.parts, cost.sq_mu()
         if sq_mu is not None:

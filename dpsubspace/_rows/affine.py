@@ -69,7 +69,6 @@ class Affine:
 
     @property
     def width(self) -> int:
-        """Entries of a mapped row."""
         return self.weights.shape[-1]
 
     @property
@@ -176,20 +175,9 @@ class AffineRows:
     Has what :class:`~dpsubspace._gradients.linear.LinearSource` and the second moments of
     ``_statistics/moments.py`` ask of rows.
 
-    Parameters
-    ----------
-    X : array of shape (n, d)
-        Rows.
-    affine : Affine
-        Public or released.
-    constant : bool
-        Whether an entry of 1 follows the mapped row.
-    limit : float, default=inf
-        What entries of mapped rows are cut to, on either side of 0.
-    beside : array of shape (n, c), optional
-        Other numbers of the rows, which follow that.
-    records : Records, optional
-        Whose the rows are; None makes each of them a record.
+    `constant` says that an entry of 1 follows the mapped row, and `beside` (n, c) are other numbers
+    of the rows, which follow that. Entries of mapped rows are cut to `limit` on either side of 0.
+    Without `records` each row is a record.
     """
 
     # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
@@ -240,7 +228,6 @@ class AffineRows:
         return self._changed(mixing=mixing, radius=math.inf, _lengths=None, chunk=self._step(most))
 
     def _step(self, most: int) -> int:
-        """Rows of a chunk of so many numbers."""
         return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self.width)))
 
     def with_beside(self, beside: Array) -> AffineRows:
@@ -278,11 +265,10 @@ class AffineRows:
         )
 
     def with_room(self, beside: int, columns: int) -> AffineRows:
-        """The same: chunks have room for a few copies."""
+        """The same: chunks already have room for a few copies."""
         return self
 
     def wide(self) -> AffineRows:
-        """The same: all of it is in float64."""
         return self
 
     def _changed(self, **values: Any) -> AffineRows:
@@ -299,12 +285,10 @@ class AffineRows:
 
     @property
     def n_samples(self) -> int:
-        """Number of records, public."""
         return self.records.n
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, which is private where it is not that of the records."""
         return self.X.shape[0]
 
     @property
@@ -314,12 +298,10 @@ class AffineRows:
 
     @property
     def beside(self) -> int:
-        """Other numbers of a record."""
         return 0 if self._beside is None else self._beside.shape[1]
 
     @property
     def data(self) -> Array:
-        """Return the rows."""
         return self.X
 
     def chunks(self, batch: np.ndarray | None = None) -> list[slice]:
@@ -331,13 +313,11 @@ class AffineRows:
         return even_slices(self.n_rows, step)
 
     def work(self, batch: np.ndarray | None = None) -> float:
-        """Bytes that a pass over the records computes with."""
         return 8.0 * self.n_rows * max(self.X.shape[1], self.width)
 
     # Records --------------------------------------------------------------------------------
 
     def at(self, rows: slice) -> AffineBlock:
-        """Records of a chunk."""
         block = self._block(rows)
         if self.radius == math.inf:
             return block
@@ -464,7 +444,6 @@ class AffineRows:
 
     @property
     def lengths(self) -> Array:
-        """Return the norms."""
         return self.norms()
 
     @property
@@ -504,7 +483,6 @@ class AffineBlock:
 
     @property
     def width(self) -> int:
-        """Entries of a record."""
         return self.U.shape[1] if self.W is None else self.W.shape[1]
 
     def scores(self, params: Array) -> Array:
@@ -540,12 +518,10 @@ class AffineBlock:
         return xp.stack(columns, axis=2)
 
     def formed(self) -> Array:
-        """Records as a matrix (k, width)."""
         Z = self.U if self.W is None else self.U @ self.W
         return Z if self.shrink is None else Z * self.shrink[:, None]
 
     def wide(self) -> AffineBlock:
-        """The same: all of it is in float64."""
         return self
 
 

@@ -60,22 +60,11 @@ def load(
 ) -> tuple[Remote, Remote | None]:
     """Rows, and targets beside them, read and checked on the workers of the current client.
 
-    Parameters
-    ----------
-    rows : Dask array or data frame
-        Rows.
-    targets : Dask array, series or data frame, or None
-        Targets.
-    checked : callable
-        Makes the arrays of a part, by name, of a block of rows and one of targets; raises
-        ValueError where they cannot be used.
+    `checked` makes the arrays of a part, by name, of a block of rows and one of targets, and raises
+    ValueError where they cannot be used.
 
-    Raises
-    ------
-    ValueError
-        If there is no client, or the blocks do not go together.
-    ClusterError
-        If there are no workers.
+    ValueError if there is no client or the blocks do not go together, ClusterError if there are no
+    workers.
     """
     client = _client()
     _check_holder(client, rows, targets)
@@ -274,7 +263,6 @@ class _DaskParts(Parts):
         self._soon(self._client.scheduler.set_restrictions(worker=free)).result(_PATIENCE)
 
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
-        """Places in each part of the rows of a batch, which are in order."""
         cuts = np.searchsorted(batch, self._starts)
         pairs = zip(pairwise(cuts), self._starts, strict=False)
         return [_short(batch[first:last] - start) for (first, last), start in pairs]
@@ -346,8 +334,6 @@ class _DaskParts(Parts):
         return workers if self._charged else workers & self._first
 
     def _workers(self) -> dict[str, int]:
-        """Threads of each worker; none where the scheduler does not answer."""
-
         async def asked() -> dict[str, int]:
             return await asyncio.wait_for(self._client.nthreads(), 5)
 
@@ -479,7 +465,6 @@ def _read(source: bytes, checked: bytes, first: int) -> Part | str:
 
 
 def _join(blocks: list[list[Any]], checked: bytes, first: int) -> Part | str:
-    """Join blocks that Dask has made."""
     return _joined(blocks, checked, first)
 
 

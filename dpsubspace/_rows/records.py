@@ -184,7 +184,6 @@ class Records:
 
     @property
     def unit(self) -> str:
-        """What a record is called."""
         return PERSON if self.grouped else ROW
 
     @property
@@ -222,7 +221,6 @@ class Records:
 
     @property
     def counts(self) -> np.ndarray:
-        """Number of rows of each record."""
         return np.ones(self.n, dtype=np.intp) if self.index is None else np.diff(self._order[1])
 
     def rows_by_record(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -249,12 +247,8 @@ class Records:
     def pairs(self, order: np.ndarray) -> tuple[Records, np.ndarray, np.ndarray]:
         """Pairs of each second record of `order` and the next one, and rows to compare.
 
-        Returns
-        -------
-        pairs : Records
-            The pairs; one with a null record is null.
-        first, second : ndarray of shape (n_compared,)
-            A row each of two records: as many for each pair as the smaller of them has.
+        Gives the pairs, of which one with a null record is null, and two arrays with a row each of
+        two records: as many for each pair as the smaller of them has.
         """
         ours, theirs = order[0 : len(order) // 2 * 2 : 2], order[1::2]
         present = self.weights_numpy
@@ -282,16 +276,10 @@ class Records:
     ) -> float:
         """How far rounding can move a sum between neighbours, in units of its largest term.
 
-        Parameters
-        ----------
-        eps : float
-            Machine epsilon of the dtype in which blocks are added up.
-        chunk, block : int
-            Most rows of a chunk and of a block.
-        own : float, default=0.0
-            Units of rounding by which a term may differ where its row lies elsewhere in a chunk.
-        by_block : bool, default=False
-            Whether a chunk adds up its blocks, and not its rows, in float64.
+        `eps` is that of the dtype in which blocks are added up, `chunk` and `block` are the most
+        rows of either. `own` is by how many units of rounding a term may differ where its row lies
+        elsewhere in a chunk. With `by_block` a chunk adds up its blocks, and not its rows, in
+        float64.
 
         Notes
         -----
