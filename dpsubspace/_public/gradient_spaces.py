@@ -65,7 +65,6 @@ class WhitenedTasks:
 
     @property
     def slices(self) -> list[slice]:
-        """Rows of each task."""
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes.tolist(), strict=True)]
 
@@ -84,12 +83,7 @@ class WhitenedTasks:
 def whitened_tasks(sets: Sequence[np.ndarray], targets: np.ndarray) -> WhitenedTasks:
     """Tasks in white coordinates.
 
-    Parameters
-    ----------
-    sets : sequence of ndarray of shape (m_t, d)
-        Rows of each task, two or more.
-    targets : ndarray of shape (m, c)
-        Targets of all rows, in this order.
+    Of two or more sets of rows, with the targets (m, c) of all rows in this order.
     """
     sizes = np.array([len(rows) for rows in sets])
     rows, degrees = _centred(np.concatenate(sets).astype(np.float64), sizes)
@@ -213,7 +207,6 @@ class LabelledRows:
         return LabelledRows(self.X[chosen], None if self.codes is None else self.codes[chosen])
 
     def scaled(self, scale: float) -> LabelledRows:
-        """The rows in float64, divided by `scale`."""
         X = self.X.astype(np.float64, copy=True)
         if sparse.issparse(X):  # which scipy would multiply by the inverse, and that may be inf
             X.data /= scale
@@ -337,12 +330,10 @@ def _gaussians(rows: LabelledRows) -> tuple[np.ndarray, np.ndarray, list[np.ndar
 
 
 def _squares(X: Any) -> np.ndarray:
-    """Squared norm of each row."""
     return X.power(2).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
 
 
 def _dense(X: Any) -> np.ndarray:
-    """`X` as an array."""
     return X.toarray() if sparse.issparse(X) else X
 
 
@@ -408,21 +399,16 @@ class FeatureSpace:
 
     @property
     def width(self) -> int:
-        """Number of directions."""
         return self.n_features if self.axes is None else len(self.axes)
 
     def spanned(
         self, sets: Sequence[np.ndarray], count: int, *, centered: bool = False
     ) -> tuple[FeatureSpace, list[int]]:
-        """The leading directions of each public set, one set after the other; how many of each.
-
-        About zero, or about the mean of the unit rows of a set.
-        """
+        """About zero, or about the mean of the unit rows of a set."""
         found = [_leading_features(rows, count, centered=centered) for rows in sets]
         return FeatureSpace(self.n_features, np.concatenate(found)), [*map(len, found)]
 
     def joined(self) -> FeatureSpace:
-        """Orthonormal directions of the same span, at most `WIDEST` of them."""
         if self.axes is None:
             return self
         weights = orthonormal(self.axes @ self.axes.T, WIDEST)
@@ -450,7 +436,6 @@ class FeatureSpace:
         return unit_rows(first - second) @ self.axes.T
 
     def in_features(self, directions: np.ndarray) -> np.ndarray:
-        """Directions (k, width) as those of features, (k, n_features)."""
         return directions if self.axes is None else directions @ self.axes
 
 
@@ -490,11 +475,9 @@ class ModuleSpace:
 
     @property
     def width(self) -> int:
-        """Number of directions."""
         return len(self.weights)
 
     def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[ModuleSpace, list[int]]:
-        """The leading directions of each public set, one set after the other; how many of each."""
         own = [_some(rows) for rows in sets]
         found = [leading_weights(self._of(rows).gram(), count) for rows in own]
         weights = np.zeros((sum(map(len, found)), sum(map(len, own))))
@@ -507,7 +490,6 @@ class ModuleSpace:
         return replace(self, gradients=anchors, weights=weights), [*map(len, found)]
 
     def joined(self) -> ModuleSpace:
-        """Orthonormal directions of the same span, at most `WIDEST` of them."""
         gram = self.weights @ self.gradients.gram() @ self.weights.T
         return replace(self, weights=orthonormal(gram, WIDEST) @ self.weights)
 

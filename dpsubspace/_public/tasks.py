@@ -57,16 +57,7 @@ def task_prior(
 ) -> TaskPrior:
     """Fit the distribution to public tasks.
 
-    Parameters
-    ----------
-    sets : sequence of ndarray of shape (m_t, d)
-        Rows of the tasks.
-    targets : sequence of ndarray of shape (m_t,)
-        Their targets.
-    affine : Affine
-        Map of each column by itself.
-    intercept : bool
-        Whether models have a constant.
+    The map is of each column by itself. With `intercept` models have a constant.
     """
     first = 0 if intercept else 1
     rows = [_rows(part, affine)[:, first:] for part in sets]
@@ -147,18 +138,11 @@ def task_subspace(
 ) -> TaskSubspace:
     """Estimate the span of the coefficients of public tasks.
 
-    Parameters
-    ----------
-    sets : sequence of ndarray of shape (m_t, d)
-        Checked rows, a set a task.
-    targets : ndarray of shape (m, c) or None
-        Targets of all rows, in the order of the sets. Each column is a task of its own.
-    subspace : {"pairs", "moments", "ridge", "alternating", "features"}
-        How: a row of `METHODS`.
-    n_components : int or "auto"
-        Number of directions. "auto" keeps those that explain more of the targets than any
-        direction explains of targets that are permuted within tasks ("features": those of more
-        variance than uncorrelated columns would have by chance), and at least one.
+    A set of checked rows is a task, and so is each column of `targets` (m, c), which are in the
+    order of the sets. `subspace` is a row of `METHODS`. With "auto" for `n_components` those
+    directions are kept that explain more of the targets than any direction explains of targets that
+    are permuted within tasks ("features": those of more variance than uncorrelated columns would
+    have by chance), and at least one.
     """
     method = METHODS[check_choice("subspace", subspace, list(METHODS))]
     wanted = _wanted(n_components)
@@ -289,16 +273,13 @@ class _Matrix(NamedTuple):
     diagonal: np.ndarray
 
     def formed(self) -> np.ndarray:
-        """The matrix (r, r)."""
         return self.factors.T @ self.factors + (self.rows.T * self.diagonal) @ self.rows
 
     def trace(self) -> float:
-        """Sum of its eigenvalues."""
         squares = np.einsum("ij,ij->i", self.rows, self.rows)
         return float(np.sum(self.factors**2) + self.diagonal @ squares)
 
     def largest(self) -> float:
-        """Its largest eigenvalue."""
         r = self.rows.shape[1]
         if r > _FORMED:
             start = np.random.default_rng(0).standard_normal(r)
@@ -310,7 +291,6 @@ class _Matrix(NamedTuple):
         return float(eigh(self.formed(), eigvals_only=True, subset_by_index=(r - 1, r - 1))[0])
 
     def _times(self, vector: np.ndarray) -> np.ndarray:
-        """Product with a vector."""
         vector = vector.reshape(-1)
         first = self.factors.T @ (self.factors @ vector)
         return first + self.rows.T @ (self.diagonal * (self.rows @ vector))
@@ -388,7 +368,7 @@ def _above_permuted(tasks: WhitenedTasks, most: int) -> int:
 
 
 def _sized(tasks: WhitenedTasks) -> zip[tuple[slice, int]]:
-    """Place and size of each task."""
+    """Rows of each task, and their number."""
     return zip(tasks.slices, tasks.sizes.tolist(), strict=True)
 
 

@@ -52,15 +52,12 @@ class FlatStep:
         """Nothing public is needed."""
 
     def sums(self, state: None, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Return the clipped sum."""
         return (clipped_sum(grads, self.clip_norm),)
 
     def combine(self, state: None, noisy: tuple[Array, ...]) -> Array:
-        """Return the noisy sum itself."""
         return noisy[0]
 
     def noise_size(self, n_params: int) -> float:
-        """The same in every direction."""
         return math.sqrt(n_params)
 
 
@@ -72,11 +69,9 @@ class RecordedStep(FlatStep):
     gradients: list[np.ndarray] = field(default_factory=list)
 
     def begin(self, params: Array, t: int) -> None:
-        """Keep the point."""
         self.points.append(to_numpy(params))
 
     def combine(self, state: None, noisy: tuple[Array, ...]) -> Array:
-        """Keep the noisy sum, and return it."""
         self.gradients.append(to_numpy(noisy[0]))
         return noisy[0]
 
@@ -122,17 +117,14 @@ class GEPStep:
 
     @property
     def budget_shares(self) -> tuple[float, ...]:
-        """One sum, or embedding and residual."""
         if self.residual:
             return (self.embedding_share, 1 - self.embedding_share)
         return (1.0,)
 
     def begin(self, params: Array, t: int) -> Subspace:
-        """Return the directions at `params`."""
         return self.subspace(params, t)
 
     def sums(self, state: Subspace, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Sums of clipped embeddings and residuals."""
         parts = _Parts.of(state, grads)
         weights = shrink_factors(parts.lengths, self.clip_norm) * parts.counts
         embedding = vector_sum(
@@ -229,7 +221,6 @@ class MirrorStep:
 
     @property
     def budget_shares(self) -> tuple[float, ...]:
-        """Return those of the step."""
         return self.step.budget_shares
 
     def begin(self, params: Array, t: int) -> tuple[Any, float, Array]:
@@ -238,7 +229,6 @@ class MirrorStep:
         return self.step.begin(params, t), weight, self.public_gradient(params)
 
     def sums(self, state: Any, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Return those of the step."""
         return self.step.sums(state[0], grads)
 
     def combine(self, state: Any, noisy: tuple[Array, ...]) -> Array:
@@ -247,7 +237,6 @@ class MirrorStep:
         return weight * self.step.combine(inner, noisy) + (1 - weight) * self.batch_size * public
 
     def noise_size(self, n_params: int) -> float:
-        """Return that of the step."""
         return self.step.noise_size(n_params)
 
 
@@ -326,7 +315,6 @@ class Descent:
     average: bool = True
 
     def rate(self, n_samples: Callable[[], int]) -> float:
-        """Probability with which a record enters a batch."""
         if self.batch_size is None:
             return 1.0
         n = n_samples()
@@ -406,7 +394,7 @@ class TrainingPlan:
 
     @property
     def first_averaged(self) -> int:
-        """Step of which the iterate is the first of the mean."""
+        """Number of the first step that the mean is of."""
         return min(self.n_iter - 1, math.ceil((1 - self.averaged) * self.n_iter))
 
     @property
@@ -448,23 +436,10 @@ def train(
 ) -> Array:
     """Run `plan` from `params` and return the trained parameters.
 
-    Parameters
-    ----------
-    plan : TrainingPlan
-        What to run.
-    step : Step
-        Which sums to release and how to use them.
-    source : GradientSource
-        Gradients of the private records.
-    params : array
-        Public initial values, float64.
-    penalised : array that broadcasts against `params`
-        1 where `plan.alpha` applies, 0 elsewhere.
-    releases : Releases
-        Has as many "steps" as the plan, or more, on batches or on all records.
-    after_step : callable, optional
-        Called after each step without any private value; True ends the run (its cost
-        stays that of the whole plan, an upper bound).
+    `params` are public initial values in float64, and `penalised`, which broadcasts against them,
+    is 1 where `plan.alpha` applies and 0 elsewhere. The budget has as many "steps" as the plan, or
+    more, on batches or on all records. `after_step` is called after each step without any private
+    value; True ends the run (its cost stays that of the whole plan, an upper bound).
 
     Notes
     -----

@@ -250,7 +250,6 @@ class Heads(NamedTuple):
 
     @property
     def alone(self) -> np.ndarray:
-        """Whether each user does alone."""
         return self.weights[:, -1] > 0
 
 
@@ -274,18 +273,9 @@ class HeadPrior:
     ) -> HeadPrior:
         """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
 
-        Parameters
-        ----------
-        directions : ndarray of shape (d, k)
-            Orthonormal, in white coordinates.
-        covariance : ndarray of shape (k + 1, k + 1)
-            Of heads.
-        noise : float
-            Variance of targets about users' models.
-        public : ndarray of shape (d, q), optional
-            Orthonormal directions of public tasks.
-        tasks : Candidate, optional
-            What models of public tasks are like.
+        Directions (d, k) are orthonormal in white coordinates, and `noise` is the variance of
+        targets about users' models. `public` (d, q) are orthonormal directions of public tasks, and
+        `tasks` says what their models are like.
         """
         d, k = directions.shape
         values, vectors = np.linalg.eigh(covariance / noise)
@@ -315,7 +305,6 @@ class HeadPrior:
 
     @property
     def names(self) -> list[str]:
-        """Names of the priors."""
         return [candidate.name for candidate in self.candidates]
 
     # Which of them is good for all users -------------------------------------------------------

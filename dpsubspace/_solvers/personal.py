@@ -153,18 +153,9 @@ class PersonalSolver:
     ) -> Personal:
         """Release the shared part.
 
-        Parameters
-        ----------
-        users : UserRows
-            Private rows, by user.
-        releases : Releases
-            With the parts of ``parts()`` in its budget.
-        public : ndarray of shape (d, q), optional
-            Public directions of weights of standardised rows.
-        after_step : callable
-            Called after each round.
-        tasks : TaskPrior, optional
-            What models of public tasks are like, of standardised rows and targets.
+        `public` (d, q) are public directions of weights of standardised rows, and `tasks` says what
+        models of public tasks are like, of standardised rows and targets. `after_step` is called
+        after each round.
         """
         start = None if public is None else _orthonormal(np.linalg.solve(users.whitening, public))
         if start is None:

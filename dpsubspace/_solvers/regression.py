@@ -60,7 +60,6 @@ class Regression:
 
     @property
     def n_targets(self) -> int:
-        """Columns of targets."""
         return self.targets.shape[1]
 
     def noise(self, releases: Releases, name: str) -> float:
@@ -127,7 +126,6 @@ class Moments:
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """One release."""
         return {MOMENT: Part(1.0)}
 
     def __call__(
@@ -160,20 +158,10 @@ def shrunk_least_squares(
 ) -> Solution:
     """Weights from noisy moments: those of least squares, each direction by what noise leaves.
 
-    Parameters
-    ----------
-    own : ndarray of shape (p, p)
-        Noisy mean of ``x x^T``.
-    shared : ndarray of shape (p, c)
-        Noisy mean of ``x y^T``.
-    spread : ndarray of shape (c,)
-        Mean square of the targets, about.
-    noise : float
-        Standard deviation of the diagonal of `own`; that of `shared` is over ``sqrt(2) tau``.
-    tau : float
-        Factor of the targets when noise was added.
-    n : int
-        Number of rows.
+    `own` (p, p) and `shared` (p, c) are noisy means of ``x x^T`` and ``x y^T``. `spread` (c,) is
+    the mean square of the targets, about. `noise` is the standard deviation of the diagonal of
+    `own`; that of `shared` is over ``sqrt(2) tau``, with tau the factor of the targets when noise
+    was added. There are n rows.
 
     Notes
     -----
@@ -210,7 +198,6 @@ class WhitenedDescent:
     share: float = _auto.WHITENING_SHARE  # Of the budget, for the second moment
 
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """The second moment, and the steps."""
         steps = Part(1 - self.share, _auto.regression_steps(reach))
         return {MOMENT: Part(self.share), STEPS: steps}
 

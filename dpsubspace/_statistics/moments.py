@@ -69,7 +69,6 @@ class Rows:
 
 
 def _counted_norms(features: Features | AffineRows) -> Array:
-    """Norms of features, inf for null records."""
     norms, present = features.norms(), features.records.present
     if present is None:
         return norms
@@ -118,14 +117,12 @@ class _InSpans(Total):
         self._together, self._span, self._count = together, None, 0
 
     def add(self, part: Array) -> None:
-        """Add the sum of a chunk."""
         self._span = part if self._span is None else self._span + part
         self._count += 1
         if self._count == self._together:
             self._end()
 
     def merge(self, other: Any) -> None:
-        """Add the sum of other chunks."""
         self._end()
         other._end()
         if other._sum is not None:
@@ -139,7 +136,6 @@ class _InSpans(Total):
 
     @property
     def value(self) -> Array:
-        """The sum."""
         self._end()
         return super().value
 
@@ -186,14 +182,8 @@ def _gram(rows: Array, total: Array = None) -> Array:
 def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     """Sum of ``phi_i phi_i^T B`` for `basis` B of shape (p, k) with orthonormal columns.
 
-    Parameters
-    ----------
-    rows : Rows
-        Private rows.
-    basis : ndarray of shape (p, k)
-        Public or released.
-    norms : array of shape (n,)
-        Norms of the features, inf for null records.
+    The basis is public or released, and `norms` (n,) are those of the features, inf for null
+    records.
 
     Notes
     -----
@@ -231,19 +221,9 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
 def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     """Second moment of ``z_i = B^T phi_i``, and the sum of what is left, ``|phi_i|^2 - |z_i|^2``.
 
-    Parameters
-    ----------
-    rows : Rows
-        Private rows.
-    basis : ndarray of shape (p, k)
-        With orthonormal columns, public or released.
-    norms : array of shape (n,)
-        Norms of the features, inf for null records.
-
-    Returns
-    -------
-    BoundedSum
-        The packed moment, of k (k + 1) / 2 entries, and the sum.
+    The basis B (p, k) has orthonormal columns, public or released, and `norms` (n,) are those of
+    the features, inf for null records. The packed moment has k (k + 1) / 2 entries, and the sum
+    comes after them.
 
     Notes
     -----
@@ -311,12 +291,7 @@ def released_moment(
 ) -> tuple[np.ndarray, float]:
     """Release the mean of ``phi_i phi_i^T``, a symmetric matrix (p, p), by its `name`.
 
-    Returns
-    -------
-    moment : ndarray of shape (p, p)
-        Noisy moment.
-    scale : float
-        Standard deviation s of the noise on its diagonal.
+    Gives that, and the standard deviation s of the noise on its diagonal.
 
     Notes
     -----
@@ -412,7 +387,6 @@ class AnalyzeGauss:
     forms_rows = True
 
     def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
-        """One release."""
         return {"moment": Part(1.0)}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:

@@ -64,16 +64,7 @@ def noisy_standard(
 ) -> Standard:
     """Release mean and standard deviation of columns that lie between public numbers.
 
-    Parameters
-    ----------
-    rows : AffineRows
-        Their records are what has these columns.
-    low, high : ndarray of shape (c,)
-        Ranges, public or released. Values outside are clipped.
-    releases : Releases
-        With one called `name`.
-    name : str
-        Its name.
+    They are columns of the records. Ranges are public or released, and values outside are clipped.
 
     Notes
     -----
@@ -164,12 +155,10 @@ class Shapes:
 
     @property
     def mean(self) -> np.ndarray:
-        """Means."""
         return self.place + self.share * self.tail
 
     @property
     def deviation(self) -> np.ndarray:
-        """Standard deviations."""
         moment = np.where(self.point, 1.0, 2.0) - self.share
         return np.sqrt((1 - self.share) * self.spread**2 + self.share * moment * self.tail**2)
 
@@ -190,7 +179,6 @@ class Shapes:
         return below
 
     def at(self, some: np.ndarray) -> Shapes:
-        """Some of them."""
         return Shapes(*(values[some] for values in self._arrays()))
 
     def moved(self, place: float, unit: float) -> Shapes:

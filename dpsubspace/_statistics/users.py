@@ -121,7 +121,6 @@ class UserRows:
 
     @property
     def width(self) -> int:
-        """Columns of standardised rows."""
         return self.whitening.shape[0]
 
     def sharing(self, weights: np.ndarray, constant: float) -> UserRows:

@@ -91,7 +91,6 @@ class Encoding:
 
     @property
     def n_features(self) -> int:
-        """Number of features."""
         return len(self.names)
 
     @cached_property
@@ -147,7 +146,6 @@ class Encoding:
 
     @property
     def _kinds(self) -> dict[str, Any]:
-        """What the schema says of each column."""
         return dict(self.schema)
 
     def _with_gaps(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -386,18 +384,10 @@ def encoding_for(
 ) -> Encoding:
     """Return the encoding of a table, as fine as the budget carries.
 
-    Parameters
-    ----------
-    schema : Schema
-        What is known of the columns.
-    ratio : float
-        Number of rows over the noise multiplier of the whole fit as one Gaussian release; inf
-        without privacy.
-    interactions : bool or "auto"
-        Whether pairs of numbers get features of their own. "auto" gives them where `ratio` is
-        large, to tables of not too many numbers.
-    by_column : bool
-        Whether the model scales every column by itself, and rows need no bound on their norm.
+    The ratio is the number of rows over the noise multiplier of the whole fit as one Gaussian
+    release, inf without privacy. With `interactions` pairs of numbers get features of their own;
+    "auto" gives them where the ratio is large, to tables of not too many numbers. `by_column` says
+    that the model scales every column by itself, and rows need no bound on their norm.
     """
     kinds: dict[str, Any] = dict(schema)
     known = [(a, kinds[a]) for a in schema.numbers if a not in schema.private_ranges]
