@@ -81,7 +81,6 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def eps_of(x: Array) -> float:
-    """Machine epsilon of the dtype of `x`."""
     return float(np.finfo(x.dtype).eps if sparse.issparse(x) else namespace(x).finfo(x.dtype).eps)
 
 
@@ -127,13 +126,6 @@ class Scratch:
     A chunk takes its MiB for less than a millisecond. Where the allocator hands such memory back
     at once, as on the workers of Dask, the system clears it again and again, which takes longer
     than what is computed. So a thread keeps what it has had, once for each dtype.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the array.
-    dtype : dtype
-        Its dtype.
     """
 
     _here = threading.local()
@@ -235,15 +227,8 @@ def on_device(x: Any, where: Any) -> Any:
 def chunk_rows(x: Array, microbatch_size: int | None = None, *, beside: int = 0) -> int:
     """Rows to visit at once, a multiple of the block, by public sizes alone.
 
-    Parameters
-    ----------
-    x : array of shape (n, d) or (n,)
-        Rows.
-    microbatch_size : int, optional
-        So many, rounded up to a multiple. None leaves the choice to the size of a row and to
-        the device.
-    beside : int, default=0
-        Numbers that are computed of each row, beside its own.
+    None leaves `microbatch_size`, which is rounded up to a multiple, to the size of a row and to
+    the device. `beside` is how many numbers are computed of each row, beside its own.
     """
     if microbatch_size is not None:
         return -(-min(microbatch_size, _MOST_ROWS) // BLOCK) * BLOCK
@@ -275,7 +260,6 @@ def even_slices(n: int, step: int) -> list[slice]:
 
 
 def slices(n: int, step: int) -> list[slice]:
-    """Slices of at most `step` that cover `n` rows."""
     return [slice(i, min(i + step, n)) for i in range(0, n, step)]
 
 
@@ -323,7 +307,6 @@ def row_norms(X: Array) -> Array:
 
 
 def _scaled_row_norms(rows: Array) -> Array:
-    """Norms of dense rows of any size."""
     xp = namespace(rows)
     largest = xp.max(xp.abs(rows), axis=1)
     unit = xp.where(largest > 0, largest, xp.ones_like(largest))
@@ -419,7 +402,6 @@ class Total:
         self._lost: Array = 0.0
 
     def add(self, part: Array) -> None:
-        """Add `part`, a float64 array."""
         if self._sum is None:
             self._sum = part
             return
@@ -452,18 +434,9 @@ def sum_slack(
 ) -> float:
     """How far rounding can move a sum between neighbours, relative to its largest term.
 
-    Parameters
-    ----------
-    n_rows : int
-        Terms of the sum, public.
-    eps : float
-        Machine epsilon of the dtype in which blocks are added up.
-    chunk : int
-        Most rows of a chunk.
-    block : int
-        Most rows of a block.
-    by_block : bool, default=False
-        Whether a chunk adds up its blocks in float64, and not its rows.
+    The number of rows is public, and `eps` is that of the dtype in which blocks are added up.
+    `chunk` and `block` are the most rows of either. With `by_block` a chunk adds up its blocks in
+    float64, and not its rows.
 
     Notes
     -----

@@ -3,73 +3,8 @@
 Design note. Tuning on private rows costs privacy, so these defaults are part of the product.
 They were set on sixteen real data sets (142 to 60,000 rows, 4 to 1,024 columns, 2 to 10
 classes), on six of 20 to 100 classes, and epsilon from 0.3 to 10;
-``benchmarks/repro_defaults.py`` holds them against a grid. What was found:
-
-* Descent is a walk whose length, ``n_iter * learning_rate / (1 - momentum)``, decides. At one
-  length, 30 to 400 steps and momentum from 0 to 0.95 give the same accuracy. The noise in
-  the weights after it has a norm of ``sqrt(p) sigma C length / n``, with p parameters and
-  sigma the multiplier of all steps together, and the best such norm hardly depends on n or
-  epsilon: it grows like the cube root of p. The optimum is flat, within a factor of 2.
-* With more than twenty classes that norm has to grow by the cube root of their number over
-  twenty besides. Pairs of digits with 10, 20, 50 and 100 labels made of them asked for about
-  0.9, 1, 1.4 and 1.6 times the length that weights alone ask for, images of 40 classes for 1.4
-  (at 16 columns as at 196), text of 30 and 77 for 1.2 and 1.7. What the clip norm should be does
-  not change. One table, which patient of 42 a voice is, asks for 4, and no public
-  number was found that tells why.
-* Clipping keeps steps from diverging, so they may be far longer than without it, until
-  gradients are no longer clipped: hence `largest`. More steps only where that binds, and
-  where it does, momentum makes up for what 160 of them lack. At most 400 steps of momentum 0.9
-  were the rule before: mean scores are within 0.2 points of those, and at epsilon 3 above them
-  on the two worst conditioned tables. With 133 steps one of seven tables loses 2 to 3 points
-  of R^2.
-* Momentum has to grow with the steps that there were and to calm down in the last third. Constant
-  momentum that makes the same length swings about the optimum to the end where noise is small
-  (it costs up to 0.7 points), and its noise is of steps too few to average out. A larger window for
-  the mean wins on noisy tables what it loses on others, and restarts where momentum points uphill
-  lose 2 points. Steps twice as long win a point of R^2 on two tables, four times as long they
-  diverge on a third, and no public number tells which table is which.
-* A clip norm of half the bound on a row is better than the bound: less noise, for gradients
-  that point the same way. Centred rows are shorter, and half of that again is better. Smaller
-  ones win a little on some sets and lose much on others.
-* The mean of the last quarter of the iterates beats the last iterate, the last half, and
-  decaying steps, each by little.
-* The mean of the rows is worth a tenth of the budget. Shrinking it by its noise (James and
-  Stein, 1961) is better than any rule for when to leave it out.
-* Twice the median distance from the mean stands in for the bound on a row, so that rows of
-  which the median is beyond half the bound (most images) train as they would without it.
-  Smaller radii win on some sets (a point on X-ray images) and lose as much on others. A
-  second mean within the first radius is worth its part where the offset is large; clipping
-  rows at 2, 3 or 8 medians makes no difference, since gradients are clipped as well. All of it
-  fits in the share of the one mean; three hundredths more cost 0.1 points on most sets and
-  help at offsets only that are out of reach for 1,000 rows anyway.
-* Modules have one walk for all losses, over 321 to 32,701 parameters (perceptrons on three
-  tables, convolutions on two sets of images, epsilon 0.5, 2 and 8): mostly within a point of
-  the best of a grid. Clip norms from 0.1 to 10 and momentum from 0 to 0.9 make no difference
-  at one length. With random labels half of a gradient's energy embeds (three quarters with
-  public rows like the private ones), so that equal shares and half the clip norm for
-  residuals are better than what linear models take, by 1 to 2 points.
-
-* Public rows (six sets with public rows of the same and of other origin, 50 to 2,000 of them): the
-  mean is worth a twentieth of the budget when public rows have one too. Unequal noise, more where
-  public rows have energy, does not help by itself: in the scores, noise of a direction counts
-  with its energy, and equal noise is best. Leaving out directions whose gradient does not outdo
-  its noise does help, at epsilon 0.5 and below, most where they come from the same source; all
-  of the space has to be taken where public rows tell of nothing (the floor on energy off
-  their span, and a count of what they miss). Longer or shorter descents than the number of
-  trained weights asks for lose. A start from labelled rows outweighs all else at epsilon 0.5
-  and below if what is left to go is shortened, and is a disaster for labels of another
-  meaning, which one count tells.
-* Modules (networks of 400 to 33,000 weights): the same rule for the length of the descent, shorter
-  and with a smaller largest step; equal shares for embedding and residual. Growing momentum in
-  place of up to 400 steps lost 2 to 3 points of R^2 in the one case of a perceptron that was held
-  against it, so that modules take those steps.
-
-Tried and dropped: preconditioning by a private second moment (DP-FC; between 0.6 points
-worse and better everywhere, at the price of a release), objective perturbation (1 to 4 points
-worse even with its constants chosen on the test set), clipping around the gradient of labelled
-public rows (as good as starting from them), two levels of noise by joint clipping, a filter of the
-noisy gradient by public energies, shrinking weights block by block; Adam (within half a point,
-worse at epsilon 0.3), step sizes that decay.
+``benchmarks/repro_defaults.py`` holds them against a grid, and ``benchmarks/README.md`` tells what
+was found and what was tried and dropped ("What the defaults rest on").
 """
 
 from __future__ import annotations
@@ -148,19 +83,10 @@ _FEWEST, _MOST, _MOST_STEADY = 100, 160, 400
 def travel(*, walk: float, noise_size: float, n_samples: float, multiplier: float) -> float:
     """Length of the descent, ``n_iter * learning_rate * clip_norm / (1 - momentum)``.
 
-    Parameters
-    ----------
-    walk : float
-        Noise in the weights that the loss bears, over the cube root of their number; it
-        includes :func:`many_classes`.
-    noise_size : float
-        Norm of the noise of a step, in units of the clip norm and of the multiplier: the
-        square root of the number of weights, where all of them get the same. Else its
-        square stands for their number.
-    n_samples : int
-        Number of records.
-    multiplier : float
-        Noise multiplier of all steps together.
+    `walk` is the noise in the weights that the loss bears, over the cube root of their number; it
+    includes :func:`many_classes`. `noise_size` is the norm of the noise of a step, in units of the
+    clip norm and of the multiplier: the square root of the number of weights where all of them get
+    the same, else its square stands for their number. The multiplier is that of all steps together.
     """
     return walk * noise_size ** (2 / 3) * n_samples / (multiplier * noise_size)
 
@@ -173,12 +99,7 @@ def many_classes(n_classes: int) -> float:
 def clear_energy(n_outputs: int, noise: float) -> float:
     """Energy of a direction of features above which gradients along it outdo their noise.
 
-    Parameters
-    ----------
-    n_outputs : int
-        Columns of scores.
-    noise : float
-        Standard deviation of the noise of one entry of the mean gradient, by all steps.
+    `noise` is the standard deviation of the noise of one entry of the mean gradient, by all steps.
     """
     return WORTH * (noise * n_outputs) ** 2
 
@@ -186,12 +107,7 @@ def clear_energy(n_outputs: int, noise: float) -> float:
 def n_worth(energies: np.ndarray, clear: float) -> int:
     """Directions to keep: of clear energy, or among those that hold the least share of it all.
 
-    Parameters
-    ----------
-    energies : ndarray
-        Mean square of public features along each, in descending order.
-    clear : float
-        See :func:`clear_energy`.
+    Energies are mean squares of public features along each direction, in descending order.
     """
     held = np.cumsum(energies) / max(float(energies.sum()), 1e-300)
     least = 1 + int(np.searchsorted(held, LEAST_ENERGY))
@@ -209,20 +125,8 @@ def remaining(
 ) -> float:
     """Share of the usual way to go from weights that public rows were fitted to.
 
-    Parameters
-    ----------
-    energies : ndarray
-        Mean square of public features along each direction that is trained.
-    clear : float
-        See :func:`clear_energy`.
-    n_public : int
-        Labelled public rows.
-    n_outputs : int
-        Columns of scores.
-    n_samples : int
-        Private records.
-    multiplier : float
-        Noise multiplier of all steps together.
+    Energies are mean squares of public features along each direction that is trained. The
+    multiplier is that of all steps together.
 
     Notes
     -----
@@ -237,16 +141,8 @@ def remaining(
 def break_even(n_weights: float, n_kept: float, *, n_samples: int, multiplier: float) -> float:
     """Share of centred energy that directions must hold for training on them to be worth it.
 
-    Parameters
-    ----------
-    n_weights : int
-        Weights that are trained without directions.
-    n_kept : int
-        Weights that are trained on them.
-    n_samples : int
-        Number of records.
-    multiplier : float
-        Noise multiplier of all steps together.
+    Without directions `n_weights` are trained, and on them `n_kept`. The multiplier is that of all
+    steps together.
 
     Notes
     -----

@@ -80,7 +80,6 @@ def check_real(
     include_high: bool = False,
     hint: str = "",
 ) -> float:
-    """`value` as a float, or ValueError with its name and range."""
     if isinstance(value, (Real, np.floating)) and not isinstance(value, (bool, np.bool_)):
         value = float(value)
         above = value >= low if include_low else value > low
@@ -94,7 +93,6 @@ def check_real(
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """`value` if it is a bool, or ValueError with its name."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise ValueError(f"`{name}` must be True or False, got {shown(value)}.")
@@ -107,7 +105,6 @@ def check_auto(name: str, value: Any, **interval: Any) -> None:
 
 
 def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
-    """`value` as an int from `low` to `high`, or ValueError with its name."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         value = int(value)
         if value >= low and (high is None or value <= high):
@@ -117,7 +114,6 @@ def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
-    """`value` if it is one of `choices`, or ValueError that lists them."""
     if isinstance(value, (str, type(None))) and value in choices:
         return value
     raise ValueError(f"`{name}` must be one of {list(choices)}, got {shown(value)}.")

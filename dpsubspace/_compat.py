@@ -41,12 +41,8 @@ def has_callbacks(estimator: Any) -> bool:
 def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Callable[[], None]]:
     """Tell the callbacks of `estimator` that a fit of `n_iter` steps begins.
 
-    Returns
-    -------
-    after_step : callable
-        To be called after each step; True asks to stop.
-    finish : callable
-        To be called when the fit is done.
+    Returns what is called after each step, which gives True to ask for an end, and what is called
+    when the fit is done.
 
     Notes
     -----

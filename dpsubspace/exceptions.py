@@ -60,14 +60,7 @@ _OF_WORKERS = ("concurrent", "multiprocessing", "threading")
 def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     """Warn at the line of the caller's own code that led here, once for all folds of a search.
 
-    Parameters
-    ----------
-    message : str
-        What is shown.
-    category : type of Warning
-        Its category.
-    about : hashable
-        What the message is about, apart from numbers that differ between folds.
+    `about` is what the message is about, apart from numbers that differ between folds.
 
     Notes
     -----

@@ -58,20 +58,12 @@ class BoundedRangeDpEvent(dpa.DpEvent):
 def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
     """Largest hockey-stick divergences of `count` mechanisms of bounded range, from above.
 
-    Parameters
-    ----------
-    epsilon : float
-        Range of each mechanism, which may be chosen after seeing the outputs before it.
-    count : int
-        Number of mechanisms; memory and time grow with its square.
+    Each range may be chosen after seeing the outputs before it. Memory and time grow with the
+    square of `count`.
 
-    Returns
-    -------
-    step : float
-        Distance of the grid, which holds epsilon a whole number of times.
-    curve : ndarray of shape (2 n + 1,)
-        Divergences of orders ``e^a`` for a from ``-n step = -count epsilon`` to ``n step``.
-        Below these it is ``1 - e^a`` and above them 0.
+    Returns the step of a grid, which holds epsilon a whole number of times, and the divergences of
+    orders ``e^a`` for a from ``-n step = -count epsilon`` to ``n step``. Below these the curve is
+    ``1 - e^a`` and above them 0.
 
     Notes
     -----
@@ -139,30 +131,17 @@ _LEAST_NOISE = 1e-150
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A mechanism that runs `count` times.
+    """A mechanism that runs `count` times."""
 
-    Parameters
-    ----------
-    kind : {"gaussian", "laplace", "range", "search"}
-        What runs. A release without noise is a Gaussian of multiplier 0.
-    value : float
-        Noise multiplier against the norm of one record, or the epsilon of a bounded range.
-    count : int
-        How often it runs.
-    rate : float
-        Probability with which a record takes part; below 1 for Gaussians only.
-    shape : float
-        Of the number of runs of a search, whose mean is its `value`.
-    inside : tuple of Mechanism
-        What each run of a search is made of.
-    """
-
+    # "gaussian", "laplace", "range", "search": what runs. A release without noise is a Gaussian of
+    # multiplier 0.
     kind: str
+    # Noise multiplier against the norm of one record, or the epsilon of a bounded range.
     value: float
-    count: int = 1
-    rate: float = 1.0
-    shape: float = 0.0
-    inside: tuple[Mechanism, ...] = ()
+    count: int = 1  # How often it runs
+    rate: float = 1.0  # Probability with which a record takes part; below 1 for Gaussians only
+    shape: float = 0.0  # Of the number of runs of a search, whose mean is its `value`
+    inside: tuple[Mechanism, ...] = ()  # What each run of a search is made of
 
     @property
     def pure(self) -> bool:
@@ -171,7 +150,6 @@ class Mechanism:
 
     @property
     def sampled(self) -> bool:
-        """Whether it runs on Poisson batches."""
         return self.rate < 1
 
 
@@ -409,7 +387,6 @@ class Accountant(PLDAccountant):
 def pld_accountant(
     parts: Iterable[Mechanism], neighboring_relation: str, grid: float
 ) -> Accountant:
-    """Accountant of privacy loss distributions that holds `parts`, on a grid."""
     relation = {
         "zero_out": dpa.NeighboringRelation.REPLACE_SPECIAL,
         "replace_one": dpa.NeighboringRelation.REPLACE_ONE,
@@ -472,17 +449,8 @@ def renyi_accountant(parts: Iterable[Mechanism]) -> RdpAccountant:
 def renyi_curve(parts: Sequence[Mechanism], orders: np.ndarray) -> np.ndarray:
     """Hockey-stick divergences of orders ``e^a``, from the Renyi divergences of mechanisms.
 
-    Parameters
-    ----------
-    parts : sequence of Mechanism
-        What runs, under add-or-remove: Renyi accountants do not double a replacement.
-    orders : ndarray
-        Values of a, of at least 0.
-
-    Returns
-    -------
-    ndarray
-        Upper bounds.
+    An upper bound for each of `orders`, values of a of at least 0. The parts run under
+    add-or-remove: Renyi accountants do not double a replacement.
 
     Notes
     -----

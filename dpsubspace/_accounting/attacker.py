@@ -50,31 +50,17 @@ _FACTORS = (2, 5, 10, 30, 100, 1000, 10_000)
 
 @dataclass(frozen=True)
 class Attacker:
-    """Bounds on what can be learnt of one record.
+    """Bounds on what can be learnt of one record."""
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        What is promised.
-    mu : float
-        Of the Gaussian mechanism that is at least as bad in all respects but for the slack; inf
-        where none is known.
-    slack : float
-        What is added to its curve.
-    exact : bool
-        Whether all that was released is Gaussian, so that bounds by mu are attained.
-    points : tuple of (float, float)
-        Other pairs (epsilon, delta) that hold.
-    replaced : float or None
-        Epsilon at the same delta for what a record says; None where it is not known.
-    """
-
-    epsilon: float
+    epsilon: float  # What is promised
     delta: float
+    # Of the Gaussian mechanism that is at least as bad in all respects but for the slack; inf where
+    # none is known.
     mu: float
-    slack: float
-    exact: bool
-    points: tuple[tuple[float, float], ...] = ()
+    slack: float  # What is added to its curve
+    exact: bool  # Whether all that was released is Gaussian, so that bounds by mu are attained
+    points: tuple[tuple[float, float], ...] = ()  # Other pairs (epsilon, delta) that hold
+    # Epsilon at the same delta for what a record says; None where it is not known.
     replaced: float | None = None
 
     @classmethod
@@ -87,10 +73,7 @@ class Attacker:
         *,
         adaptive: bool = False,
     ) -> Attacker:
-        """For what ran, and what is promised of it.
-
-        `adaptive` says that parts were chosen after results of others had been seen.
-        """
+        """For what ran and what is promised; `adaptive` parts followed results of earlier ones."""
         cost = Cost.of(event, neighboring_relation)
         parts, sq_mu = cost.parts, cost.sq_mu()
         if sq_mu is not None:
@@ -136,7 +119,7 @@ class Attacker:
     def posterior(self, prior: float) -> float:
         """Largest probability after the release of what had the probability `prior` before.
 
-        But for releases whose probability is at most that of :attr:`surprise`.
+        It holds except for releases of which the probability is at most :attr:`surprise`.
         """
         e = math.exp(-min(self._belief[0], 700.0))
         return prior / (prior + (1 - prior) * e)

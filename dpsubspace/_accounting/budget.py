@@ -50,10 +50,7 @@ def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) ->
     delta, bounded ranges and Laplace mechanisms, are fixed ones. The result is inflated until
     the evaluated epsilon is at most the target, so rounding is always on the private side.
 
-    Raises
-    ------
-    PrivacyError
-        If the fixed part alone costs more than `epsilon`.
+    PrivacyError if the fixed part alone costs more than `epsilon`.
     """
     at_one = cost_at(1.0)
     exact = at_one.sq_mu() is not None
@@ -136,10 +133,7 @@ def calibrate_range(cost_at: Callable[[float], Cost], epsilon: float, delta: flo
     smaller, and are found by a search within one part in ten thousand. The result is deflated
     until the evaluated epsilon is at most the target.
 
-    Raises
-    ------
-    PrivacyError
-        If the fixed part alone costs more than `epsilon`, or there is nothing to scale.
+    PrivacyError if the fixed part alone costs more than `epsilon`, or there is nothing to scale.
     """
     at_one, rest = cost_at(1.0).split_pure()
     scaled = cost_at(2.0).split_pure()[0] - at_one
@@ -178,26 +172,15 @@ def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
 
 @dataclass(frozen=True)
 class Target:
-    """Privacy that is asked for.
+    """Privacy that is asked for."""
 
-    Parameters
-    ----------
-    epsilon : float or None
-        Budget; inf asks for none. None where noise multipliers are given instead.
-    delta : float or "auto"
-        Additive slack.
-    neighboring_relation : {"zero_out", "replace_one"}
-        What the guarantee hides.
-    noise_multiplier : float or None
-        That of each release of the last part of a budget, where `epsilon` is None.
-    already_spent : DpEvent or None
-        What has been released before out of the same budget: what is calibrated has the rest.
-    """
-
+    # Budget; inf asks for none. None where noise multipliers are given instead.
     epsilon: float | None
-    delta: float | str = "auto"
-    neighboring_relation: str = "zero_out"
+    delta: float | str = "auto"  # Additive slack
+    neighboring_relation: str = "zero_out"  # "zero_out" or "replace_one": what the guarantee hides
+    # That of each release of the last part of a budget, where `epsilon` is None.
     noise_multiplier: float | None = None
+    # What has been released before out of the same budget: what is calibrated has the rest.
     already_spent: DpEvent | None = None
 
     def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
@@ -229,7 +212,6 @@ class Target:
 
     @property
     def private(self) -> bool:
-        """Whether any is asked for."""
         return self.epsilon != math.inf
 
     def delta_at(self, n_samples: int | None) -> float:
@@ -260,7 +242,6 @@ class Target:
         return calibrate(cost_at, float(self.epsilon), self.delta_at(n_samples))
 
     def multiplier(self, n_samples: int | None) -> float:
-        """Noise multiplier of one Gaussian release that takes all of it."""
         one = {"one": Part(share=1.0)}
         return self.calibrated(lambda m: self.cost(one, {"one": m}), n_samples)
 
@@ -276,7 +257,6 @@ class Target:
         joint: bool = False,
         of: str = "",
     ) -> PrivacyGuarantee:
-        """Statement about `event` on `n_samples` records."""
         delta, relation = self.delta_at(n_samples), self.neighboring_relation
         epsilon, free = self.epsilon, is_free(event)
         if free:
@@ -306,26 +286,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Public sizes of a fit; None where they are not known before the data are.
+    """Public sizes of a fit; None where they are not known before the data are."""
 
-    Parameters
-    ----------
-    n_samples, n_features, n_outputs : int or None
-        Records, columns, columns of scores.
-    n_public : int
-        Public rows.
-    labelled : bool
-        Whether those have targets.
-    persons : bool
-        Whether a record may have several rows.
-    """
-
-    n_samples: int | None
+    n_samples: int | None  # Records
     n_features: int | None = None
     n_outputs: int | None = None
-    n_public: int = 0
-    labelled: bool = False
-    persons: bool = False
+    n_public: int = 0  # Public rows
+    labelled: bool = False  # Whether those have targets
+    persons: bool = False  # Whether a record may have several rows
 
     def known(self, name: str, why: str) -> int:
         """Size called `name`, or ValueError that says why it is needed."""
@@ -343,21 +311,6 @@ _NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
 class Part:
     """Releases of one name, which have the same noise.
 
-    Parameters
-    ----------
-    share : float
-        Of the budget: of mu^2, not of epsilon, so that parts compose to the whole exactly. Of
-        epsilon, where all parts of a budget are "range" or "laplace".
-    count : int
-        Number of releases.
-    rate : float
-        Probability with which a record enters the Poisson batch of a release; 1 takes all.
-    kind : {"gaussian", "range", "laplace"}
-        Gaussian noise, or an exponential mechanism or Laplace noise, which need no delta.
-    disjoint : bool
-        Whether each release is over a block of the records of its own, which are as many as the
-        releases. All of them then cost what one costs.
-
     Notes
     -----
     Privacy of disjoint blocks (parallel composition). Which block a record belongs to follows from
@@ -370,10 +323,17 @@ class Part:
     blocks meet a record once each, and compose like two releases.
     """
 
+    # Of the budget: of mu^2, not of epsilon, so that parts compose to the whole exactly. Of
+    # epsilon, where all parts of a budget are "range" or "laplace".
     share: float
-    count: int = 1
+    count: int = 1  # Number of releases
+    # Probability with which a record enters the Poisson batch of a release; 1 takes all.
     rate: float = 1.0
+    # "gaussian", "range", "laplace": Gaussian noise, or an exponential mechanism or Laplace noise,
+    # which need no delta.
     kind: str = "gaussian"
+    # Whether each release is over a block of the records of its own, which are as many as the
+    # releases. All of them then cost what one costs.
     disjoint: bool = False
 
     def __post_init__(self) -> None:
@@ -414,27 +374,15 @@ class Budget:
 
     A fit takes the number of its releases, the rate of its batches and whether it is private
     from here and not from its parameters, so that what runs is what is charged.
-
-    Parameters
-    ----------
-    target : Target
-        What is asked for.
-    parts : dict of str to Part
-        What is released, by name and in the order of the event.
-    scales : dict of str to float
-        Noise multiplier of each release called so (0 adds no noise), or its epsilon where
-        it needs no delta (inf adds no noise).
-    event : DpEvent
-        What all of them cost together: calibrated, charged and printed.
-    private : bool
-        Whether noise is added at all.
     """
 
-    target: Target
-    parts: Mapping[str, Part]
+    target: Target  # What is asked for
+    parts: Mapping[str, Part]  # What is released, by name and in the order of the event
+    # Noise multiplier of each release called so (0 adds no noise), or its epsilon where it needs no
+    # delta (inf adds no noise).
     scales: Mapping[str, float]
-    event: DpEvent
-    private: bool
+    event: DpEvent  # What all of them cost together: calibrated, charged and printed
+    private: bool  # Whether noise is added at all
 
     @classmethod
     def split(

@@ -41,18 +41,10 @@ SMALLEST_DELTA = 1e-10
 
 @dataclass(frozen=True)
 class Cost:
-    """What mechanisms cost under a neighbouring relation.
+    """What mechanisms cost under a neighbouring relation."""
 
-    Parameters
-    ----------
-    parts : tuple of Mechanism
-        What runs, equal ones as one.
-    neighboring_relation : {"zero_out", "replace_one"}
-        What the guarantee hides.
-    """
-
-    parts: tuple[Mechanism, ...]
-    neighboring_relation: str
+    parts: tuple[Mechanism, ...]  # What runs, equal ones as one
+    neighboring_relation: str  # "zero_out" or "replace_one": what the guarantee hides
 
     @classmethod
     def of(cls, event: DpEvent, neighboring_relation: str) -> Cost:
@@ -62,13 +54,12 @@ class Cost:
     # Gaussian mechanisms ----------------------------------------------------------------------
 
     def sq_mu(self, *, sampling: str = "refuse") -> float | None:
-        """Square of mu where all parts are Gaussian mechanisms; a replacement doubles mu.
+        """Square of mu of Gaussian mechanisms, None for anything else; a replacement doubles mu.
 
-        None for anything else. Sampled Gaussians are "refuse"d, counted as if every record were
-        in every batch ("ignore": an upper bound), or by their central limit ("approximate": Bu,
-        Dong, Long, Su, 2020), which is good enough to start a search from and nothing else. So
-        are bounded ranges and Laplace mechanisms, by twice their largest mean loss, and by
-        nothing but "approximate".
+        Sampled Gaussians are "refuse"d, counted as if every record were in every batch ("ignore":
+        an upper bound), or by their central limit ("approximate": Bu, Dong, Long, Su, 2020), which
+        is good enough to start a search from and nothing else. So are bounded ranges and Laplace
+        mechanisms, by twice their largest mean loss, and by nothing but "approximate".
         """
         total = [0.0]
         for part in self.parts:
@@ -105,10 +96,7 @@ class Cost:
         has no delta of its own adds at most its epsilon, and never makes the rest cheaper; such
         parts alone have an epsilon at ``delta=0``.
 
-        Raises
-        ------
-        PrivacyError
-            If no accountant here supports the parts under the relation.
+        PrivacyError if no accountant here supports the parts under the relation.
         """
         sq_mu = self.sq_mu()
         if sq_mu is not None:
@@ -160,7 +148,6 @@ class Cost:
 
     @property
     def _least_sampled(self) -> float:
-        """Least multiplier of a sampled Gaussian."""
         return min((part.value for part in self.parts if part.sampled), default=math.inf)
 
     # The accountant of privacy loss distributions -----------------------------------------------
@@ -259,7 +246,6 @@ class Cost:
         )
 
     def _only(self, some: Callable[[Mechanism], bool]) -> Cost:
-        """That of the parts for which `some` holds."""
         return replace(self, parts=tuple(filter(some, self.parts)))
 
 
@@ -335,29 +321,14 @@ _ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class Price:
-    """What an event may be charged as.
+    """What an event may be charged as."""
 
-    Parameters
-    ----------
-    epsilon : float
-        Sum of the epsilons of what has no delta.
-    pure_sq_mu : float
-        Square of the mu that dominates the same, without slack.
-    sq_mu : float
-        Square of the mu that dominates the rest but for the slack.
-    slack : float
-        Slack of the rest.
-    rest_sq_mu : float
-        Part of `sq_mu` that is not of searches.
-    search_epsilon : float
-        Epsilon of all searches at their part of `slack`, where these are charged by that.
-    """
-
-    epsilon: float
-    pure_sq_mu: float
-    sq_mu: float
-    slack: float
-    rest_sq_mu: float = 0.0
+    epsilon: float  # Sum of the epsilons of what has no delta
+    pure_sq_mu: float  # Square of the mu that dominates the same, without slack
+    sq_mu: float  # Square of the mu that dominates the rest but for the slack
+    slack: float  # Slack of the rest
+    rest_sq_mu: float = 0.0  # Part of `sq_mu` that is not of searches
+    # Epsilon of all searches at their part of `slack`, where these are charged by that.
     search_epsilon: float = 0.0
 
     @property
@@ -440,7 +411,6 @@ def _pure_sq_mu(part: Mechanism, relation: str) -> float:
 
 
 def _response_sq_mu(epsilon: float) -> float:
-    """For randomised response."""
     return float(2 * ndtri(1 / (1 + math.exp(min(epsilon, 700.0))))) ** 2
 
 
@@ -472,20 +442,9 @@ def _range_sq_mu(epsilon: float, count: int) -> float:
 def dominating_mu(orders: np.ndarray, divergences: np.ndarray, slack: float) -> float:
     """Least mu, nearly, with ``H_t <= G_mu(t) + min(1, t) slack`` for all t.
 
-    Parameters
-    ----------
-    orders : ndarray of shape (n,)
-        Rising values of ``a = log t``, the first 0; the divergence at the last one is at most
-        `slack`.
-    divergences : ndarray of shape (n,)
-        Upper bounds on the divergences there, of neighbours in both orders.
-    slack : float
-        Slack, at least 0.
-
-    Returns
-    -------
-    float
-        For which the inequality is proved, not sampled.
+    The orders are rising values of ``a = log t``, the first 0. The divergences are upper bounds
+    there, of neighbours in both orders, and the last one is at most `slack`. The inequality is
+    proved for what is returned, not sampled.
 
     Notes
     -----
@@ -572,10 +531,7 @@ def search_multiplier(
 ) -> float:
     """Least multiplier of Gaussian runs of a search that costs at most `epsilon`.
 
-    Raises
-    ------
-    PrivacyBudgetError
-        If no noise is enough: searches have a least epsilon of their own.
+    PrivacyBudgetError if no noise is enough: searches have a least epsilon of their own.
     """
     about = math.log(doubling(neighboring_relation)) - math.log(gaussian_sq_mu(epsilon, delta)) / 2
 

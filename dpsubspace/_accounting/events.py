@@ -56,7 +56,7 @@ def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) ->
 def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
     """Event of `count` exponential mechanisms whose privacy loss has a range of `epsilon` each.
 
-    `epsilon` is for the relation of the guarantee, whichever it is.
+    The range is for the relation of the guarantee, whichever it is.
     """
     from dp_accounting import SelfComposedDpEvent
 
@@ -86,7 +86,6 @@ def private_search(event: DpEvent, mean: float) -> DpEvent:
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:
-    """Event of all `events` that cost something; a single one stays itself."""
     from dp_accounting import ComposedDpEvent, NoOpDpEvent
 
     events = [event for event in events if not is_free(event)]

@@ -43,7 +43,6 @@ _TOLERANCE = 1e-3
 
 
 def package_version() -> str:
-    """Version of this package, which is loaded where this runs."""
     return sys.modules[__name__.partition(".")[0]].__version__
 
 
@@ -79,7 +78,6 @@ def digest_of(model_file: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def dumped(fields: dict[str, Any], path: str | os.PathLike[str] | None) -> str:
-    """`fields` as JSON, also written to `path` if there is one."""
     text = json.dumps(fields, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     if path is not None:
         Path(path).write_bytes(text.encode())

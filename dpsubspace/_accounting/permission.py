@@ -58,18 +58,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a task of Dask.
+    """One run of a task of Dask."""
 
-    Parameters
-    ----------
-    key : str, tuple or None
-        Of the task, and so the same where Dask runs it again; None where that is not known.
-    id : str
-        Which no other run has.
-    """
-
-    key: Any
-    id: str
+    key: Any  # Of the task, and so the same where Dask runs it again; None where that is not known
+    id: str  # Which no other run has
 
 
 _UNKNOWN = Run(None, "")
@@ -100,7 +92,7 @@ def run_here() -> Run | None:
 
 
 def remember_run() -> None:
-    """Let what this task does in other threads know it. To be called before it starts others."""
+    """Let what this task does in other threads know it: called before it starts them."""
     if _DASK in sys.modules and (run := run_here()) is not None:
         _LAST.set(run)
 
@@ -120,7 +112,7 @@ def runs_carried(carried: tuple[Run, ...], *, sent: bool) -> tuple[Run, ...]:
 def only_once(carried: tuple[Run, ...] = ()) -> None:
     """PrivacyError in a task of Dask of which another run may have spent; marks this one.
 
-    To be called before a release that no ledger pays for which outlives the worker.
+    Called before a release that no ledger pays for and that outlives the worker.
     """
     if not in_task() or _of_thread("actor"):
         return
@@ -189,30 +181,20 @@ _HIDDEN = (
 
 @dataclass(frozen=True)
 class Payer:
-    """Who is asked for leave: a ledger, as what runs inside of it has to know it.
+    """Who is asked for leave: a ledger, as what runs inside of it has to know it."""
 
-    Parameters
-    ----------
-    delta : float
-        What ``delta="auto"`` stands for.
-    spend : callable
-        Takes the guarantee of what is about to be released, and raises where that must not be.
-        It may return a callable, which takes the event of what was released in the end where a
-        fit failed before it had released all of that.
-    address : Address, optional
-        Leads to the same ledger from another process, where there is a way.
-    lasting : bool, default=True
-        Whether what it has charged is known where Dask runs a task again: False for a ledger
-        that a task opened by itself and no file keeps.
-    note : callable, optional
-        Takes a kind and the name of a class: what was seen beside releases, for reports. None
-        where what is around the release was noted already.
-    """
-
-    delta: float
+    delta: float  # What ``delta="auto"`` stands for
+    # Takes the guarantee of what is about to be released, and raises where that must not be. It may
+    # return a callable, which takes the event of what was released in the end where a fit failed
+    # before it had released all of that.
     spend: Callable[[PrivacyGuarantee], Settle | None]
+    # Leads to the same ledger from another process, where there is a way.
     address: Address | None = None
+    # Whether what it has charged is known where Dask runs a task again: False for a ledger that a
+    # task opened by itself and no file keeps.
     lasting: bool = True
+    # Takes a kind and the name of a class: what was seen beside releases, for reports. None where
+    # what is around the release was noted already.
     note: Note | None = None
 
 
@@ -250,18 +232,10 @@ _SEVERAL = (
 
 @dataclass(frozen=True)
 class _FromTask:
-    """Address of what a task of Dask sends to those that it starts.
+    """Address of what a task of Dask sends to those that it starts."""
 
-    Parameters
-    ----------
-    runs : tuple of Run
-        That task, and those that it was started by.
-    ledger : Address or None
-        Of a ledger that a task opened by itself, if there is one.
-    """
-
-    runs: tuple[Run, ...]
-    ledger: Address | None
+    runs: tuple[Run, ...]  # That task, and those that it was started by
+    ledger: Address | None  # Of a ledger that a task opened by itself, if there is one
     lasting = False
 
     def payer(self) -> Payer | None:
@@ -270,23 +244,12 @@ class _FromTask:
 
 @dataclass(eq=False)
 class _Block:
-    """Code in which somebody pays.
+    """Code in which somebody pays."""
 
-    Parameters
-    ----------
-    payer : Payer
-        Who does.
-    run : Run or None
-        Run of Dask that entered it.
-    around : _Block or None
-        Block that it is in.
-    ended : bool, default=False
-        Whether it has been left: copies of the context, which nobody counts, see that here.
-    """
-
-    payer: Payer
-    run: Run | None
-    around: _Block | None
+    payer: Payer  # Who does
+    run: Run | None  # Run of Dask that entered it
+    around: _Block | None  # Block that it is in
+    # Whether it has been left: copies of the context, which nobody counts, see that here.
     ended: bool = False
 
 
@@ -296,10 +259,7 @@ _OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
 
 @contextmanager
 def inside_payer(payer: Payer) -> Iterator[None]:
-    """Within it `payer` is asked before anything is released, and what it refuses is not.
-
-    Other threads and processes are outside.
-    """
+    """Within it `payer` is asked before anything is released; other threads are outside."""
     block = _Block(payer, run_here(), _AROUND.get())
     _AROUND.set(block)
     try:
@@ -315,7 +275,6 @@ def open_to_all(session: str, payer: Payer) -> None:
 
 
 def close_to_all(session: str) -> None:
-    """End that."""
     _OPEN.pop(session, None)
 
 
@@ -409,14 +368,8 @@ def payer_of(address: Address | None = None) -> Payer | None:
 def observe(kind: str, name: str, address: Address | None = None) -> None:
     """Tell whoever pays here, by what carries `address`, what was seen that no sum counts.
 
-    Parameters
-    ----------
-    kind : str
-        One of ``dpsubspace._workflow.plan.KINDS``.
-    name : str
-        Name of a class or function; never anything that depends on the rows.
-    address : Address or None
-        What the estimator carries.
+    The kind is one of ``dpsubspace._workflow.plan.KINDS``. The name is that of a class or function,
+    and never anything that depends on the rows.
 
     Notes
     -----

@@ -89,9 +89,7 @@ class GradientSource(Protocol):
     """Gradients of a model on the records that it holds."""
 
     @property
-    def n_samples(self) -> int:
-        """Number of records, public."""
-        ...
+    def n_samples(self) -> int: ...
 
     @property
     def data(self) -> Array:
@@ -102,9 +100,7 @@ class GradientSource(Protocol):
         """Indices that together name every record once, or every record of `batch`."""
         ...
 
-    def work(self, batch: np.ndarray | None = None) -> float:
-        """Bytes that a product with all records reads, or with a batch, times its columns."""
-        ...
+    def work(self, batch: np.ndarray | None = None) -> float: ...
 
     def at(self, params: Array, rows: Array) -> PerExampleGradients:
         """Gradients at `params` of the records of a chunk."""
@@ -114,20 +110,12 @@ class GradientSource(Protocol):
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     """Sum of gradients, each shrunk to norm `clip_norm` where it is longer.
 
-    Parameters
-    ----------
-    grads : PerExampleGradients
-        Gradients of the records.
-    clip_norm : float
-        Bound on one gradient; inf clips nothing and bounds nothing.
+    A `clip_norm` of inf clips nothing and bounds nothing.
 
-    Returns
-    -------
-    BoundedSum
-        With ``norm_bound = clip_norm * (1 + slack)`` and ``replace_bound = clip_norm *
-        (2 + slack)``; the slack is for rounding of this sum and of its addition to those of
-        other records (0.8 % in float32; in float64 below 1e-6 up to a million rows, or
-        a thousand times that where rows are centred).
+    The sum has ``norm_bound = clip_norm * (1 + slack)`` and
+    ``replace_bound = clip_norm * (2 + slack)``; the slack is for rounding of this sum and of its
+    addition to those of other records (0.8 % in float32; in float64 below 1e-6 up to a million
+    rows, or a thousand times that where rows are centred).
 
     Notes
     -----
@@ -175,35 +163,20 @@ _WIDE = 1 << 23
 
 @dataclass(frozen=True)
 class DenseGradients:
-    """Gradients as the rows of a matrix, added up in float64.
+    """Gradients as the rows of a matrix, added up in float64."""
 
-    Parameters
-    ----------
-    rows : array of shape (k, p)
-        One gradient a row, in float32 or float64.
-    params_shape : tuple of int
-        Shape of the parameters, of p entries.
-    present : boolean array of shape (k,), optional
-        False for null records.
-    rounding : float
-        Slack of their sum over all records.
-    shares : array of shape (k,), optional
-        Part of its record that each row is; None where each is one.
-    """
-
-    rows: Array
-    params_shape: tuple[int, ...]
-    present: Array | None = None
-    rounding: float = 0.0
+    rows: Array  # (k, p): one gradient a row, in float32 or float64
+    params_shape: tuple[int, ...]  # Shape of the parameters, of p entries
+    present: Array | None = None  # (k,): False for null records
+    rounding: float = 0.0  # Slack of their sum over all records
+    # (k,): part of its record that each row is; None where each is one.
     shares: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of rows, then the shape of the parameters."""
         return (self.rows.shape[0], *self.params_shape)
 
     def norms(self) -> Array:
-        """Norms of the rows, never rounded down; inf for null records and rows out of range."""
         xp = namespace(self.rows)
         if self.rows.shape[0] == 0:
             return xp.zeros(0, dtype=xp.float64, device=device(self.rows))
@@ -214,7 +187,6 @@ class DenseGradients:
         return xp.where(counts, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
-        """``weights @ rows`` in float64; weight zero adds zero, also of a row not finite."""
         xp = namespace(self.rows)
         k, p = self.rows.shape
         total = xp.zeros(p, dtype=xp.float64, device=device(self.rows))
@@ -227,19 +199,15 @@ class DenseGradients:
         return xp.reshape(total, self.params_shape)
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
-        """Weighted sums of runs of rows."""
         return run_sums(self.rows, weights, counts)
 
     def slack(self) -> float:
-        """Return what the source says."""
         return self.rounding
 
     def wide_slack(self) -> float:
-        """Return the same: rows are added up in float64."""
         return self.rounding
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
-        """Products with the rows of `anchors` in float64, (k, m), and their relative error."""
         xp = namespace(self.rows)
         (k, p), m = self.rows.shape, anchors.rows.shape[0]
         total = xp.zeros((k, m), dtype=xp.float64, device=device(self.rows))
@@ -249,18 +217,15 @@ class DenseGradients:
         return total, (p + 8) * EPS
 
     def dot(self, gradient: Array) -> Array:
-        """Products with one gradient in float64, (k,)."""
         xp = namespace(self.rows)
         one = xp.reshape(xp.astype(gradient, xp.float64), (-1, 1))
         return self.inner(DenseGradients(one.T, self.params_shape))[0][:, 0]
 
     def part(self, group: Any) -> DenseGradients:
-        """Gradients by some of the parameters of a flat vector."""
         rows = self.rows[:, group]
         return replace(self, rows=rows, params_shape=(rows.shape[1],))
 
     def formed(self) -> Array:
-        """Return the rows in float64."""
         xp = namespace(self.rows)
         return xp.astype(self.rows, xp.float64)
 
@@ -286,15 +251,6 @@ _FORMED, _PIECE = 1 << 20, 1 << 20
 class PersonSource:
     """Gradients of records that have several rows, one gradient a record.
 
-    Parameters
-    ----------
-    source : LinearSource or ModuleSource
-        Gradients of the rows.
-    records : Records
-        Whose the rows are.
-    clip_norm : float
-        What the gradients of records will be clipped to.
-
     Notes
     -----
     Proof of the bounds: the gradient of a record is a function of its rows alone, whatever they
@@ -304,22 +260,19 @@ class PersonSource:
     are up to 8 times as long here. They are added up in their own order, whatever comes before.
     """
 
-    source: Any
-    records: Records
-    clip_norm: float
+    source: Any  # Gradients of the rows
+    records: Records  # Whose the rows are
+    clip_norm: float  # What the gradients of records will be clipped to
 
     @property
     def n_samples(self) -> int:
-        """Number of records, public."""
         return self.records.n
 
     @property
     def data(self) -> Array:
-        """Return that of the rows."""
         return self.source.data
 
     def work(self, batch: np.ndarray | None = None) -> float:
-        """Return that of the rows."""
         return self.source.work(batch)
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
@@ -335,7 +288,6 @@ class PersonSource:
         return chunks or [records]
 
     def at(self, params: Array, records: np.ndarray) -> DenseGradients:
-        """Gradients of the records of a chunk at `params`."""
         rows, counts = self.records.rows_by_record(records)
         if len(rows) <= self._piece or len(records) > 1:
             gradients, slack = self._means(params, rows, counts)
@@ -356,7 +308,6 @@ class PersonSource:
 
     @property
     def _most(self) -> int:
-        """Records of a chunk."""
         return max(1, _FORMED // max(1, self.source.n_params))
 
     @property

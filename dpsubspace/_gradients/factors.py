@@ -51,23 +51,15 @@ _TRIED = 3
 
 @dataclass(frozen=True)
 class Outer:
-    """Gradients by one weight, ``sum_s d_s a_s^T`` in every row, which are not formed.
+    """Gradients by one weight, ``sum_s d_s a_s^T`` in every row, which are not formed."""
 
-    Parameters
-    ----------
-    layers : tuple of torch.nn.Module
-        The layer of each call that uses the weight.
-    inputs, outputs : tuple of tensors of shape (n, ...)
-        What each call was given, and the gradients by what it gave.
-    """
-
-    layers: tuple[Any, ...]
+    layers: tuple[Any, ...]  # The layer of each call that uses the weight
+    # (n, ...): what each call was given, and the gradients by what it gave.
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Number of positions, of entries of an input and of an output at each."""
         d_out, d_in = self.layers[0].weight.shape[0], _d_in(self.layers[0])
         return sum(math.prod(D.shape[1:]) for D in self.outputs) // d_out, d_in, d_out
 
@@ -140,7 +132,6 @@ class Outer:
         return slices(len(self.inputs[0]), max(1, _WIDE // (2 * max(1, entries))))
 
     def _flat(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Factors of one position."""
         A, D = self._positions(slice(None))
         return A.flatten(1), D.flatten(1)
 
@@ -257,12 +248,7 @@ class _Call(NamedTuple):
 class LayerByLayer(RowByRow):
     """A module as a function of its rows, of which gradients are kept as factors.
 
-    Parameters
-    ----------
-    module, shape, device
-        As for :class:`~dpsubspace._gradients.vectorised.RowByRow`.
-    apart : frozenset of str
-        Names of parameters whose gradients have to be formed.
+    The gradients by parameters named in `apart` are formed.
     """
 
     def __init__(
@@ -343,10 +329,7 @@ class LayerByLayer(RowByRow):
     def mismatched(self, tried: list[np.ndarray], seed: int) -> frozenset[str]:
         """Names of parameters whose gradients of random rows autograd finds to be others.
 
-        Raises
-        ------
-        ValueError
-            If one of them was taken apart already.
+        ValueError if one of them was taken apart already.
         """
         import torch
 
@@ -490,7 +473,6 @@ class LayerByLayer(RowByRow):
     # What belongs to which parameter
 
     def _recorded(self) -> list[_Call]:
-        """Calls of layers for one random row."""
         from torch.func import vmap
 
         calls = []

@@ -27,37 +27,21 @@ _CACHE = 1 << 30
 
 @dataclass(frozen=True)
 class OuterGradients:
-    """Gradients ``features[i] residuals[i]^T`` of shape (width, c), kept as their factors.
+    """Gradients ``features[i] residuals[i]^T`` of shape (width, c), kept as their factors."""
 
-    Parameters
-    ----------
-    features : FeatureBlock
-        Features of the records.
-    feature_norms : array of shape (k,)
-        Their norms, inf for null records. They do not change between steps.
-    residuals : array of shape (k, c)
-        Derivatives of the loss by the scores.
-    rounding : float
-        Slack of a sum of such gradients over all records, or over a batch.
-    products : array of shape (k, m), optional
-        Inner products of the features with those of public rows, in float64.
-    wide_rounding : float
-        As `rounding`, for sums in float64.
-    shares : array of shape (k,), optional
-        Part of its record that each row is; None where each is one.
-    """
-
-    features: Any
+    features: Any  # Features of the records
+    # (k,): their norms, inf for null records. They do not change between steps.
     feature_norms: Array
-    residuals: Array
-    rounding: float
+    residuals: Array  # (k, c): derivatives of the loss by the scores
+    rounding: float  # Slack of a sum of such gradients over all records, or over a batch
+    # (k, m): inner products of the features with those of public rows, in float64.
     products: Array | None = None
-    wide_rounding: float = 0.0
+    wide_rounding: float = 0.0  # As `rounding`, for sums in float64
+    # (k,): part of its record that each row is; None where each is one.
     shares: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(k, width, c)."""
         return (self.residuals.shape[0], self.features.width, self.residuals.shape[1])
 
     def norms(self) -> Array:
@@ -85,16 +69,13 @@ class OuterGradients:
         return self.features.product(self.residuals, weights)
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
-        """Weighted sums of runs of gradients, flat, (m, width c)."""
         found = self.features.wide().sums(self.residuals, weights, counts)
         return namespace(found).reshape(found, (found.shape[0], -1))
 
     def slack(self) -> float:
-        """Return that of the features."""
         return self.rounding
 
     def wide_slack(self) -> float:
-        """Return that of the features where they are used in float64."""
         return self.wide_rounding
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
@@ -114,11 +95,9 @@ class OuterGradients:
         return namespace(gradient).sum(self.features.scores(gradient) * self.residuals, axis=1)
 
     def part(self, group: Any) -> OuterGradients:
-        """Gradients by some columns of the parameters."""
         return replace(self, residuals=self.residuals[:, group])
 
     def formed(self) -> Array:
-        """Gradients as rows (k, width c) in float64."""
         xp = namespace(self.residuals)
         features = xp.astype(self.features.wide().formed(), xp.float64)
         residuals = xp.astype(self.residuals, xp.float64)
@@ -139,19 +118,10 @@ def _rounded_up_norms(R: Array) -> Array:
 class LinearSource:
     """Gradients of ``loss(y, features @ params)``.
 
-    Parameters
-    ----------
-    loss : Loss
-        Loss of the scores.
-    features : Features
-        Rows, bounded and with their bias entry.
-    y : array of shape (n_rows,) or (n_rows, c)
-        Targets as the loss takes them.
-    public : array of shape (m, width), optional
-        Features of public rows, in float64: gradients know their inner products with those of
-        the rows, which are kept where they take no more than 1 GiB.
-    n_outputs : int, optional
-        Columns of scores, which chunks leave room for; None for a few.
+    Targets are as the loss takes them, (n_rows,) or (n_rows, c). `public` (m, width) are features
+    of public rows, in float64: gradients know their inner products with those of the rows, which
+    are kept where they take no more than 1 GiB. Chunks leave room for `n_outputs` columns of
+    scores; None is for a few.
     """
 
     # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
@@ -179,22 +149,18 @@ class LinearSource:
 
     @property
     def n_samples(self) -> int:
-        """Number of records, public."""
         return self.features.n_samples
 
     @property
     def records(self) -> Records:
-        """Whose the rows are."""
         return self.features.records
 
     @property
     def width(self) -> int:
-        """Numbers of a row."""
         return self.features.width
 
     @property
     def n_params(self) -> int:
-        """Numbers of a gradient."""
         return self.features.width * (self.n_outputs or 1)
 
     def products(self, rows: Array) -> Array | None:
@@ -244,19 +210,15 @@ class LinearSource:
 
     @property
     def data(self) -> Array:
-        """Return the rows."""
         return self.features.X
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Return those of the features."""
         return self.features.chunks(batch)
 
     def work(self, batch: np.ndarray | None = None) -> float:
-        """Return that of the features."""
         return self.features.work(batch)
 
     def at(self, params: Array, rows: Array) -> OuterGradients:
-        """Per-example gradients at `params` of shape (width, c)."""
         block = self.features.at(rows)
         residuals = self.loss.residual(self.y[rows], block.scores(params))
         slack = self._slack if isinstance(rows, slice) else self._batch_slack

@@ -72,20 +72,16 @@ class LogLoss:
     largest_step = float("inf")
 
     def walk(self, n_outputs: int) -> float:
-        """More with many classes."""
         return 7.5 * many_classes(n_outputs)
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
-        """Itself."""
         return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
-        """One column for two classes, one a class for more."""
         return _class_columns(n_targets)
 
     def value(self, y: Array, scores: Array) -> Array:
-        """-log p(y), without overflow."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
             margin = _binary_margin(xp, y, scores)
@@ -95,7 +91,6 @@ class LogLoss:
         return log_total - _of_class(scores, y)
 
     def residual(self, y: Array, scores: Array) -> Array:
-        """Probabilities less onehot(y)."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
             # p - y = tanh(z / 2) / 2 - (y - 1/2): few passes, and never too large.
@@ -106,7 +101,6 @@ class LogLoss:
         return _less_onehot(_softmax(xp, scores), y)
 
     def predict(self, scores: Array) -> Array:
-        """Class probabilities, each row adding up to 1."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
             positive = _sigmoid(xp, scores)
@@ -128,7 +122,6 @@ class Hinge:
     largest_step = float("inf")
 
     def walk(self, n_outputs: int) -> float:
-        """More with many classes."""
         return 3.0 * many_classes(n_outputs)
 
     @property
@@ -137,11 +130,9 @@ class Hinge:
         return tuple(SoftHinge(temperature) for temperature in (0.1, 0.01, 0.001))
 
     def n_outputs(self, n_targets: int) -> int:
-        """One column for two classes, one a class for more."""
         return _class_columns(n_targets)
 
     def value(self, y: Array, scores: Array) -> Array:
-        """max(0, 1 - margin)."""
         return at_least(1 - self._margin_and_rival(y, scores)[0], 0.0)
 
     def residual(self, y: Array, scores: Array) -> Array:
@@ -156,7 +147,6 @@ class Hinge:
         return inside * _less_onehot(out, y)
 
     def predict(self, scores: Array) -> Array:
-        """Return the scores themselves."""
         return scores
 
     def _margin_and_rival(self, y: Array, scores: Array) -> tuple[Array, Array | None]:
@@ -175,26 +165,18 @@ class SoftHinge(Hinge):
     The hinge is the maximum over the classes of their scores, less that of the right one, which
     has its margin taken off. The log loss of these over the temperature has the log of a sum of
     exponentials in its place.
-
-    Parameters
-    ----------
-    temperature : float
-        In units of the margin.
     """
 
-    temperature: float = 0.001
+    temperature: float = 0.001  # In units of the margin
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
-        """Itself."""
         return (self,)
 
     def value(self, y: Array, scores: Array) -> Array:
-        """Temperature times the log loss of what is left of the margin."""
         return self.temperature * LogLoss().value(y, self._left(y, scores))
 
     def residual(self, y: Array, scores: Array) -> Array:
-        """That of the log loss."""
         return LogLoss().residual(y, self._left(y, scores))
 
     def _left(self, y: Array, scores: Array) -> Array:
@@ -217,62 +199,46 @@ class Squared:
     largest_step = 1.3
 
     def walk(self, n_outputs: int) -> float:
-        """Return the same for any number of targets."""
         return 0.9
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
-        """Itself."""
         return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
-        """One column a target."""
         return n_targets
 
     def value(self, y: Array, scores: Array) -> Array:
-        """|z - y|^2 / 2."""
         return namespace(scores).sum((scores - y) ** 2, axis=1) / 2
 
     def residual(self, y: Array, scores: Array) -> Array:
-        """Scores less targets."""
         return scores - y
 
     def predict(self, scores: Array) -> Array:
-        """Return the scores themselves."""
         return scores
 
 
 @dataclass(frozen=True)
 class Huber:
-    """Squared error that grows linearly beyond `threshold`, column by column.
+    """Squared error that grows linearly beyond `threshold`, column by column."""
 
-    Parameters
-    ----------
-    threshold : float
-        In units of the scaled targets, of which the range is [-1, 1].
-    """
-
-    threshold: float = 0.1
+    threshold: float = 0.1  # In units of the scaled targets, of which the range is [-1, 1]
     curvature = 1.0
     probabilistic = False
     largest_step = 1.3
 
     def walk(self, n_outputs: int) -> float:
-        """Return the same for any number of targets."""
         return 0.9
 
     @property
     def size(self) -> float:
-        """The threshold, which bounds residuals."""
         return self.threshold
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
-        """Itself."""
         return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
-        """One column a target."""
         return n_targets
 
     def value(self, y: Array, scores: Array) -> Array:
@@ -283,11 +249,9 @@ class Huber:
         return xp.sum(small * (error - small / 2), axis=1)
 
     def residual(self, y: Array, scores: Array) -> Array:
-        """Scores less targets, no larger than the threshold."""
         return at_least(at_most(scores - y, self.threshold), -self.threshold)
 
     def predict(self, scores: Array) -> Array:
-        """Return the scores themselves."""
         return scores
 
 

@@ -57,36 +57,8 @@ _HELD_BYTES = 1 << 28
 class ModuleGradients:
     """Gradients of ``loss(y, module(X))`` by the trainable parameters, for inner products.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        From a batch of rows to scores (rows, c), at the parameters that it has. It is copied,
-        and the copy put into evaluation mode: dropout is off, since gradients must not be
-        random. Parameters with ``requires_grad=False`` do not count.
-    loss : Loss
-        Loss of the scores.
-    X : ndarray of shape (n, d)
-        Flat rows. They stay where they are, a memory map on disk, and go to the device
-        chunk by chunk, in the dtype of the parameters.
-    y : ndarray of shape (n,) or (n, c)
-        Class indices or targets, as the loss takes them.
-    n_targets : int, optional
-        Number of classes, or of columns of targets. None takes it from `y`.
-    input_shape : tuple of int, optional
-        Shape of one row as the module sees it. None leaves rows flat.
-    device : torch.device or str, optional
-        Where the module runs. None is the CPU.
-    microbatch_size : int, optional
-        Most rows that go through the module together. It bounds memory and does not change
-        the result, up to rounding. None takes as many as have activations of 256 MiB, but 128
-        at most (4096 on a GPU, where a multiple of 128 is taken).
-
-    Raises
-    ------
-    ValueError
-        If the module has nothing to train, mixes rows, is random, keeps something of them
-        where it would outlive a call, cannot be copied, cannot be vectorised or gives scores
-        of another shape. All of that is found on random rows.
+    Parameters and errors are those of :class:`ModuleSource`. As many rows go through the module
+    together as have activations of 256 MiB, with the same limits.
 
     Notes
     -----
@@ -132,7 +104,6 @@ class ModuleGradients:
 
     @property
     def n_samples(self) -> int:
-        """Number of rows."""
         return self.X.shape[0]
 
     def relabelled(self, y: np.ndarray) -> ModuleGradients:
@@ -149,12 +120,8 @@ class ModuleGradients:
     def inner(self, other: ModuleGradients) -> np.ndarray:
         """Inner products with the gradients of `other`, (n, m) in float64.
 
-        Raises
-        ------
-        MemoryError
-            If memory runs out.
-        RuntimeError
-            If the module fails on some of the rows, or writes to its parameters.
+        MemoryError if memory runs out; RuntimeError if the module fails on some of the rows, or
+        writes to its parameters.
         """
         if other is self:
             return self.gram()
@@ -239,7 +206,6 @@ class ModuleGradients:
 def _rebuilt(
     module: Any, loss: Loss, X: np.ndarray, y: np.ndarray, n: Any, shape: Any, where: Any, most: Any
 ) -> ModuleGradients:
-    """What a pickle held."""
     options = {"n_targets": n, "input_shape": shape, "device": where, "microbatch_size": most}
     return ModuleGradients(module, loss, X, y, **options)
 
@@ -266,41 +232,21 @@ def _layers_of(
 class ModuleSource:
     """Gradients of ``loss(y, module(X))`` by the trainable parameters of a torch module.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        From a batch of rows to scores (rows, c). It is copied, and the copy put into
-        evaluation mode: dropout is off, since gradients must not be random. Parameters
-        with ``requires_grad=False`` stay as they are.
-    loss : Loss
-        Loss of the scores.
-    X : ndarray of shape (n, d)
-        Flat rows. They stay where they are, a memory map on disk, and go to the device
-        chunk by chunk, in the dtype of the parameters.
-    y : ndarray of shape (n,) or (n, c)
-        Class indices or targets, as the loss takes them.
-    n_targets : int, optional
-        Number of classes, or of columns of targets. None takes it from `y`.
-    input_shape : tuple of int, optional
-        Shape of one row as the module sees it. None leaves rows flat.
-    records : Records, optional
-        Whose the rows are; None makes each of them a record.
-    microbatch_size : int, optional
-        Most rows that go through the module together. It bounds memory and does not change
-        the result, up to rounding. None takes as many as have gradients and activations of
-        256 MiB, but 128 at most (4096 on a GPU, where a multiple of 128 is taken).
-    sample_rate : float, default=1.0
-        Probability with which each record enters a batch: for the rounding of batches, and
-        for how many of their rows to take together.
-    device : torch.device or str, optional
-        Where the module runs. None is the CPU.
+    The module makes scores (rows, c) of a batch of rows, each of `input_shape` (None leaves them
+    flat). It is copied, and the copy put into evaluation mode: dropout is off, since gradients must
+    not be random. Parameters with ``requires_grad=False`` stay as they are. Flat rows (n, d) stay
+    where they are, a memory map on disk, and go to the device chunk by chunk, in the dtype of the
+    parameters. The number of classes, or of columns of targets, is taken from `y` where `n_targets`
+    is None.
 
-    Raises
-    ------
-    ValueError
-        If the module has nothing to train, mixes rows, is random, keeps something of them
-        where it would outlive a call, cannot be copied, cannot be vectorised or gives scores
-        of another shape. All of that is found on random rows.
+    `microbatch_size` is the most rows that go through the module together. It bounds memory and
+    does not change the result, up to rounding. None takes as many as have gradients and activations
+    of 256 MiB, but 128 at most (4096 on a GPU, where a multiple of 128 is taken). `sample_rate`
+    counts for the rounding of batches, and for how many of their rows to take together.
+
+    ValueError if the module has nothing to train, mixes rows, is random, keeps something of them
+    where it would outlive a call, cannot be copied, cannot be vectorised or gives scores of another
+    shape. All of that is found on random rows.
 
     Notes
     -----
@@ -373,17 +319,14 @@ class ModuleSource:
 
     @property
     def n_samples(self) -> int:
-        """Number of records, public."""
         return self.records.n
 
     @property
     def width(self) -> int:
-        """Numbers of a row and of its gradient."""
         return self.X.shape[1] + self.n_params
 
     @property
     def n_params(self) -> int:
-        """Number of trainable parameters."""
         return self._rows.n_params
 
     @property
@@ -392,7 +335,6 @@ class ModuleSource:
         return self.y
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Indices that together name every record once, or every record of `batch`."""
         if batch is None:
             return slices(len(self.X), self.chunk)
         # An empty batch is one chunk without rows.
@@ -410,12 +352,7 @@ class ModuleSource:
     def at(self, params: Array, rows: Array) -> DenseGradients:
         """Per-example gradients at the flat `params`, of any number of rows.
 
-        Raises
-        ------
-        MemoryError
-            If memory runs out.
-        RuntimeError
-            If the module fails on some of the rows.
+        MemoryError if memory runs out; RuntimeError if the module fails on some of the rows.
         """
         with exact_arithmetic(self.device):
             gradients, counted = guarded(lambda n: self._at(params, rows), self.chunk)
@@ -441,10 +378,7 @@ class ModuleSource:
     def loaded(self, params: Array) -> torch.nn.Module:
         """Copy of the module on the CPU, in evaluation mode, with the flat `params` set.
 
-        Raises
-        ------
-        RuntimeError
-            If rows were written to parameters that are not trained.
+        RuntimeError if rows were written to parameters that are not trained.
         """
         failure = emptied(self.module, self._rows.versions)
         if failure:
@@ -494,7 +428,6 @@ class ModuleSource:
         return gradients, counted
 
     def _chunk(self, microbatch_size: int | None) -> int:
-        """Rows of every call of the module."""
         most = self._rows.default_rows() if microbatch_size is None else microbatch_size
         if self.sample_rate < 1:
             # Chunks are padded: much larger than a batch, they would compute for nothing.
@@ -504,13 +437,11 @@ class ModuleSource:
 
     @property
     def _slack(self) -> float:
-        """Slack of the sum over all records."""
         slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
         return slack + self.n_samples * self._again
 
     @property
     def _batch_slack(self) -> float:
-        """Slack of the sum over a batch."""
         expected = self.sample_rate * self.n_samples
         most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
         regrouped = 2 * self.n_samples * EPS * (BLOCK + self.chunk / BLOCK)
@@ -528,18 +459,8 @@ def module_scores(
 ) -> np.ndarray:
     """Scores of flat rows by a trained module in evaluation mode, (n, c) in float64.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        As :meth:`ModuleSource.loaded` returns it. A copy of it is called, and thrown away.
-    X : ndarray of shape (n, d)
-        Flat rows.
-    input_shape : tuple of int, optional
-        Shape of one row as the module sees it. None leaves rows flat.
-    batch_size : int, default=128
-        Rows to give to the module at once.
-    device : torch.device or str, optional
-        Where the module runs. None is the CPU.
+    The module is as :meth:`ModuleSource.loaded` returns it. A copy of it is called, and thrown
+    away.
     """
     import torch
 

@@ -116,11 +116,6 @@ def versions(module: torch.nn.Module) -> dict[str, int]:
 class Trial:
     """Looks for what calls of copies of a module leave behind.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Module of which copies by :func:`throwaway` are called.
-
     Notes
     -----
     Each round must make the same calls, on other rows of the same shapes. What changes in the
@@ -143,10 +138,7 @@ class Trial:
     def round(self) -> Iterator[Callable[[torch.Tensor], None]]:
         """Context to call copies in, which must be gone at its end; it gives what marks rows.
 
-        Raises
-        ------
-        ValueError
-            If something was left behind.
+        ValueError if something was left behind.
         """
         trace = _trace()
         with trace:
@@ -383,7 +375,6 @@ def _variables(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names in the code of a function and of those inside it."""
     inside = (_names(part) for part in code.co_consts if isinstance(part, CodeType))
     return set(code.co_names).union(*inside)
 

@@ -28,25 +28,13 @@ if TYPE_CHECKING:
 def parameter_groups(module: torch.nn.Module, groups: Any) -> list[Any]:
     """Parts of the flat vector of trainable parameters that together name each once.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        As :class:`ModuleSource` takes it.
-    groups : None, "layers", int or list of lists of str
-        None is one group; "layers" one for each child of the module with trainable
-        parameters, and one for those of the module itself; an int so many consecutive parts
-        of about equal size. A list has the names of the parameters of each group, or of
-        layers that hold them (``["conv1", "head.weight"]``).
+    None is one group; "layers" one for each child of the module with trainable parameters, and one
+    for those of the module itself; an int so many consecutive parts of about equal size. A list has
+    the names of the parameters of each group, or of layers that hold them
+    (``["conv1", "head.weight"]``).
 
-    Returns
-    -------
-    list of slice or ndarray of int
-        Slices where a group is consecutive, else indices.
-
-    Raises
-    ------
-    ValueError
-        If `groups` is none of these, or leaves a parameter out or names it twice.
+    Gives slices where a group is consecutive, else indices. ValueError if `groups` is none of
+    these, or leaves a parameter out or names it twice.
     """
     places = places_of(module)
     n_params = sum(part.stop - part.start for part in places.values())
@@ -217,11 +205,8 @@ def check_layers(module: torch.nn.Module) -> None:
 def try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> int:
     """Number of features that `module` gives, found on random rows by copies of it.
 
-    Raises
-    ------
-    ValueError
-        If the module cannot map rows of `shape`, what it gives for a row depends on
-        anything but that row, or a call leaves something behind.
+    ValueError if the module cannot map rows of `shape`, what it gives for a row depends on anything
+    but that row, or a call leaves something behind.
     """
     rng, trial = np.random.default_rng(0), Trial(module)
     pixels = rng.uniform(size=(5, *shape))

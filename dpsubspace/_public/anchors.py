@@ -52,8 +52,6 @@ class _Labels:
     """Indices of classes: scores are right where the largest is that of the label."""
 
     def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
-        """Whether the most probable class is the label."""
-
         def right(scores: Array, y: Array) -> Array:
             if scores.shape[1] == 1:
                 return (scores[:, 0] > 0) == (y == 1)
@@ -62,11 +60,9 @@ class _Labels:
         return right
 
     def chance(self, targets: np.ndarray) -> float:
-        """Share of the most frequent label."""
         return float(np.bincount(targets).max() / len(targets))
 
     def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
-        """Draw all classes alike."""
         return rng.integers(max(2, n_outputs), size=n)
 
 
@@ -75,7 +71,6 @@ class _Values:
     """Scaled values: scores are right where they are nearer than the mean of public targets."""
 
     def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
-        """Whether scores are nearer to the targets than the public mean is."""
         mean = targets.mean(axis=0)
 
         def right(scores: Array, y: Array) -> Array:
@@ -89,7 +84,6 @@ class _Values:
         return 0.5
 
     def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
-        """Draw from the scaled range."""
         return rng.uniform(-1, 1, size=(n, n_outputs))
 
 
@@ -101,24 +95,12 @@ LABELS, VALUES = _Labels(), _Values()
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled public rows, to fit a linear model to without privacy.
+    """Labelled public rows, to fit a linear model to without privacy."""
 
-    Parameters
-    ----------
-    loss : Loss
-        Loss of the scores.
-    formed : ndarray of shape (m, width)
-        Features.
-    targets : ndarray of shape (m,) or (m, c)
-        Targets as the loss takes them.
-    n_outputs : int
-        Columns of scores.
-    """
-
-    loss: Loss
-    formed: np.ndarray
-    targets: np.ndarray
-    n_outputs: int
+    loss: Loss  # Loss of the scores
+    formed: np.ndarray  # (m, width): features
+    targets: np.ndarray  # (m,): targets as the loss takes them
+    n_outputs: int  # Columns of scores
 
     def fitted(self) -> np.ndarray:
         """Weights (width, c) of least loss, lightly penalised."""
@@ -181,7 +163,6 @@ def nothing(source: LinearSource) -> Array:
 
 
 def beside_each_other(*columns: Array) -> Array:
-    """Columns of shape (n,) as one array (n, k)."""
     return namespace(columns[0]).stack(columns, axis=1)
 
 
@@ -197,8 +178,6 @@ def correct(source: LinearSource, weights: Array, right: Callable[[Array, Array]
 
 
 def mean_gradient(public: GradientSource, params: Array) -> Array:
-    """Mean gradient of labelled public rows."""
-
     def part(rows: Any) -> Array:
         grads = public.at(params, rows)
         norms = grads.norms()
@@ -286,43 +265,30 @@ class _Part:
 
 @dataclass(frozen=True)
 class AnchorSubspace:
-    """Orthonormal directions in the span of public gradients, group by group.
+    """Orthonormal directions in the span of public gradients, group by group."""
 
-    Parameters
-    ----------
-    parts : tuple
-        Directions of each group of parameters; groups share no parameter.
-    shape : tuple of int
-        Shape of the parameters.
-    """
-
-    parts: tuple[_Part, ...]
-    shape: tuple[int, ...]
+    parts: tuple[_Part, ...]  # Directions of each group of parameters; groups share no parameter
+    shape: tuple[int, ...]  # Shape of the parameters
 
     @property
     def n_components(self) -> int:
-        """Number of directions."""
         return sum(part.weights.shape[0] for part in self.parts)
 
     @property
     def margin(self) -> float:
-        """What rounding can hide of the energy of a gradient outside, as a share of it all."""
         return max(part.margin for part in self.parts)
 
     @property
     def rounding(self) -> float:
-        """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
         return math.fsum(part.rounding for part in self.parts)
 
     def embed(self, grads: PerExampleGradients) -> DenseEmbedded:
-        """Coordinates (k, n_components) of each gradient."""
         coordinates = [part.embed(grads) for part in self.parts]
         xp = namespace(coordinates[0])
         whole = coordinates[0] if len(coordinates) == 1 else xp.concat(coordinates, axis=1)
         return DenseEmbedded(whole)
 
     def lift(self, coordinates: Array) -> Array:
-        """Gradient with given coordinates, of the shape of the parameters."""
         if len(self.parts) == 1 and self.parts[0].group is None:
             return self.parts[0].lift(coordinates)
         xp, start = namespace(coordinates), 0
@@ -334,7 +300,6 @@ class AnchorSubspace:
         return total
 
     def coordinates(self, gradient: Array) -> Array:
-        """Coordinates (n_components,) of one gradient of the shape of the parameters."""
         values = [part.coordinates(gradient) for part in self.parts]
         return values[0] if len(values) == 1 else namespace(gradient).concat(values)
 
@@ -361,19 +326,10 @@ def anchor_subspace(
 ) -> AnchorSubspace:
     """Top directions of public gradients.
 
-    Parameters
-    ----------
-    anchors : PerExampleGradients
-        Gradients of public rows.
-    counts : sequence of int
-        Directions of each group; fewer where the anchors span fewer.
-    groups : sequence
-        Index of the last axis of a gradient for each group, or None for all of it.
-    power_iterations : int or None
-        Products with the anchors' second moment that a random start goes through (Yu et
-        al., 2021, Algorithm 2, use 1). None takes the exact eigenvectors.
-    rng : numpy.random.Generator
-        Public randomness.
+    `counts` are the directions of each group, fewer where the anchors span fewer. `groups` are
+    indices of the last axis of a gradient, or None for all of it. A random start goes through
+    `power_iterations` products with the anchors' second moment (Yu et al., 2021, Algorithm 2, use
+    1); None takes the exact eigenvectors. Randomness is public.
     """
     return AnchorSubspace(
         tuple(

@@ -46,40 +46,25 @@ _FAINT = 1e-10
 
 @dataclass(frozen=True)
 class WhitenedTasks:
-    """Rows and targets of all tasks, one below the other.
+    """Rows and targets of all tasks, one below the other."""
 
-    Parameters
-    ----------
-    rows : ndarray of shape (m, r)
-        Centred and white; r is the rank of the public rows.
-    targets : ndarray of shape (m, c)
-        Centred, and of variance 1 in each task that has any variance.
-    sizes : ndarray of shape (T,)
-        Rows of each task.
-    unmixing : ndarray of shape (d, r)
-        What a difference of two rows in the users' columns is multiplied by to be white.
-    variances : ndarray of shape (r,)
-        Of scaled columns along each coordinate, before they were made equal: largest first.
-    shrinkage : float
-        Weight of the identity beside the covariance of scaled columns, in [0, 1].
-    scale : ndarray of shape (d,)
-        Standard deviation of each column within tasks; 0 where it is constant.
-    degrees : int
-        Rows less the number of means that were taken.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # (m, r): centred and white; r is the rank of the public rows
+    # (m, c): centred, and of variance 1 in each task that has any variance.
     targets: np.ndarray
-    sizes: np.ndarray
+    sizes: np.ndarray  # (T,): rows of each task
+    # (d, r): what a difference of two rows in the users' columns is multiplied by to be
+    # white.
     unmixing: np.ndarray
+    # (r,): of scaled columns along each coordinate, before they were made equal: largest
+    # first.
     variances: np.ndarray
-    shrinkage: float
+    shrinkage: float  # Weight of the identity beside the covariance of scaled columns, in [0, 1]
+    # (d,): standard deviation of each column within tasks; 0 where it is constant.
     scale: np.ndarray
-    degrees: int
+    degrees: int  # Rows less the number of means that were taken
 
     @property
     def slices(self) -> list[slice]:
-        """Rows of each task."""
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes.tolist(), strict=True)]
 
@@ -98,12 +83,7 @@ class WhitenedTasks:
 def whitened_tasks(sets: Sequence[np.ndarray], targets: np.ndarray) -> WhitenedTasks:
     """Tasks in white coordinates.
 
-    Parameters
-    ----------
-    sets : sequence of ndarray of shape (m_t, d)
-        Rows of each task, two or more.
-    targets : ndarray of shape (m, c)
-        Targets of all rows, in this order.
+    Of two or more sets of rows, with the targets (m, c) of all rows in this order.
     """
     sizes = np.array([len(rows) for rows in sets])
     rows, degrees = _centred(np.concatenate(sets).astype(np.float64), sizes)
@@ -227,7 +207,6 @@ class LabelledRows:
         return LabelledRows(self.X[chosen], None if self.codes is None else self.codes[chosen])
 
     def scaled(self, scale: float) -> LabelledRows:
-        """The rows in float64, divided by `scale`."""
         X = self.X.astype(np.float64, copy=True)
         if sparse.issparse(X):  # which scipy would multiply by the inverse, and that may be inf
             X.data /= scale
@@ -351,12 +330,10 @@ def _gaussians(rows: LabelledRows) -> tuple[np.ndarray, np.ndarray, list[np.ndar
 
 
 def _squares(X: Any) -> np.ndarray:
-    """Squared norm of each row."""
     return X.power(2).sum(axis=1) if sparse.issparse(X) else np.einsum("ij,ij->i", X, X)
 
 
 def _dense(X: Any) -> np.ndarray:
-    """`X` as an array."""
     return X.toarray() if sparse.issparse(X) else X
 
 
@@ -414,36 +391,24 @@ class GradientSpace(Protocol):
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Gradients of a linear model, in coordinates of features.
+    """Gradients of a linear model, in coordinates of features."""
 
-    Parameters
-    ----------
-    n_features : int
-        Columns of the rows.
-    axes : ndarray of shape (q, n_features) or None
-        Directions of features, of length 1; None is all of the space.
-    """
-
-    n_features: int
+    n_features: int  # Columns of the rows
+    # (q, n_features): directions of features, of length 1; None is all of the space.
     axes: np.ndarray | None = None
 
     @property
     def width(self) -> int:
-        """Number of directions."""
         return self.n_features if self.axes is None else len(self.axes)
 
     def spanned(
         self, sets: Sequence[np.ndarray], count: int, *, centered: bool = False
     ) -> tuple[FeatureSpace, list[int]]:
-        """The leading directions of each public set, one set after the other; how many of each.
-
-        About zero, or about the mean of the unit rows of a set.
-        """
+        """About zero, or about the mean of the unit rows of a set."""
         found = [_leading_features(rows, count, centered=centered) for rows in sets]
         return FeatureSpace(self.n_features, np.concatenate(found)), [*map(len, found)]
 
     def joined(self) -> FeatureSpace:
-        """Orthonormal directions of the same span, at most `WIDEST` of them."""
         if self.axes is None:
             return self
         weights = orthonormal(self.axes @ self.axes.T, WIDEST)
@@ -471,7 +436,6 @@ class FeatureSpace:
         return unit_rows(first - second) @ self.axes.T
 
     def in_features(self, directions: np.ndarray) -> np.ndarray:
-        """Directions (k, width) as those of features, (k, n_features)."""
         return directions if self.axes is None else directions @ self.axes
 
 
@@ -500,31 +464,20 @@ class ModuleSpace:
     """Gradients of a module at its weights, in coordinates of directions of public gradients.
 
     Labels are drawn at random, alike for all classes, as those of the paper are.
-
-    Parameters
-    ----------
-    gradients : ModuleGradients
-        Of the anchors, the public rows that directions are made of; no rows at first.
-    n_classes : int
-        Labels to draw from.
-    seed : int
-        Of the labels; public.
-    weights : ndarray of shape (q, m)
-        Directions, as weights of the gradients of m anchors; none at first.
     """
 
+    # Of the anchors, the public rows that directions are made of; no rows at first.
     gradients: ModuleGradients
-    n_classes: int
-    seed: int
+    n_classes: int  # Labels to draw from
+    seed: int  # Of the labels; public
+    # (q, m): directions, as weights of the gradients of m anchors; none at first.
     weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def width(self) -> int:
-        """Number of directions."""
         return len(self.weights)
 
     def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[ModuleSpace, list[int]]:
-        """The leading directions of each public set, one set after the other; how many of each."""
         own = [_some(rows) for rows in sets]
         found = [leading_weights(self._of(rows).gram(), count) for rows in own]
         weights = np.zeros((sum(map(len, found)), sum(map(len, own))))
@@ -537,7 +490,6 @@ class ModuleSpace:
         return replace(self, gradients=anchors, weights=weights), [*map(len, found)]
 
     def joined(self) -> ModuleSpace:
-        """Orthonormal directions of the same span, at most `WIDEST` of them."""
         gram = self.weights @ self.gradients.gram() @ self.weights.T
         return replace(self, weights=orthonormal(gram, WIDEST) @ self.weights)
 

@@ -37,12 +37,7 @@ _ALL = 400
 def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
     """Weights (k, m) of the `count` leading directions of m gradients, fewer where they span fewer.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (m, m)
-        Inner products of the gradients.
-    count : int
-        Directions that are asked for.
+    By the inner products (m, m) of the gradients.
     """
     m = len(gram)
     count = min(count, m)
@@ -65,12 +60,7 @@ def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
 def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
     """Weights (q, k) of orthonormal directions that k others span, at most so many.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (k, k)
-        Inner products of the directions. What many of them have in common comes first.
-    most : int
-        Largest number to keep.
+    By the inner products (k, k) of the directions. What many of them have in common comes first.
     """
     values, vectors = np.linalg.eigh(gram)
     values, vectors = values[::-1][:most], vectors[:, ::-1][:, :most]
@@ -82,10 +72,7 @@ def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
 def cosines(products: np.ndarray) -> np.ndarray:
     """Cosines of the principal angles between two subspaces, the largest first.
 
-    Parameters
-    ----------
-    products : ndarray of shape (k, l)
-        Inner products of orthonormal directions of the one and of the other.
+    By the inner products (k, l) of orthonormal directions of the one and of the other.
     """
     return np.clip(np.linalg.svd(products, compute_uv=False), 0.0, 1.0)
 
@@ -278,13 +265,9 @@ class Directions:
 def principal_directions(rows: Features, features: Features) -> Directions:
     """Principal directions of public rows.
 
-    Parameters
-    ----------
-    rows : Features
-        Public rows, bounded but not shifted.
-    features : Features
-        The private ones. Where they are shifted, public rows are by their own mean: from
-        another they would first of all be apart by the difference of the two.
+    The public rows are bounded but not shifted. Where the private `features` are shifted, public
+    rows are by their own mean: from another they would first of all be apart by the difference of
+    the two.
 
     Notes
     -----
@@ -336,9 +319,7 @@ class Subspace(Protocol):
         ...
 
     @property
-    def n_components(self) -> int:
-        """Number of directions."""
-        ...
+    def n_components(self) -> int: ...
 
     @property
     def margin(self) -> float:
@@ -372,26 +353,17 @@ class FeatureSubspace:
 
     That span has ``q c`` dimensions for q directions and c columns of scores. It does not
     depend on the parameters, and a gradient's part in it is an outer product as well.
-
-    Parameters
-    ----------
-    basis : array of shape (q, width)
-        Orthonormal directions of features, in float64.
-    n_outputs : int
-        Columns of scores.
     """
 
-    basis: Array
-    n_outputs: int
+    basis: Array  # (q, width): orthonormal directions of features, in float64
+    n_outputs: int  # Columns of scores
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(width, c)."""
         return (self.basis.shape[1], self.n_outputs)
 
     @property
     def n_components(self) -> int:
-        """Q c."""
         return self.basis.shape[0] * self.n_outputs
 
     @property

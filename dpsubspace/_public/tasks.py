@@ -39,21 +39,11 @@ _START = 0.1
 
 @dataclass(frozen=True)
 class TaskPrior:
-    """Distribution of the models of tasks, for rows after a map of columns.
+    """Distribution of the models of tasks, for rows after a map of columns."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (d + 1,)
-        Mean constant, and mean weights.
-    covariance : ndarray of shape (d + 1, d + 1)
-        Of constants and weights.
-    noise : float
-        Variance of targets about the models.
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    noise: float
+    mean: np.ndarray  # (d + 1,): mean constant, and mean weights
+    covariance: np.ndarray  # (d + 1, d + 1): of constants and weights
+    noise: float  # Variance of targets about the models
 
     def in_units(self, location: float, scale: float) -> TaskPrior:
         """The same for targets less `location` and over `scale`."""
@@ -67,16 +57,7 @@ def task_prior(
 ) -> TaskPrior:
     """Fit the distribution to public tasks.
 
-    Parameters
-    ----------
-    sets : sequence of ndarray of shape (m_t, d)
-        Rows of the tasks.
-    targets : sequence of ndarray of shape (m_t,)
-        Their targets.
-    affine : Affine
-        Map of each column by itself.
-    intercept : bool
-        Whether models have a constant.
+    The map is of each column by itself. With `intercept` models have a constant.
     """
     first = 0 if intercept else 1
     rows = [_rows(part, affine)[:, first:] for part in sets]
@@ -134,28 +115,18 @@ _ROUNDS, _SETTLED = 20, 1e-3
 
 @dataclass(frozen=True)
 class TaskSubspace:
-    """Directions of features, and what public rows say of them.
+    """Directions of features, and what public rows say of them."""
 
-    Parameters
-    ----------
-    directions : ndarray of shape (d, k)
-        ``(X - mean) @ directions`` has about unit second moment on public rows. The first j
-        directions span the j leading ones.
-    components : ndarray of shape (k, d)
-        Orthonormal rows of the same span, in the same order.
-    spectrum : ndarray of shape (q,)
-        Eigenvalues of the method's matrix from the largest, of which the leading k belong to the
-        directions. With tasks, about the mean share of the variance of a target that each
-        explains ("moments" and "ridge": less than that). With features, variances of scaled
-        columns.
-    mean : ndarray of shape (d,)
-        Of all public rows.
-    """
-
+    # (d, k): ``(X - mean) @ directions`` has about unit second moment on public rows. The
+    # first j directions span the j leading ones.
     directions: np.ndarray
-    components: np.ndarray
+    components: np.ndarray  # (k, d): orthonormal rows of the same span, in the same order
+    # (q,): eigenvalues of the method's matrix from the largest, of which the leading k
+    # belong to the directions. With tasks, about the mean share of the variance of a target that
+    # each explains ("moments" and "ridge": less than that). With features, variances of scaled
+    # columns.
     spectrum: np.ndarray
-    mean: np.ndarray
+    mean: np.ndarray  # (d,): of all public rows
 
 
 def task_subspace(
@@ -167,18 +138,11 @@ def task_subspace(
 ) -> TaskSubspace:
     """Estimate the span of the coefficients of public tasks.
 
-    Parameters
-    ----------
-    sets : sequence of ndarray of shape (m_t, d)
-        Checked rows, a set a task.
-    targets : ndarray of shape (m, c) or None
-        Targets of all rows, in the order of the sets. Each column is a task of its own.
-    subspace : {"pairs", "moments", "ridge", "alternating", "features"}
-        How: a row of `METHODS`.
-    n_components : int or "auto"
-        Number of directions. "auto" keeps those that explain more of the targets than any
-        direction explains of targets that are permuted within tasks ("features": those of more
-        variance than uncorrelated columns would have by chance), and at least one.
+    A set of checked rows is a task, and so is each column of `targets` (m, c), which are in the
+    order of the sets. `subspace` is a row of `METHODS`. With "auto" for `n_components` those
+    directions are kept that explain more of the targets than any direction explains of targets that
+    are permuted within tasks ("features": those of more variance than uncorrelated columns would
+    have by chance), and at least one.
     """
     method = METHODS[check_choice("subspace", subspace, list(METHODS))]
     wanted = _wanted(n_components)
@@ -309,16 +273,13 @@ class _Matrix(NamedTuple):
     diagonal: np.ndarray
 
     def formed(self) -> np.ndarray:
-        """The matrix (r, r)."""
         return self.factors.T @ self.factors + (self.rows.T * self.diagonal) @ self.rows
 
     def trace(self) -> float:
-        """Sum of its eigenvalues."""
         squares = np.einsum("ij,ij->i", self.rows, self.rows)
         return float(np.sum(self.factors**2) + self.diagonal @ squares)
 
     def largest(self) -> float:
-        """Its largest eigenvalue."""
         r = self.rows.shape[1]
         if r > _FORMED:
             start = np.random.default_rng(0).standard_normal(r)
@@ -330,7 +291,6 @@ class _Matrix(NamedTuple):
         return float(eigh(self.formed(), eigvals_only=True, subset_by_index=(r - 1, r - 1))[0])
 
     def _times(self, vector: np.ndarray) -> np.ndarray:
-        """Product with a vector."""
         vector = vector.reshape(-1)
         first = self.factors.T @ (self.factors @ vector)
         return first + self.rows.T @ (self.diagonal * (self.rows @ vector))
@@ -408,7 +368,7 @@ def _above_permuted(tasks: WhitenedTasks, most: int) -> int:
 
 
 def _sized(tasks: WhitenedTasks) -> zip[tuple[slice, int]]:
-    """Place and size of each task."""
+    """Rows of each task, and their number."""
     return zip(tasks.slices, tasks.sizes.tolist(), strict=True)
 
 
@@ -558,22 +518,14 @@ def _by_features(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Method:
-    """A way to estimate directions.
+    """A way to estimate directions."""
 
-    Parameters
-    ----------
-    directions : callable
-        Of tasks, the largest number of directions and the number that is asked for. It returns
-        a spectrum and orthonormal directions (r, at least that many) in white coordinates.
-    number : callable
-        Number of directions that stand out of noise, of tasks and its largest value.
-    of_features : bool
-        Whether targets are left out.
-    """
-
+    # Of tasks, the largest number of directions and the number that is asked for. It returns a
+    # spectrum and orthonormal directions (r, at least that many) in white coordinates.
     directions: Callable[[WhitenedTasks, int, int], tuple[np.ndarray, np.ndarray]]
+    # Number of directions that stand out of noise, of tasks and its largest value.
     number: Callable[[WhitenedTasks, int], int] = _above_permuted
-    of_features: bool = False
+    of_features: bool = False  # Whether targets are left out
 
 
 METHODS = {

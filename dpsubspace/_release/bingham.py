@@ -26,26 +26,11 @@ def sample_bingham(
 ) -> np.ndarray:
     """Draw a unit vector x with density proportional to ``exp(x' A x)`` on the sphere.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (p, p)
-        A, finite. Only its symmetric part matters.
-    normals : callable
-        Gives independent standard normals of a shape.
-    uniforms : callable
-        Gives independent uniforms on (0, 1) of a shape.
+    A of shape (p, p) is finite, and only its symmetric part matters. `normals` and `uniforms` give
+    independent standard normals, and uniforms on (0, 1), of a shape.
 
-    Returns
-    -------
-    ndarray of shape (p,)
-        A unit vector, in float64.
-
-    Raises
-    ------
-    ValueError
-        If `matrix` is not square and finite.
-    RuntimeError
-        If no proposal of very many was accepted: `normals` or `uniforms` is broken.
+    ValueError if A is not square and finite. RuntimeError if no proposal of very many was accepted:
+    `normals` or `uniforms` is broken.
 
     Notes
     -----

@@ -39,22 +39,14 @@ _LARGEST = 2.0**52
 
 @dataclass(frozen=True)
 class BoundedSum:
-    """A sum over records that carries how far one record can move it; not yet released.
+    """A sum over records that carries how far one record can move it; not yet released."""
 
-    Parameters
-    ----------
-    value : array
-        The sum. Private.
-    norm_bound : float
-        Most that one record contributes, in L2 norm. This is how far the sum moves when
-        a record becomes a null record (``"zero_out"``).
-    replace_bound : float
-        Most that the sum moves when one record is replaced by another (``"replace_one"``):
-        twice `norm_bound` for vectors, less for some other shapes.
-    """
-
-    value: Array
+    value: Array  # The sum. Private.
+    # Most that one record contributes, in L2 norm. This is how far the sum moves when a record
+    # becomes a null record (``"zero_out"``).
     norm_bound: float
+    # Most that the sum moves when one record is replaced by another (``"replace_one"``): twice
+    # `norm_bound` for vectors, less for some other shapes.
     replace_bound: float
 
     def __post_init__(self) -> None:
@@ -113,10 +105,7 @@ class BoundedL1Sum(BoundedSum):
 def lattice_step(scale: float) -> float:
     """Distance of what can be released with noise of `scale`: a power of 2, about 2^-24 of it.
 
-    Raises
-    ------
-    ValueError
-        If `scale` is not positive, or out of the range in which that is a number.
+    ValueError if `scale` is not positive, or out of the range in which that is a number.
     """
     if not (0 < scale < math.inf):
         raise ValueError(f"the noise scale must be positive and finite, got {scale}.")
@@ -164,15 +153,8 @@ def vector_sum(value: Array, norm_bound: float, slack: float) -> BoundedSum:
 def gram_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedSum:
     """Sum of ``g g'`` over records of norm at most `norm_bound`, bounded in Frobenius norm.
 
-    Parameters
-    ----------
-    value : array of shape (p, p)
-        The sum. Private.
-    norm_bound : float
-        c, with ``|g| <= c`` for every record.
-    slack : float, default=0.0
-        How far rounding moves the sum between neighbours, in Frobenius norm and in units
-        of c^2.
+    The sum (p, p) is private, and ``|g| <= norm_bound = c`` holds for every record. `slack` is how
+    far rounding moves the sum between neighbours, in Frobenius norm and in units of c^2.
 
     Notes
     -----
@@ -190,16 +172,10 @@ def gram_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedSum:
 def energy_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedL1Sum:
     """Energy of records along orthonormal directions and in what is left, bounded in L1 norm.
 
-    Parameters
-    ----------
-    value : array of shape (k + 1,)
-        ``sum (v_j' g)^2`` over records for each of k directions, and
-        ``sum |g|^2 - sum_j (v_j' g)^2``. Private.
-    norm_bound : float
-        c, with ``|g| <= c`` for every record.
-    slack : float, default=0.0
-        How far rounding moves the sum between neighbours, in L1 norm and in units of c^2. An
-        error E of the matrix ``sum g g'`` makes up to ``sqrt(p) |E|`` of it.
+    The private `value` (k + 1,) is ``sum (v_j' g)^2`` over records for each of k directions, and
+    then ``sum |g|^2 - sum_j (v_j' g)^2``, with ``|g| <= norm_bound = c`` for every record. `slack`
+    is how far rounding moves it between neighbours, in L1 norm and in units of c^2. An error E of
+    the matrix ``sum g g'`` makes up to ``sqrt(p) |E|`` of it.
 
     Notes
     -----
@@ -224,10 +200,7 @@ class BoundedScores(BoundedSum):
 def score_sum(value: np.ndarray) -> BoundedScores:
     """Sum over records of scores in [0, 1], which was taken without rounding.
 
-    Parameters
-    ----------
-    value : ndarray of shape (n_candidates,)
-        What records bring to each candidate, plus what is public. Private.
+    The private `value` is what records bring to each candidate, plus what is public.
 
     Notes
     -----
@@ -274,18 +247,15 @@ class DisjointTotals:
         self._totals: list[DisjointTotal] = []
 
     def add(self, parts: tuple[BoundedSum, ...]) -> None:
-        """Add a sum to each."""
         self._totals = self._totals or [DisjointTotal() for _ in parts]
         for total, part in zip(self._totals, parts, strict=True):
             total.add(part)
 
     def merge(self, other: DisjointTotals) -> None:
-        """Add totals over records that are in no part here."""
         for total, part in zip(self._totals, other._totals, strict=True):
             total.merge(part)
 
     def bounded_sums(self) -> tuple[BoundedSum, ...]:
-        """Return what has been added to each."""
         return tuple(total.bounded_sum() for total in self._totals)
 
 
@@ -299,25 +269,12 @@ def release(
 ) -> Array:
     """Add the noise that makes `total` a Gaussian mechanism of `noise_multiplier`.
 
-    Parameters
-    ----------
-    total : BoundedSum
-        What to release, with its sensitivity.
-    noise_multiplier : float
-        Noise standard deviation in units of ``total.unit(neighboring_relation, ...)``. Zero
-        adds nothing: the result is then *not private* (``epsilon=inf`` runs so).
-    noise : NoiseSource
-        Where the noise is drawn.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation that the guarantee is for.
-    sampled : bool, default=False
-        Whether the sum is over a Poisson batch.
+    The multiplier is the standard deviation of the noise in units of
+    ``total.unit(neighboring_relation, ...)``. Zero adds nothing: the result is then *not private*
+    (``epsilon=inf`` runs so). `sampled` says that the sum is over a Poisson batch.
 
-    Returns
-    -------
-    array
-        ``total.value + N(0, (noise_multiplier * unit)^2)`` in whole multiples of a public
-        step, safe to publish.
+    What comes out is ``total.value + N(0, (noise_multiplier * unit)^2)`` in whole multiples of a
+    public step, safe to publish.
 
     Notes
     -----
@@ -349,22 +306,9 @@ def release_laplace(
 ) -> Array:
     """Add the noise that makes `total` a Laplace mechanism of `epsilon`, with no delta.
 
-    Parameters
-    ----------
-    total : BoundedL1Sum
-        What to release, with how far one record moves it in L1 norm.
-    epsilon : float
-        Privacy loss of this release; inf adds nothing, and the result is *not private*.
-    noise : NoiseSource
-        Where the noise is drawn.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation that the guarantee is for.
-
-    Returns
-    -------
-    array
-        `total.value` with independent Laplace noise of scale `bound / epsilon`, bound being
-        ``norm_bound`` (zero_out) or ``replace_bound`` (replace_one).
+    What comes out is ``total.value`` with independent Laplace noise of scale ``bound / epsilon``,
+    bound being ``norm_bound`` (zero_out) or ``replace_bound`` (replace_one), in L1 norm. An epsilon
+    of inf adds nothing, and the result is *not private*.
 
     Notes
     -----
@@ -406,26 +350,14 @@ def release_direction(
 ) -> np.ndarray:
     """Draw a direction along which a sum of ``g g'`` is large: an exponential mechanism.
 
-    Parameters
-    ----------
-    total : BoundedSum
-        ``S = sum g g'`` over records with ``|g| <= c``, from :func:`gram_sum`: the bounds are
-        c^2 and sqrt(2) c^2, and a record that becomes null takes away a matrix without
-        negative eigenvalues, which no type can check.
-    epsilon : float
-        Privacy loss of this release. At inf the direction is the top eigenvector, which
-        is *not private*.
-    noise : NoiseSource
-        Where the randomness is drawn.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation that the guarantee is for.
+    `total` is ``S = sum g g'`` over records with ``|g| <= c``, from :func:`gram_sum`: the bounds
+    are c^2 and sqrt(2) c^2, and a record that becomes null takes away a matrix without negative
+    eigenvalues, which no type can check.
 
-    Returns
-    -------
-    ndarray of shape (p,)
-        Unit vector v with density proportional to ``exp(lambda v' S v)`` on the sphere, with
-        `lambda = epsilon / c^2` (zero_out) or `epsilon / (2 c^2)` (replace_one), in float64.
-        Its sign is random.
+    What comes out is a unit vector v (p,) in float64 with density proportional to
+    ``exp(lambda v' S v)`` on the sphere, with ``lambda = epsilon / c^2`` (zero_out) or
+    ``epsilon / (2 c^2)`` (replace_one). Its sign is random. At an epsilon of inf it is the top
+    eigenvector, which is *not private*.
 
     Notes
     -----
@@ -480,23 +412,9 @@ def release_choice(
 ) -> int:
     """Choose a candidate of which the score is large: the exponential mechanism.
 
-    Parameters
-    ----------
-    scores : BoundedScores
-        Score of each candidate, with how far apart one record can move two of them.
-    epsilon : float
-        Privacy loss of this release. At inf the choice is the first candidate of the largest
-        score, which is *not private*.
-    noise : NoiseSource
-        Where the randomness is drawn.
-    neighboring_relation : {"zero_out", "replace_one"}
-        Relation that the guarantee is for.
-
-    Returns
-    -------
-    int
-        Index j with a probability in proportion to ``exp(epsilon u_j / d)``, for scores u and d
-        the bound of the relation.
+    What comes out is an index j, with a probability in proportion to ``exp(epsilon u_j / d)`` for
+    scores u and d the bound of the relation. At an epsilon of inf it is the first candidate of the
+    largest score, which is *not private*.
 
     Notes
     -----

@@ -76,31 +76,23 @@ class SecureNoise:
     secure = True
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Independent N(0, scale^2) entries rounded down to integers, in float64."""
         return lattice_normals(_system_bits, shape, scale)
 
     def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Independent integers k with probability in proportion to exp(-|k| / scale), float64."""
         return lattice_laplace(_system_bits, shape, scale)
 
     def normals(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Independent standard normals, in float64."""
         below, signs = _fractions(_system_bits, shape)
         return signs * ndtri(below / 2)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Independent uniforms on (0, 1), never 0 or 1, in float64."""
         return _as_uniform(_system_bits(shape))
 
     def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Independent exponential variables of mean 1, as precise near 0 as elsewhere, float64."""
         return -np.log1p(-_fractions(_system_bits, shape)[0])
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
-        """Sorted indices of a batch that each of `n` records enters with probability `rate`.
-
-        What is in a batch must stay as unknown as the noise, so it comes from the same bits.
-        """
+        """What is in a batch must stay as unknown as the noise, so it comes from the same bits."""
         return poisson_indices(_system_bits, n, rate)
 
     def child(self, name: str) -> SecureNoise:
@@ -108,17 +100,13 @@ class SecureNoise:
         return self
 
     def public(self) -> np.random.Generator:
-        """Randomness that hides nothing and may be known."""
         return np.random.default_rng()
 
 
 class SeededNoise:
     """Reproducible noise for tests, papers and teaching; anyone with the seed can remove it.
 
-    Parameters
-    ----------
-    *entropy : int
-        Non-negative integers that name the stream.
+    Its `entropy` are non-negative integers that name the stream.
     """
 
     secure = False
@@ -129,40 +117,29 @@ class SeededNoise:
         self._names: set[str] = set()
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Independent N(0, scale^2) entries rounded down to integers, in float64.
-
-        NumPy's own normals, which are fast: whoever knows the seed needs no low bits.
-        """
+        """NumPy's own normals, which are fast: whoever knows the seed needs no low bits."""
         return np.floor(self._rng.standard_normal(shape) * scale) + 0.0
 
     def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Independent integers k with probability in proportion to exp(-|k| / scale), float64."""
         return lattice_laplace(self._bits, shape, scale)
 
     def normals(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Independent standard normals, in float64."""
         return self._rng.standard_normal(shape)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Independent uniforms on (0, 1), never 0 or 1, in float64."""
         return _as_uniform(self._bits(shape))
 
     def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Independent exponential variables of mean 1, as precise near 0 as elsewhere, float64."""
         return -np.log1p(-_fractions(self._bits, shape)[0])
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
-        """Sorted indices of a batch that each of `n` records enters with probability `rate`."""
         return poisson_indices(self._bits, n, rate)
 
     def child(self, name: str) -> SeededNoise:
         """Independent stream called `name`, once.
 
-        Raises
-        ------
-        RuntimeError
-            If this source has given a stream of that name before. Both would draw the same
-            noise, and the difference of what they are added to would have none.
+        RuntimeError if this source has given a stream of that name before. Both would draw the same
+        noise, and the difference of what they are added to would have none.
         """
         if name in self._names:
             raise RuntimeError(f"two streams of noise of one fit must not share the name {name!r}.")
@@ -170,7 +147,6 @@ class SeededNoise:
         return self._stream(name)
 
     def public(self) -> np.random.Generator:
-        """Randomness that hides nothing and may be known."""
         return self._stream("public")._rng
 
     def _stream(self, name: str) -> SeededNoise:
@@ -312,19 +288,8 @@ def _cell_width(scale: float) -> int:
 def lattice_normals(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.ndarray:
     """Draw integers that are distributed as normal variables rounded down.
 
-    Parameters
-    ----------
-    bits : callable
-        Gives arrays of 64 random bits an entry.
-    shape : tuple of int
-        Shape of the draw.
-    scale : float
-        Standard deviation of the normal variables, in [2^9, 2^40).
-
-    Returns
-    -------
-    ndarray of float64
-        Whole numbers, never -0.
+    `bits` gives arrays of 64 random bits an entry, and `scale`, the standard deviation, is in [2^9,
+    2^40). Gives whole numbers in float64, never -0.
 
     Notes
     -----
@@ -355,19 +320,7 @@ def lattice_normals(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.nda
 def lattice_laplace(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.ndarray:
     """Draw integers k with probability in proportion to ``exp(-|k| / scale)``.
 
-    Parameters
-    ----------
-    bits : callable
-        Gives arrays of 64 random bits an entry.
-    shape : tuple of int
-        Shape of the draw.
-    scale : float
-        In [2^9, 2^40).
-
-    Returns
-    -------
-    ndarray of float64
-        Whole numbers, never -0.
+    Of `bits` and a `scale` as :func:`lattice_normals` takes them.
 
     Notes
     -----

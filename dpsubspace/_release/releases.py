@@ -38,19 +38,8 @@ from dpsubspace._rows.records import Records
 def draw_trials(noise: NoiseSource, mean: float, n_candidates: int) -> np.ndarray:
     """Candidate of each trial: a random number of them, each drawn with replacement.
 
-    Parameters
-    ----------
-    noise : NoiseSource
-        Where the draws come from: who knows how many trials there were knows more than was paid.
-    mean : float
-        Mean of the number of trials, at least 1.
-    n_candidates : int
-        Number of candidates, each as likely as any other in every trial.
-
-    Returns
-    -------
-    ndarray of int
-        Of random length, at least 1.
+    Their mean number is at least 1, and so is the number. Who knows how many trials there were
+    knows more than was paid, hence the `noise`.
 
     Notes
     -----
@@ -82,14 +71,8 @@ def _inverse(uniform: float, rate: float) -> int:
 class Releases:
     """The releases of one fit, made once: its budget, its noise, and whose the rows are.
 
-    Parameters
-    ----------
-    budget : Budget
-        What may be released, with which noise.
-    noise : NoiseSource
-        Parent of one stream of noise for each name.
-    records : Records, optional
-        Whose the rows are of which counts are taken, where there are any.
+    There is one stream of noise for each name. `records` tells whose the rows are of which counts
+    are taken, where there are any.
 
     Notes
     -----
@@ -128,15 +111,8 @@ class Releases:
         A Poisson batch, or the next of disjoint blocks. A batch that is drawn is the one to be
         released: choosing among several, or releasing another sum, would not be what is charged.
 
-        Parameters
-        ----------
-        name : str
-            Name of the release.
-        n : int
-            Number of records, public.
-        blocks : int, optional
-            Number of disjoint blocks, where that is to be less than the budget has of them: fewer
-            are larger, and cost the same. What it says at the first of them holds for all.
+        `blocks` is their number, where it is to be less than the budget has of them: fewer are
+        larger, and cost the same. What it says at the first of them holds for all.
         """
         part = self.budget.parts[name]
         if part.rate == 1 and not part.disjoint:
@@ -161,7 +137,6 @@ class Releases:
         return left.pop(0)
 
     def gaussian(self, name: str, total: BoundedSum, *, stream: str | None = None) -> Array:
-        """Release a sum with Gaussian noise."""
         return self.jointly(name, [total], [1.0], stream=stream)[0]
 
     def jointly(
@@ -198,7 +173,6 @@ class Releases:
         )
 
     def laplace(self, name: str, total: BoundedL1Sum) -> Array:
-        """Release a sum with Laplace noise."""
         epsilon = self._next(name, "laplace")[1]
         relation = self.budget.target.neighboring_relation
         return release_laplace(total, epsilon, self._stream(name), neighboring_relation=relation)
@@ -232,7 +206,6 @@ class Releases:
         return part, self.budget.scales[name]
 
     def _stream(self, name: str) -> NoiseSource:
-        """Noise of all releases called `name`."""
         with self._turn:
             if name not in self._streams:
                 self._streams[name] = self._noise.child(name)

@@ -56,21 +56,11 @@ _SMALL, _LARGE = 1e-30, 1e30
 
 @dataclass(frozen=True)
 class Affine:
-    """The map ``(x - mean) @ weights - offset`` of rows x, made of public or released numbers.
+    """The map ``(x - mean) @ weights - offset`` of rows x, made of public or released numbers."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (d,)
-        What is subtracted first.
-    weights : ndarray of shape (d,) or (d, k)
-        Factors of the columns, or a matrix.
-    offset : ndarray of shape (k,) or float, default=0.0
-        What is subtracted last.
-    """
-
-    mean: np.ndarray
-    weights: np.ndarray
-    offset: np.ndarray | float = 0.0
+    mean: np.ndarray  # (d,): what is subtracted first
+    weights: np.ndarray  # (d,): factors of the columns, or a matrix
+    offset: np.ndarray | float = 0.0  # (k,): what is subtracted last
 
     @classmethod
     def identity(cls, n_features: int) -> Affine:
@@ -79,7 +69,6 @@ class Affine:
 
     @property
     def width(self) -> int:
-        """Entries of a mapped row."""
         return self.weights.shape[-1]
 
     @property
@@ -107,15 +96,6 @@ class Affine:
 class _Folded:
     """Standardising and mixing in one matrix M: ``z_i = M^T (c_i, 1)``.
 
-    Parameters
-    ----------
-    low, high : ndarray of shape (d,)
-        What the entries of ``c_i`` are cut to, where standardised ones would reach the limit.
-    matrix : ndarray of shape (width, q)
-        M.
-    condition : float
-        How much longer terms may be before they are mixed.
-
     Notes
     -----
     To cut a row takes no rounding, so that its record is M^T c with the numbers that the computer
@@ -129,10 +109,12 @@ class _Folded:
     percent is for the rounding of M. Where there is no constant entry, m is 0, and the same holds.
     """
 
+    # (d,): what the entries of ``c_i`` are cut to, where standardised ones would reach the
+    # limit.
     low: np.ndarray
     high: np.ndarray
-    matrix: np.ndarray
-    condition: float
+    matrix: np.ndarray  # (width, q): M
+    condition: float  # How much longer terms may be before they are mixed
 
     @classmethod
     def of(cls, rows: AffineRows, weights: np.ndarray, least: float) -> _Folded | None:
@@ -179,21 +161,12 @@ class _Folded:
 
 @dataclass(frozen=True)
 class Mixing:
-    """How records are mixed: decided once, for all parts of the rows.
+    """How records are mixed: decided once, for all parts of the rows."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (width, width)
-        W of ``z_i = W^T u_i``, released.
-    condition : float
-        How much longer terms may be before they are mixed, and the parts that mixing adds up.
-    folded : _Folded, optional
-        Standardising and mixing in one, where that loses no digits.
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # (width, width): W of ``z_i = W^T u_i``, released
+    # How much longer terms may be before they are mixed, and the parts that mixing adds up.
     condition: float
-    folded: _Folded | None = None
+    folded: _Folded | None = None  # Standardising and mixing in one, where that loses no digits
 
 
 class AffineRows:
@@ -202,20 +175,9 @@ class AffineRows:
     Has what :class:`~dpsubspace._gradients.linear.LinearSource` and the second moments of
     ``_statistics/moments.py`` ask of rows.
 
-    Parameters
-    ----------
-    X : array of shape (n, d)
-        Rows.
-    affine : Affine
-        Public or released.
-    constant : bool
-        Whether an entry of 1 follows the mapped row.
-    limit : float, default=inf
-        What entries of mapped rows are cut to, on either side of 0.
-    beside : array of shape (n, c), optional
-        Other numbers of the rows, which follow that.
-    records : Records, optional
-        Whose the rows are; None makes each of them a record.
+    `constant` says that an entry of 1 follows the mapped row, and `beside` (n, c) are other numbers
+    of the rows, which follow that. Entries of mapped rows are cut to `limit` on either side of 0.
+    Without `records` each row is a record.
     """
 
     # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
@@ -266,7 +228,6 @@ class AffineRows:
         return self._changed(mixing=mixing, radius=math.inf, _lengths=None, chunk=self._step(most))
 
     def _step(self, most: int) -> int:
-        """Rows of a chunk of so many numbers."""
         return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self.width)))
 
     def with_beside(self, beside: Array) -> AffineRows:
@@ -304,11 +265,10 @@ class AffineRows:
         )
 
     def with_room(self, beside: int, columns: int) -> AffineRows:
-        """The same: chunks have room for a few copies."""
+        """The same: chunks already have room for a few copies."""
         return self
 
     def wide(self) -> AffineRows:
-        """The same: all of it is in float64."""
         return self
 
     def _changed(self, **values: Any) -> AffineRows:
@@ -325,12 +285,10 @@ class AffineRows:
 
     @property
     def n_samples(self) -> int:
-        """Number of records, public."""
         return self.records.n
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, which is private where it is not that of the records."""
         return self.X.shape[0]
 
     @property
@@ -340,12 +298,10 @@ class AffineRows:
 
     @property
     def beside(self) -> int:
-        """Other numbers of a record."""
         return 0 if self._beside is None else self._beside.shape[1]
 
     @property
     def data(self) -> Array:
-        """Return the rows."""
         return self.X
 
     def chunks(self, batch: np.ndarray | None = None) -> list[slice]:
@@ -357,13 +313,11 @@ class AffineRows:
         return even_slices(self.n_rows, step)
 
     def work(self, batch: np.ndarray | None = None) -> float:
-        """Bytes that a pass over the records computes with."""
         return 8.0 * self.n_rows * max(self.X.shape[1], self.width)
 
     # Records --------------------------------------------------------------------------------
 
     def at(self, rows: slice) -> AffineBlock:
-        """Records of a chunk."""
         block = self._block(rows)
         if self.radius == math.inf:
             return block
@@ -490,7 +444,6 @@ class AffineRows:
 
     @property
     def lengths(self) -> Array:
-        """Return the norms."""
         return self.norms()
 
     @property
@@ -530,7 +483,6 @@ class AffineBlock:
 
     @property
     def width(self) -> int:
-        """Entries of a record."""
         return self.U.shape[1] if self.W is None else self.W.shape[1]
 
     def scores(self, params: Array) -> Array:
@@ -566,12 +518,10 @@ class AffineBlock:
         return xp.stack(columns, axis=2)
 
     def formed(self) -> Array:
-        """Records as a matrix (k, width)."""
         Z = self.U if self.W is None else self.U @ self.W
         return Z if self.shrink is None else Z * self.shrink[:, None]
 
     def wide(self) -> AffineBlock:
-        """The same: all of it is in float64."""
         return self
 
 

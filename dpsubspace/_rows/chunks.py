@@ -55,23 +55,16 @@ class Slices:
     passes: int = 1
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Slices of rows, at least one; there are no batches."""
         return slices(self.data.shape[0], self.step) or [slice(0, 0)]
 
     def work(self, batch: np.ndarray | None = None) -> float:
-        """Bytes of the rows, as often as they are passed over."""
         return float(self.passes * self.data.nbytes)
 
 
 class Chunks:
     """What can be done with the chunks of some records, while :func:`over_chunks` lasts.
 
-    Parameters
-    ----------
-    records : Chunked
-        The records.
-    visit : callable
-        ``visit(function, batch)`` gives what `function` makes of every chunk.
+    ``visit(function, batch)`` gives what `function` makes of every chunk.
     """
 
     def __init__(self, records: Chunked, visit: Callable[..., Iterator[Any]]):
@@ -91,16 +84,9 @@ class Chunks:
     ) -> Any:
         """Add up what `function` makes of every chunk, in a total that `new` gives.
 
-        Parameters
-        ----------
-        function : callable
-            Called with a chunk. Whatever it holds that is made of rows elsewhere is, where it is
-            called, made of those of a part.
-        new : callable
-            Gives an object that can ``add`` what was found in a chunk, and ``merge`` the total of
-            other chunks.
-        batch : ndarray of int, optional
-            Only these records, in their order.
+        Whatever `function` holds that is made of rows elsewhere is, where it is called, made of
+        those of a part. `new` gives an object that can ``add`` what was found in a chunk, and
+        ``merge`` the total of other chunks. A `batch` takes only these records, in their order.
         """
         total = new()
         for part in self._visit(function, batch):
@@ -117,7 +103,6 @@ class _ChunksElsewhere(Chunks):
         new: Callable[[], Any] = Total,
         batch: np.ndarray | None = None,
     ) -> Any:
-        """Add up the totals of the parts, in the order of these."""
         parts = self._records.data.parts
         own = None if batch is None else parts.split(batch)
         first, *others = parts.call(_total_of_part, self._records, function, new, own=own)

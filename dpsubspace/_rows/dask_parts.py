@@ -60,22 +60,11 @@ def load(
 ) -> tuple[Remote, Remote | None]:
     """Rows, and targets beside them, read and checked on the workers of the current client.
 
-    Parameters
-    ----------
-    rows : Dask array or data frame
-        Rows.
-    targets : Dask array, series or data frame, or None
-        Targets.
-    checked : callable
-        Makes the arrays of a part, by name, of a block of rows and one of targets; raises
-        ValueError where they cannot be used.
+    `checked` makes the arrays of a part, by name, of a block of rows and one of targets, and raises
+    ValueError where they cannot be used.
 
-    Raises
-    ------
-    ValueError
-        If there is no client, or the blocks do not go together.
-    ClusterError
-        If there are no workers.
+    ValueError if there is no client or the blocks do not go together, ClusterError if there are no
+    workers.
     """
     client = _client()
     _check_holder(client, rows, targets)
@@ -89,21 +78,12 @@ def load(
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Blocks of rows, and of targets beside them, before they are read.
+    """Blocks of rows, and of targets beside them, before they are read."""
 
-    Parameters
-    ----------
-    keys : list of tuple
-        Keys of each block of rows and the block of targets that goes with it.
-    graph : dict
-        What makes them.
-    held : bool
-        Whether workers hold some of it already.
-    """
-
+    # Keys of each block of rows and the block of targets that goes with it.
     keys: list[tuple[Any, ...]]
-    graph: dict[Any, Any]
-    held: bool
+    graph: dict[Any, Any]  # What makes them
+    held: bool  # Whether workers hold some of it already
 
     @classmethod
     def of(cls, rows: Any, targets: Any) -> _Blocks:
@@ -283,7 +263,6 @@ class _DaskParts(Parts):
         self._soon(self._client.scheduler.set_restrictions(worker=free)).result(_PATIENCE)
 
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
-        """Places in each part of the rows of a batch, which are in order."""
         cuts = np.searchsorted(batch, self._starts)
         pairs = zip(pairwise(cuts), self._starts, strict=False)
         return [_short(batch[first:last] - start) for (first, last), start in pairs]
@@ -355,8 +334,6 @@ class _DaskParts(Parts):
         return workers if self._charged else workers & self._first
 
     def _workers(self) -> dict[str, int]:
-        """Threads of each worker; none where the scheduler does not answer."""
-
         async def asked() -> dict[str, int]:
             return await asyncio.wait_for(self._client.nthreads(), 5)
 
@@ -488,7 +465,6 @@ def _read(source: bytes, checked: bytes, first: int) -> Part | str:
 
 
 def _join(blocks: list[list[Any]], checked: bytes, first: int) -> Part | str:
-    """Join blocks that Dask has made."""
     return _joined(blocks, checked, first)
 
 
@@ -532,24 +508,12 @@ def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any)
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is public of a part, and of its worker.
+    """What is public of a part, and of its worker."""
 
-    Parameters
-    ----------
-    kinds : dict
-        Types and widths of its arrays.
-    lengths : list of int
-        Rows of its blocks.
-    size : int
-        Bytes of its arrays.
-    room : float
-        Bytes of results that Dask keeps in the memory of the worker.
-    """
-
-    kinds: dict[str, tuple[Any, tuple[int, ...]]]
-    lengths: list[int]
-    size: int
-    room: float
+    kinds: dict[str, tuple[Any, tuple[int, ...]]]  # Types and widths of its arrays
+    lengths: list[int]  # Rows of its blocks
+    size: int  # Bytes of its arrays
+    room: float  # Bytes of results that Dask keeps in the memory of the worker
 
 
 def _seen(part: Part | str) -> _Seen | str:

@@ -50,16 +50,8 @@ _WIDE = 1 << 23
 class Features:
     """All records, to be visited chunk by chunk.
 
-    Parameters
-    ----------
-    X : array of shape (n, d) or CSR matrix without duplicate entries
-        Rows.
-    row_map : RowMap
-        Gives the factor of each row and its bias entry.
-    microbatch_size : int, optional
-        Rows to visit at once.
-    records : Records, optional
-        Whose the rows are; None makes each of them a record.
+    A CSR matrix must have no duplicate entries. The row map gives the factor of each row and its
+    bias entry. Without `records` each row is a record.
     """
 
     # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
@@ -113,16 +105,10 @@ class Features:
         much below the bound on rows, what the shift leaves of them is small beside what they
         are rounded to: they are used in float64 then.
 
-        Parameters
-        ----------
-        radius : float
-            Public or released.
-        zoom : float, default=1
-            Factor after that.
-        formed : bool, default=False
-            Whether these features are only ever used as :meth:`FeatureBlock.formed`. Rounding
-            then grows with the length before the shift over the radius; otherwise it would
-            grow without bound where a row nearly equals the mean (see :meth:`norms`).
+        The radius is public or released. `formed` says that these features are only ever used as
+        :meth:`FeatureBlock.formed`. Rounding then grows with the length before the shift over the
+        radius; otherwise it would grow without bound where a row nearly equals the mean (see
+        :meth:`norms`).
         """
         other = copy.copy(self)
         other.radius, other.zoom, other.shrink, other._casts = float("inf"), 1.0, None, {}
@@ -181,17 +167,14 @@ class Features:
 
     @property
     def width(self) -> int:
-        """Entries of a feature vector."""
         extra = self.shift is not None and self.shift.constant is not None
         return self.X.shape[1] + (self.bias is not None) + extra
 
     @property
     def data(self) -> Array:
-        """Return the rows."""
         return self.X
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Indices that together name every record once, or every record of `batch`."""
         step = self.chunk
         if batch is None:
             # At least two where there is much to do, by the public size of dense rows alone.
@@ -205,7 +188,6 @@ class Features:
         return [rows[part] for part in slices(len(rows), step) or [slice(0, 0)]]
 
     def work(self, batch: np.ndarray | None = None) -> float:
-        """Bytes that a product with all records reads, or with a batch, times its columns."""
         entries = self.X if not sparse.issparse(self.X) else self.X.data
         size = self._columns * float(entries.nbytes)
         return size if batch is None else size * len(batch) / max(1, self.n_samples)
@@ -355,20 +337,9 @@ class Features:
 class FeatureBlock:
     """Features of some records.
 
-    Parameters
-    ----------
-    X : array of shape (k, d) or CSR matrix
-        Rows.
-    factors : array of shape (k,)
-        Their factors, float64.
-    bias : float or None
-        Bias entry before the factor.
-    shift : Shift or None
-        What is subtracted and appended after it.
-    shrink : array of shape (k,), optional
-        Factors of the features after that, float64.
-    whole : bool, default=False
-        Whether no factor is 0, where that is known.
+    Factors are float64, `bias` is the bias entry before them and `shift` what is subtracted and
+    appended after them. `shrink` are factors of the features after that, in float64. `whole` says
+    that no factor is 0, where that is known.
     """
 
     def __init__(
@@ -391,12 +362,10 @@ class FeatureBlock:
 
     @property
     def width(self) -> int:
-        """Entries of a feature vector."""
         constant = self.shift is not None and self.shift.constant is not None
         return self.X.shape[1] + (self.bias is not None) + constant
 
     def wide(self) -> FeatureBlock:
-        """The same in float64."""
         xp = namespace(self.scale)
         X = self.X.astype(np.float64) if sparse.issparse(self.X) else xp.astype(self.X, xp.float64)
         other = copy.copy(self)

@@ -153,7 +153,6 @@ def check_rows_and_targets(
 
 
 def _finite(y: Any) -> np.ndarray:
-    """Checked targets in float64."""
     y = np.asarray(y, dtype=np.float64)
     if not np.isfinite(y).all():  # a long double may be finite and this not
         raise ValueError("Input y contains infinity: drop those rows.")
@@ -255,7 +254,6 @@ def _labels(y: Any) -> np.ndarray:
 
 
 def _values(y: Any) -> np.ndarray:
-    """Numbers of a block."""
     y = _numbers(y)
     options = {"ensure_2d": False, "dtype": "numeric", "ensure_min_samples": 0}
     return _finite(check_array(y, input_name="y", **options))
@@ -389,15 +387,9 @@ def check_classes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sorted class labels and the index of each entry of `y` among them.
 
-    Parameters
-    ----------
-    y : array of shape (n,)
-        Private labels.
-    classes : array-like or None
-        Public labels; None reads them from `y`, which makes the set of labels that
-        occur part of what the guarantee assumes to be public.
-    grouped : bool, default=False
-        Whether several rows may be of one person, so that their number is private.
+    Without `classes` they are read from `y`, which makes the set of labels that occur part of what
+    the guarantee assumes to be public. `grouped` says that several rows may be of one person, so
+    that their number is private.
     """
     if is_remote(y):
         # Which labels occur is public where `classes` does not name them.

@@ -24,17 +24,8 @@ def check_public_rows(
 ) -> tuple[np.ndarray, ...]:
     """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
 
-    Parameters
-    ----------
-    estimator : estimator
-        One that has checked `X`.
-    X : array or CSR matrix of shape (n_samples, n_features)
-        Private rows; only their width and dtype are looked at.
-    X_public : None, array-like or tuple of array-like
-        One set of public rows, or several.
-    records : Records
-        Whose the private rows are. How many rows persons have is private, and so is whether there
-        are as many public rows.
+    Of the private rows `X`, checked by `estimator`, only width and dtype are looked at. How many
+    rows persons have is private, and so is whether there are as many public rows.
     """
     if X_public is None:
         return ()
@@ -69,16 +60,8 @@ def _hint(given: Any, several: bool) -> str:
 def check_candidates(estimator: Any, X: Any, candidates: Any, name: str) -> dict[Any, np.ndarray]:
     """Rows of each candidate by its name; a tuple of sets is one candidate, their union.
 
-    Parameters
-    ----------
-    estimator : estimator
-        One that has checked `X`.
-    X : array or CSR matrix of shape (n_samples, n_features)
-        Private rows; only their width and dtype are looked at.
-    candidates : dict
-        Public rows, or a tuple of sets of them, by name.
-    name : str
-        Of the parameter.
+    Of the private rows `X`, checked by `estimator`, only width and dtype are looked at. `name` is
+    that of the parameter.
     """
     if not isinstance(candidates, Mapping) or not candidates:
         raise ValueError(
@@ -140,16 +123,7 @@ def check_public_labels(
 ) -> np.ndarray | None:
     """Index among `classes` of the label of each public row, all sets in one; None without any.
 
-    Parameters
-    ----------
-    y_public : None, array-like or tuple of array-like
-        Labels, in the form of `X_public`.
-    X_public : None, array-like or tuple of array-like
-        As given.
-    sets : tuple of array
-        As `check_public_rows` gives them.
-    classes : ndarray
-        Sorted labels.
+    The sets are those of :func:`check_public_rows`, and classes are sorted.
     """
     codes = []
     for name, labels in _public_targets(y_public, X_public, sets):
@@ -239,7 +213,6 @@ class PublicRows:
 
     @property
     def sets(self) -> list[np.ndarray]:
-        """Rows of each set."""
         return np.split(self.X, np.cumsum(self.sizes[:-1])) if self.sizes else [self.X]
 
     @property
@@ -263,27 +236,13 @@ class PublicRows:
 
 @dataclass(frozen=True)
 class Data:
-    """Checked rows and targets of a fit.
+    """Checked rows and targets of a fit."""
 
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (n_rows, d)
-        Private rows.
-    targets : ndarray of shape (n_rows,) or (n_rows, c)
-        Private targets: indices of classes, or columns of values.
-    n_targets : int
-        Number of classes, or of columns of values.
-    records : Records
-        Whose the rows are.
-    public : PublicRows or None
-        Public rows.
-    """
-
-    X: Any
-    targets: Array
-    n_targets: int
-    records: Records
-    public: PublicRows | None = None
+    X: Any  # (n_rows, d): private rows
+    targets: Array  # (n_rows,): private targets: indices of classes, or columns of values
+    n_targets: int  # Number of classes, or of columns of values
+    records: Records  # Whose the rows are
+    public: PublicRows | None = None  # Public rows
 
     def sizes(self, n_outputs: int) -> Sizes:
         """Public sizes, where scores have so many columns."""

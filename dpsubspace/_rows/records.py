@@ -59,22 +59,15 @@ class RowMap:
     ``w @ x + b`` of that row by one positive number, so each affine decision boundary
     of the original rows is a linear one of the mapped rows, and rows of one feature
     do not collapse to their sign.
-
-    Parameters
-    ----------
-    norm : {"l2", "clip", "ball", None}
-        ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the
-        factor that brings the norm of x down to `data_norm`, where it is above;
-        ``"ball"`` does that and divides by `data_norm`; None leaves rows as they are.
-    data_norm : float or None
-        Public or released bound on the norm of x, for ``"clip"`` and ``"ball"``.
-    bias : float or None
-        Public value of the bias entry; None appends no entry.
     """
 
+    # ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the factor that
+    # brings the norm of x down to `data_norm`, where it is above; ``"ball"`` does that and divides
+    # by `data_norm`; None leaves rows as they are.
     norm: str | None
+    # Public or released bound on the norm of x, for ``"clip"`` and ``"ball"``.
     data_norm: float | None = None
-    bias: float | None = None
+    bias: float | None = None  # Public value of the bias entry; None appends no entry
 
     @property
     def bound(self) -> float:
@@ -126,18 +119,10 @@ def _all_norms(X: Array) -> Array:
 
 @dataclass(frozen=True)
 class Shift:
-    """Subtract a released mean from mapped rows, and append a constant entry.
+    """Subtract a released mean from mapped rows, and append a constant entry."""
 
-    Parameters
-    ----------
-    mean : ndarray of shape (width,)
-        Released mean of the mapped rows.
-    constant : float or None
-        Public value of the constant entry; None appends none.
-    """
-
-    mean: np.ndarray
-    constant: float | None
+    mean: np.ndarray  # (width,): released mean of the mapped rows
+    constant: float | None  # Public value of the constant entry; None appends none
 
     def undo(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (width, c) and offset (c,) with the same scores on unshifted rows.
@@ -162,22 +147,14 @@ _STEPS = 2.0**24
 
 @dataclass(frozen=True)
 class Records:
-    """Records, their rows, and what part of its record each row is.
+    """Records, their rows, and what part of its record each row is."""
 
-    Parameters
-    ----------
-    n : int
-        Number of records, public.
-    weights : array of shape (n_rows,) or None
-        Part of its record that a row is: those of one record add up to at most 1, and those of a
-        null record are 0, so that it brings exactly nothing. None stands for ones.
-    index : ndarray of shape (n_rows,) or None
-        Record of each row, from 0 to ``n - 1``. None where each row is a record. How many rows
-        there are is private where it is given.
-    """
-
-    n: int
+    n: int  # Number of records, public
+    # (n_rows,): part of its record that a row is: those of one record add up to at most 1,
+    # and those of a null record are 0, so that it brings exactly nothing. None stands for ones.
     weights: Array | None = None
+    # (n_rows,): record of each row, from 0 to ``n - 1``. None where each row is a record.
+    # How many rows there are is private where it is given.
     index: np.ndarray | None = None
 
     @classmethod
@@ -207,7 +184,6 @@ class Records:
 
     @property
     def unit(self) -> str:
-        """What a record is called."""
         return PERSON if self.grouped else ROW
 
     @property
@@ -245,7 +221,6 @@ class Records:
 
     @property
     def counts(self) -> np.ndarray:
-        """Number of rows of each record."""
         return np.ones(self.n, dtype=np.intp) if self.index is None else np.diff(self._order[1])
 
     def rows_by_record(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -272,12 +247,8 @@ class Records:
     def pairs(self, order: np.ndarray) -> tuple[Records, np.ndarray, np.ndarray]:
         """Pairs of each second record of `order` and the next one, and rows to compare.
 
-        Returns
-        -------
-        pairs : Records
-            The pairs; one with a null record is null.
-        first, second : ndarray of shape (n_compared,)
-            A row each of two records: as many for each pair as the smaller of them has.
+        Gives the pairs, of which one with a null record is null, and two arrays with a row each of
+        two records: as many for each pair as the smaller of them has.
         """
         ours, theirs = order[0 : len(order) // 2 * 2 : 2], order[1::2]
         present = self.weights_numpy
@@ -305,16 +276,10 @@ class Records:
     ) -> float:
         """How far rounding can move a sum between neighbours, in units of its largest term.
 
-        Parameters
-        ----------
-        eps : float
-            Machine epsilon of the dtype in which blocks are added up.
-        chunk, block : int
-            Most rows of a chunk and of a block.
-        own : float, default=0.0
-            Units of rounding by which a term may differ where its row lies elsewhere in a chunk.
-        by_block : bool, default=False
-            Whether a chunk adds up its blocks, and not its rows, in float64.
+        `eps` is that of the dtype in which blocks are added up, `chunk` and `block` are the most
+        rows of either. `own` is by how many units of rounding a term may differ where its row lies
+        elsewhere in a chunk. With `by_block` a chunk adds up its blocks, and not its rows, in
+        float64.
 
         Notes
         -----

@@ -43,16 +43,8 @@ class _Recipe(NamedTuple):
 class Remote:
     """Something that is made of rows, in parts where these lie.
 
-    Parameters
-    ----------
-    parts : Parts
-        Where the rows are.
-    recipe : _Recipe
-        How it is made there.
-    needs : sequence of Remote
-        What it is made of.
-    here : object
-        The same, made of no rows.
+    Its recipe says how it is made where the rows are, `needs` are what it is made of, and `here` is
+    the same made of no rows.
 
     Notes
     -----
@@ -75,12 +67,10 @@ class Remote:
 
     @property
     def ndim(self) -> int:
-        """Axes of such an array."""
         return self.here.ndim
 
     @property
     def dtype(self) -> Any:
-        """Type of its entries."""
         return self.here.dtype
 
     def __len__(self) -> int:
@@ -230,13 +220,7 @@ def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
 
 
 class Parts(ABC):
-    """Rows in parts, and how functions are called on each of them.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows, public.
-    """
+    """Rows in parts, of a public number, and how functions are called on each of them."""
 
     def __init__(self, n: int):
         self.n = n
@@ -294,12 +278,8 @@ class _Missing:
 class Part:
     """Rows of one part where they lie, and what has been made of them.
 
-    Parameters
-    ----------
-    leaves : dict
-        Arrays with an entry for each row, by name.
-    lengths : sequence of int
-        Rows of each block that they were made of.
+    Leaves are arrays with an entry for each row, by name, and `lengths` the rows of each block that
+    they were made of.
     """
 
     def __init__(self, leaves: dict[str, np.ndarray], lengths: Sequence[int] = ()):

@@ -43,32 +43,21 @@ _EMBEDDING_FLOOR = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class FlatStep:
-    """DP-SGD (Abadi et al., 2016): one clipped sum of gradients.
+    """DP-SGD (Abadi et al., 2016): one clipped sum of gradients."""
 
-    Parameters
-    ----------
-    clip_norm : float
-        Bound on one gradient.
-    budget_shares : tuple of float
-        One sum, one share.
-    """
-
-    clip_norm: float
-    budget_shares: tuple[float, ...] = (1.0,)
+    clip_norm: float  # Bound on one gradient
+    budget_shares: tuple[float, ...] = (1.0,)  # One sum, one share
 
     def begin(self, params: Array, t: int) -> None:
         """Nothing public is needed."""
 
     def sums(self, state: None, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Return the clipped sum."""
         return (clipped_sum(grads, self.clip_norm),)
 
     def combine(self, state: None, noisy: tuple[Array, ...]) -> Array:
-        """Return the noisy sum itself."""
         return noisy[0]
 
     def noise_size(self, n_params: int) -> float:
-        """The same in every direction."""
         return math.sqrt(n_params)
 
 
@@ -80,11 +69,9 @@ class RecordedStep(FlatStep):
     gradients: list[np.ndarray] = field(default_factory=list)
 
     def begin(self, params: Array, t: int) -> None:
-        """Keep the point."""
         self.points.append(to_numpy(params))
 
     def combine(self, state: None, noisy: tuple[Array, ...]) -> Array:
-        """Keep the noisy sum, and return it."""
         self.gradients.append(to_numpy(noisy[0]))
         return noisy[0]
 
@@ -96,23 +83,6 @@ class GEPStep:
     A gradient g is split into its embedding ``E = B g``, k coordinates on the top directions B
     of public gradients at the same parameters, and its residual ``g - B' E``. What the
     two add up to is released with noise in proportion to how long each may be.
-
-    Parameters
-    ----------
-    subspace : callable
-        Directions at given parameters, for a step of given number.
-    clip_norm : float
-        Bound on an embedding, of all groups together.
-    residual_norm : float
-        Bound on a residual.
-    residual : bool
-        False releases embeddings only (B-GEP).
-    embedding_share : float
-        Share of the budget (of mu^2) of the embedding.
-    n_samples : int
-        Number of records, public.
-    n_components : int
-        Number of directions, for the size of the noise.
 
     Notes
     -----
@@ -132,13 +102,14 @@ class GEPStep:
     Embeddings with B not quite orthonormal are as good: nothing above needs it to be.
     """
 
+    # Directions at given parameters, for a step of given number.
     subspace: Callable[[Array, int], Subspace]
-    clip_norm: float
-    residual_norm: float
-    residual: bool = True
-    embedding_share: float = 0.5
-    n_samples: int
-    n_components: int
+    clip_norm: float  # Bound on an embedding, of all groups together
+    residual_norm: float  # Bound on a residual
+    residual: bool = True  # False releases embeddings only (B-GEP)
+    embedding_share: float = 0.5  # Share of the budget (of mu^2) of the embedding
+    n_samples: int  # Number of records, public
+    n_components: int  # Number of directions, for the size of the noise
 
     def __getstate__(self) -> dict[str, Any]:
         # For rows elsewhere directions are found here, and sent with the state of a step.
@@ -146,17 +117,14 @@ class GEPStep:
 
     @property
     def budget_shares(self) -> tuple[float, ...]:
-        """One sum, or embedding and residual."""
         if self.residual:
             return (self.embedding_share, 1 - self.embedding_share)
         return (1.0,)
 
     def begin(self, params: Array, t: int) -> Subspace:
-        """Return the directions at `params`."""
         return self.subspace(params, t)
 
     def sums(self, state: Subspace, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Sums of clipped embeddings and residuals."""
         parts = _Parts.of(state, grads)
         weights = shrink_factors(parts.lengths, self.clip_norm) * parts.counts
         embedding = vector_sum(
@@ -240,30 +208,19 @@ class MirrorStep:
     The first-order form of mirror descent with the public loss for a mirror map (Amid et
     al., 2022): ``a_t g + (1 - a_t) g_public`` with ``a_t = cos(pi t / (2 n_iter))``, so that
     private gradients decide at first and public ones at last.
-
-    Parameters
-    ----------
-    step : Step
-        How private gradients are released. Mixing is postprocessing and costs nothing.
-    public_gradient : callable
-        Mean gradient of the public rows at given parameters.
-    batch_size : float
-        Expected number of private records in a batch.
-    n_iter : int
-        Steps of the run.
     """
 
-    step: Any
+    step: Any  # How private gradients are released. Mixing is postprocessing and costs nothing.
+    # Mean gradient of the public rows at given parameters.
     public_gradient: Callable[[Array], Array]
-    batch_size: float
-    n_iter: int
+    batch_size: float  # Expected number of private records in a batch
+    n_iter: int  # Steps of the run
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "public_gradient": None}  # that is taken here
 
     @property
     def budget_shares(self) -> tuple[float, ...]:
-        """Return those of the step."""
         return self.step.budget_shares
 
     def begin(self, params: Array, t: int) -> tuple[Any, float, Array]:
@@ -272,7 +229,6 @@ class MirrorStep:
         return self.step.begin(params, t), weight, self.public_gradient(params)
 
     def sums(self, state: Any, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Return those of the step."""
         return self.step.sums(state[0], grads)
 
     def combine(self, state: Any, noisy: tuple[Array, ...]) -> Array:
@@ -281,7 +237,6 @@ class MirrorStep:
         return weight * self.step.combine(inner, noisy) + (1 - weight) * self.batch_size * public
 
     def noise_size(self, n_params: int) -> float:
-        """Return that of the step."""
         return self.step.noise_size(n_params)
 
 
@@ -321,36 +276,16 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Scale:
-    """Public sizes of what is trained, which clip norm and step size follow from.
+    """Public sizes of what is trained, which clip norm and step size follow from."""
 
-    Parameters
-    ----------
-    loss : Loss
-        Loss of the scores.
-    n_outputs : int
-        Columns of scores.
-    n_params : int or None
-        Numbers that are trained; None where the number of features is not known.
-    size : float
-        Bound on the norm of a row; 1 where nothing bounds it.
-    clip_norm : float
-        Clip norm.
-    largest : float
-        Bound on the learning rate times the clip norm, for rows of size 1.
-    shorter : float
-        Length of the descent beside that of a linear model.
-    growing : bool
-        Whether momentum grows in place of more steps.
-    """
-
-    loss: Loss
-    n_outputs: int
-    n_params: int | None
-    size: float
-    clip_norm: float
-    largest: float
-    shorter: float = 1.0
-    growing: bool = True
+    loss: Loss  # Loss of the scores
+    n_outputs: int  # Columns of scores
+    n_params: int | None  # Numbers that are trained; None where the number of features is not known
+    size: float  # Bound on the norm of a row; 1 where nothing bounds it
+    clip_norm: float  # Clip norm
+    largest: float  # Bound on the learning rate times the clip norm, for rows of size 1
+    shorter: float = 1.0  # Length of the descent beside that of a linear model
+    growing: bool = True  # Whether momentum grows in place of more steps
 
     def travel(
         self, n_samples: int, multiplier: float, noise_size: Callable[[int], float]
@@ -367,34 +302,19 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """Parameters of descent; "auto" is what public sizes and the noise make of it.
+    """Parameters of descent; "auto" is what public sizes and the noise make of it."""
 
-    Parameters
-    ----------
-    alpha : float
-        Weight of the squared norm of the penalised parameters, halved.
-    n_iter : int or "auto"
-        Steps, all of them charged.
-    learning_rate, clip_norm : float or "auto"
-        Step size, and bound on the gradient of one record.
-    batch_size : int or None
-        Expected size of the Poisson batch of a step; None takes all records.
-    momentum : float or "auto"
-        Of Nesterov's descent; above 0.9 it is what momentum grows to.
-    average : bool
-        Whether the mean of the last quarter of the steps is returned, with privacy.
-    """
-
-    alpha: float = 1e-6
-    n_iter: int | str = "auto"
-    learning_rate: float | str = "auto"
+    alpha: float = 1e-6  # Weight of the squared norm of the penalised parameters, halved
+    n_iter: int | str = "auto"  # Steps, all of them charged
+    learning_rate: float | str = "auto"  # Step size, and bound on the gradient of one record
     clip_norm: float | str = "auto"
+    # Expected size of the Poisson batch of a step; None takes all records.
     batch_size: int | None = None
-    momentum: float | str = "auto"
+    momentum: float | str = "auto"  # Of Nesterov's descent; above 0.9 it is what momentum grows to
+    # Whether the mean of the last quarter of the steps is returned, with privacy.
     average: bool = True
 
     def rate(self, n_samples: Callable[[], int]) -> float:
-        """Probability with which a record enters a batch."""
         if self.batch_size is None:
             return 1.0
         n = n_samples()
@@ -460,38 +380,21 @@ class Descent:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Public parameters of a training run.
+    """Public parameters of a training run."""
 
-    Parameters
-    ----------
-    n_iter : int
-        Most steps.
-    learning_rate : float
-        Step size of Nesterov's accelerated gradient descent.
-    momentum : float or None
-        Its momentum (see :func:`dpsubspace._auto.momentum_at`). None lets it grow, and restarts it
-        where it points uphill (O'Donoghue and Candes, 2015), which suits exact gradients.
-    alpha : float
-        Weight of the squared norm of the penalised parameters.
-    average : bool
-        Return the mean of the last iterates instead of the last one.
-    tolerance : float
-        Stop when the largest entry of the released gradient is below.
-    averaged : float
-        Share of the iterates that the mean is of.
-    """
-
-    n_iter: int
-    learning_rate: float
+    n_iter: int  # Most steps
+    learning_rate: float  # Step size of Nesterov's accelerated gradient descent
+    # Its momentum (see :func:`dpsubspace._auto.momentum_at`). None lets it grow, and restarts it
+    # where it points uphill (O'Donoghue and Candes, 2015), which suits exact gradients.
     momentum: float | None
-    alpha: float
-    average: bool
-    tolerance: float = 0.0
-    averaged: float = 0.25
+    alpha: float  # Weight of the squared norm of the penalised parameters
+    average: bool  # Return the mean of the last iterates instead of the last one
+    tolerance: float = 0.0  # Stop when the largest entry of the released gradient is below
+    averaged: float = 0.25  # Share of the iterates that the mean is of
 
     @property
     def first_averaged(self) -> int:
-        """Step of which the iterate is the first of the mean."""
+        """Number of the first step that the mean is of."""
         return min(self.n_iter - 1, math.ceil((1 - self.averaged) * self.n_iter))
 
     @property
@@ -533,23 +436,10 @@ def train(
 ) -> Array:
     """Run `plan` from `params` and return the trained parameters.
 
-    Parameters
-    ----------
-    plan : TrainingPlan
-        What to run.
-    step : Step
-        Which sums to release and how to use them.
-    source : GradientSource
-        Gradients of the private records.
-    params : array
-        Public initial values, float64.
-    penalised : array that broadcasts against `params`
-        1 where `plan.alpha` applies, 0 elsewhere.
-    releases : Releases
-        Has as many "steps" as the plan, or more, on batches or on all records.
-    after_step : callable, optional
-        Called after each step without any private value; True ends the run (its cost
-        stays that of the whole plan, an upper bound).
+    `params` are public initial values in float64, and `penalised`, which broadcasts against them,
+    is 1 where `plan.alpha` applies and 0 elsewhere. The budget has as many "steps" as the plan, or
+    more, on batches or on all records. `after_step` is called after each step without any private
+    value; True ends the run (its cost stays that of the whole plan, an upper bound).
 
     Notes
     -----

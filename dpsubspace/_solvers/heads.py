@@ -41,20 +41,11 @@ _LESS = 7.0
 
 
 class Alone(NamedTuple):
-    """Own models of the persons of a chunk.
+    """Own models of the persons of a chunk."""
 
-    Parameters
-    ----------
-    coef : ndarray of shape (u, d)
-        Weights of rows as they are.
-    constant : ndarray of shape (u,)
-        Constants.
-    left_out : ndarray of shape (u, m)
-        Residual of each row by the model of the person's other rows.
-    """
-
-    coef: np.ndarray
-    constant: np.ndarray
+    coef: np.ndarray  # (u, d): weights of rows as they are
+    constant: np.ndarray  # (u,): constants
+    # (u, m): residual of each row by the model of the person's other rows.
     left_out: np.ndarray
 
 
@@ -154,46 +145,25 @@ _USUAL_SPREAD = 1.0
 
 
 class Ridge(NamedTuple):
-    """Ridge regressions of the users of a chunk.
+    """Ridge regressions of the users of a chunk."""
 
-    Parameters
-    ----------
-    coef : ndarray of shape (u, d + 1)
-        Own intercept and weights of white rows.
-    left_out : ndarray of shape (u, m)
-        Residual of each row by the head of the user's other rows.
-    fit : ndarray of shape (u,)
-        ``r^T (I + K)^-1 r`` with K the covariance of the user's scores over the noise variance.
-    volume : ndarray of shape (u,)
-        Logarithm of the determinant of ``I + K``.
-    """
-
-    coef: np.ndarray
+    coef: np.ndarray  # (u, d + 1): own intercept and weights of white rows
+    # (u, m): residual of each row by the head of the user's other rows.
     left_out: np.ndarray
+    # (u,): ``r^T (I + K)^-1 r`` with K the covariance of the user's scores over the noise
+    # variance.
     fit: np.ndarray
-    volume: np.ndarray
+    volume: np.ndarray  # (u,): logarithm of the determinant of ``I + K``
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One prior of heads: normal, of covariance ``R R^T + s I`` over the noise's.
+    """One prior of heads: normal, of covariance ``R R^T + s I`` over the noise's."""
 
-    Parameters
-    ----------
-    name : str
-        What it is.
-    root : ndarray of shape (d + 1, f)
-        R.
-    own : float
-        s, of weights; an intercept has its variance in R.
-    centre : ndarray of shape (d + 1,), optional
-        Mean of the heads, where it is not 0.
-    """
-
-    name: str
-    root: np.ndarray
-    own: float = 0.0
-    centre: np.ndarray | None = None
+    name: str  # What it is
+    root: np.ndarray  # (d + 1, f): R
+    own: float = 0.0  # s, of weights; an intercept has its variance in R
+    centre: np.ndarray | None = None  # (d + 1,): mean of the heads, where it is not 0
 
     def dense(self) -> np.ndarray:
         """Root of the whole covariance, of shape (d + 1, d + 1)."""
@@ -264,50 +234,32 @@ def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 class Heads(NamedTuple):
-    """Heads of users: they belong to the users, and are not to be published.
+    """Heads of users: they belong to the users, and are not to be published."""
 
-    Parameters
-    ----------
-    coef : ndarray of shape (n_users, d)
-        Weights of standardised rows, beside the shared ones. Zero for users without rows.
-    constant : ndarray of shape (n_users,)
-        Constants, likewise.
-    weights : ndarray of shape (n_users, C + 1)
-        How much each prior counts in the head, and last whether a user does alone; adds up to 1.
-    own_coef : ndarray of shape (n_users, d)
-        Weights of rows as they are for users who do alone, in the place of all shared ones.
-    own_constant : ndarray of shape (n_users,)
-        Constants, likewise.
-    """
-
+    # (n_users, d): weights of standardised rows, beside the shared ones. Zero for users
+    # without rows.
     coef: np.ndarray
-    constant: np.ndarray
+    constant: np.ndarray  # (n_users,): constants, likewise
+    # (n_users, C + 1): how much each prior counts in the head, and last whether a user
+    # does alone; adds up to 1.
     weights: np.ndarray
+    # (n_users, d): weights of rows as they are for users who do alone, in the place of all
+    # shared ones.
     own_coef: np.ndarray
-    own_constant: np.ndarray
+    own_constant: np.ndarray  # (n_users,): constants, likewise
 
     @property
     def alone(self) -> np.ndarray:
-        """Whether each user does alone."""
         return self.weights[:, -1] > 0
 
 
 @dataclass(frozen=True)
 class HeadPrior:
-    """What users' heads are like: public or released numbers.
+    """What users' heads are like: public or released numbers."""
 
-    Parameters
-    ----------
-    candidates : tuple of Candidate
-        Priors, of which the first is that there is no head.
-    noise : float
-        Variance of targets about their users' models, in variances of the targets.
-    log_weights : ndarray of shape (C,)
-        Logarithms of what each prior counts before a user's rows are seen.
-    """
-
-    candidates: tuple[Candidate, ...]
-    noise: float
+    candidates: tuple[Candidate, ...]  # Priors, of which the first is that there is no head
+    noise: float  # Variance of targets about their users' models, in variances of the targets
+    # (C,): logarithms of what each prior counts before a user's rows are seen.
     log_weights: np.ndarray
 
     @classmethod
@@ -321,18 +273,9 @@ class HeadPrior:
     ) -> HeadPrior:
         """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
 
-        Parameters
-        ----------
-        directions : ndarray of shape (d, k)
-            Orthonormal, in white coordinates.
-        covariance : ndarray of shape (k + 1, k + 1)
-            Of heads.
-        noise : float
-            Variance of targets about users' models.
-        public : ndarray of shape (d, q), optional
-            Orthonormal directions of public tasks.
-        tasks : Candidate, optional
-            What models of public tasks are like.
+        Directions (d, k) are orthonormal in white coordinates, and `noise` is the variance of
+        targets about users' models. `public` (d, q) are orthonormal directions of public tasks, and
+        `tasks` says what their models are like.
         """
         d, k = directions.shape
         values, vectors = np.linalg.eigh(covariance / noise)
@@ -362,7 +305,6 @@ class HeadPrior:
 
     @property
     def names(self) -> list[str]:
-        """Names of the priors."""
         return [candidate.name for candidate in self.candidates]
 
     # Which of them is good for all users -------------------------------------------------------

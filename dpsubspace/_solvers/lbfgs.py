@@ -75,20 +75,13 @@ _CURVATURES = 64
 
 @dataclass(frozen=True, eq=False)
 class WeightNoise:
-    """Noise in released weights: that of column k is ``F diag(sizes[:, k])`` times standard noise.
+    """Noise in released weights: in column k it is ``F diag(sizes[:, k])`` times standard noise."""
 
-    Parameters
-    ----------
-    sizes : ndarray of shape (c,) or (q, c)
-        Size of the noise in each column of weights, along all of the q columns of F or each.
-    factor : ndarray of shape (p, q) or None, default=None
-        F. None is the identity.
-    plan : TrainingPlan or None, default=None
-        Descent that left noise of one size along all orthonormal columns of F, as much as it can.
-    """
-
+    # (c,): size of the noise in each column of weights, along all of the q columns of F or
+    # each.
     sizes: np.ndarray
-    factor: np.ndarray | None = None
+    factor: np.ndarray | None = None  # (p, q): F; None is the identity.
+    # Descent that left noise of one size along all orthonormal columns of F, as much as it can.
     plan: TrainingPlan | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -134,16 +127,8 @@ def noise_of_descent(
 ) -> WeightNoise:
     """Noise that is left in the weights of a descent, at most.
 
-    Parameters
-    ----------
-    plan : TrainingPlan
-        What was run.
-    each : float
-        Standard deviation of the noise of an entry of each mean gradient.
-    n_outputs : int
-        Columns of weights.
-    directions : ndarray of shape (k, p) or None, default=None
-        Orthonormal directions that gradients were embedded on; None is the whole space.
+    `each` is the standard deviation of the noise of an entry of each mean gradient. Gradients were
+    embedded on `directions` (k, p), which are orthonormal; None is the whole space.
 
     Notes
     -----
@@ -201,27 +186,9 @@ def minimise(
 ) -> Minimum:
     """Minimise the mean loss plus ``alpha / 2`` times the squared norm of penalised weights.
 
-    Parameters
-    ----------
-    source : LinearSource
-        Losses of the records.
-    start : array of shape (width, c)
-        Where to start.
-    penalised : array that broadcasts against `start`
-        1 where `alpha` applies, 0 elsewhere.
-    alpha : float
-        Weight of the penalty.
-    max_iter : int
-        Most iterations.
-    span : array of shape (k, width), optional
-        Orthonormal directions along which weights may leave `start`; None for all.
-    after_step : callable, optional
-        Called after each iteration; True ends the run.
-
-    Returns
-    -------
-    Minimum
-        A run that was ended by `after_step` counts as converged.
+    `penalised` broadcasts against `start` (width, c): 1 where `alpha` applies, 0 elsewhere. `span`
+    (k, width) are orthonormal directions along which weights may leave `start`; None is for all.
+    `after_step` is called after each iteration; True ends the run, which then counts as converged.
     """
     variables = _Variables.of(source, start, span)
     flat, slope, used, stopped = variables.zero, math.inf, 0, False
@@ -277,11 +244,9 @@ class _LossAndSlope:
     slope: Any = 0.0
 
     def add(self, part: tuple[float, Array]) -> None:
-        """Add those of a chunk."""
         self.loss, self.slope = self.loss + part[0], self.slope + part[1]
 
     def merge(self, other: _LossAndSlope) -> None:
-        """Add those of other chunks."""
         self.add((other.loss, other.slope))
 
 
@@ -295,19 +260,16 @@ class _Variables:
 
     @classmethod
     def of(cls, source: LinearSource, start: Array, span: Array | None) -> _Variables:
-        """Those of the rows of `source`."""
         square, n_rows = added(_squares, source.features)
         size = math.sqrt(square / max(1, n_rows))
         return cls(start, span, 1 / size if 0 < size < math.inf else 1.0)
 
     @property
     def zero(self) -> np.ndarray:
-        """The start."""
         height = self.start.shape[0] if self.span is None else self.span.shape[0]
         return np.zeros(height * self.start.shape[1])
 
     def weights(self, flat: np.ndarray) -> Array:
-        """Weights that they stand for."""
         step = as_like(self.unit * flat.reshape(-1, self.start.shape[1]), self.start)
         return self.start + (step if self.span is None else self.span.T @ step)
 

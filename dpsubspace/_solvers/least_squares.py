@@ -298,7 +298,6 @@ class NoisyDescent:
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """The steps."""
         return {STEPS: Part(1.0, _STEPS)}
 
     def __call__(

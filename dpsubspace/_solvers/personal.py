@@ -100,33 +100,18 @@ def slope_whitening(mixing: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Personal:
-    """The shared part of personal models: public or released numbers.
+    """The shared part of personal models: public or released numbers."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (d,)
-        Shared weights of standardised rows: those that there were, and the mean of heads.
-    constant : float
-        Shared constant, likewise.
-    whitening : ndarray of shape (d, d)
-        W of which ``W^T u`` is about white.
-    directions : ndarray of shape (d, k)
-        Shared directions of weights of standardised rows.
-    white : ndarray of shape (d, k)
-        The same of white rows, orthonormal.
-    prior : HeadPrior
-        What heads are like.
-    spectrum : ndarray of shape (d,)
-        Released eigenvalues from the largest, over the edge of their noise; empty where
-        directions were public.
-    """
-
+    # (d,): shared weights of standardised rows: those that there were, and the mean of
+    # heads.
     weights: np.ndarray
-    constant: float
-    whitening: np.ndarray
-    directions: np.ndarray
-    white: np.ndarray
-    prior: HeadPrior
+    constant: float  # Shared constant, likewise
+    whitening: np.ndarray  # (d, d): W of which ``W^T u`` is about white
+    directions: np.ndarray  # (d, k): shared directions of weights of standardised rows
+    white: np.ndarray  # (d, k): the same of white rows, orthonormal
+    prior: HeadPrior  # What heads are like
+    # (d,): released eigenvalues from the largest, over the edge of their noise; empty
+    # where directions were public.
     spectrum: np.ndarray
 
     def heads(self, users: UserRows) -> Heads:
@@ -136,27 +121,13 @@ class Personal:
 
 @dataclass(frozen=True)
 class PersonalSolver:
-    """How the shared part of personal models is found.
+    """How the shared part of personal models is found."""
 
-    Parameters
-    ----------
-    n_components : int or None
-        Number of directions; None takes those that stand out of the noise.
-    method : {"gradient", "moments"}
-        What a round releases.
-    n_iter : int
-        Number of rounds.
-    rate : float
-        Probability with which a user enters the Poisson batch of a round.
-    public : bool
-        Whether there are public directions to start at.
-    """
-
-    n_components: int | None
-    method: str = "gradient"
-    n_iter: int = 0
-    rate: float = 1.0
-    public: bool = False
+    n_components: int | None  # Number of directions; None takes those that stand out of the noise
+    method: str = "gradient"  # "gradient" or "moments": what a round releases
+    n_iter: int = 0  # Number of rounds
+    rate: float = 1.0  # Probability with which a user enters the Poisson batch of a round
+    public: bool = False  # Whether there are public directions to start at
 
     def parts(self) -> dict[str, Part]:
         """Releases by name, with shares of what the solver has of the budget."""
@@ -182,18 +153,9 @@ class PersonalSolver:
     ) -> Personal:
         """Release the shared part.
 
-        Parameters
-        ----------
-        users : UserRows
-            Private rows, by user.
-        releases : Releases
-            With the parts of ``parts()`` in its budget.
-        public : ndarray of shape (d, q), optional
-            Public directions of weights of standardised rows.
-        after_step : callable
-            Called after each round.
-        tasks : TaskPrior, optional
-            What models of public tasks are like, of standardised rows and targets.
+        `public` (d, q) are public directions of weights of standardised rows, and `tasks` says what
+        models of public tasks are like, of standardised rows and targets. `after_step` is called
+        after each round.
         """
         start = None if public is None else _orthonormal(np.linalg.solve(users.whitening, public))
         if start is None:
@@ -303,21 +265,12 @@ def released_pairs(users: UserRows, releases: Releases) -> tuple[np.ndarray, flo
 
 @dataclass(frozen=True)
 class _Round:
-    """What the users of a chunk know of directions, with heads along those that there are.
+    """What the users of a chunk know of directions, with heads along those that there are."""
 
-    Parameters
-    ----------
-    heads : ndarray of shape (u, k)
-        Scores of heads along the directions.
-    gradients : ndarray of shape (u, d)
-        ``sum x e`` over white rows x and residuals e, across the directions.
-    rows : ndarray of shape (u,)
-        Rows less the number that the head has used up.
-    """
-
-    heads: np.ndarray
+    heads: np.ndarray  # (u, k): scores of heads along the directions
+    # (u, d): ``sum x e`` over white rows x and residuals e, across the directions.
     gradients: np.ndarray
-    rows: np.ndarray
+    rows: np.ndarray  # (u,): rows less the number that the head has used up
 
 
 def _round_of(chunk: UserChunk, white: np.ndarray) -> _Round:

@@ -51,23 +51,15 @@ _FAINT = 1e-2
 
 @dataclass(frozen=True)
 class Regression:
-    """Standardised private rows and targets.
+    """Standardised private rows and targets."""
 
-    Parameters
-    ----------
-    rows : AffineRows
-        Rows, of location 0 and scale 1 by public or released numbers, with a constant entry
-        where there is an intercept.
-    targets : array of shape (n, c)
-        Targets, likewise.
-    """
-
+    # Rows, of location 0 and scale 1 by public or released numbers, with a constant entry where
+    # there is an intercept.
     rows: AffineRows
-    targets: Array
+    targets: Array  # (n, c): targets, likewise
 
     @property
     def n_targets(self) -> int:
-        """Columns of targets."""
         return self.targets.shape[1]
 
     def noise(self, releases: Releases, name: str) -> float:
@@ -80,27 +72,16 @@ class Regression:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights of standardised rows, and what noise they have.
+    """Weights of standardised rows, and what noise they have."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (p, c)
-        Weights.
-    noise : ndarray of shape (p, q)
-        Its product with standard normal numbers is the noise of a column of weights, about.
-    sizes : ndarray of shape (c,)
-        Factor of the noise of each column.
-    n_iter : int
-        Number of steps.
-    most : float or None
-        Factor that the noise of any column has at most, whatever the curvature is and before
-        weights are shrunk; None where it is not known.
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # (p, c): weights
+    # (p, q): its product with standard normal numbers is the noise of a column of weights,
+    # about.
     noise: np.ndarray
-    sizes: np.ndarray
-    n_iter: int = 1
+    sizes: np.ndarray  # (c,): factor of the noise of each column
+    n_iter: int = 1  # Number of steps
+    # Factor that the noise of any column has at most, whatever the curvature is and before weights
+    # are shrunk; None where it is not known.
     most: float | None = None
 
 
@@ -145,7 +126,6 @@ class Moments:
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """One release."""
         return {MOMENT: Part(1.0)}
 
     def __call__(
@@ -178,20 +158,10 @@ def shrunk_least_squares(
 ) -> Solution:
     """Weights from noisy moments: those of least squares, each direction by what noise leaves.
 
-    Parameters
-    ----------
-    own : ndarray of shape (p, p)
-        Noisy mean of ``x x^T``.
-    shared : ndarray of shape (p, c)
-        Noisy mean of ``x y^T``.
-    spread : ndarray of shape (c,)
-        Mean square of the targets, about.
-    noise : float
-        Standard deviation of the diagonal of `own`; that of `shared` is over ``sqrt(2) tau``.
-    tau : float
-        Factor of the targets when noise was added.
-    n : int
-        Number of rows.
+    `own` (p, p) and `shared` (p, c) are noisy means of ``x x^T`` and ``x y^T``. `spread` (c,) is
+    the mean square of the targets, about. `noise` is the standard deviation of the diagonal of
+    `own`; that of `shared` is over ``sqrt(2) tau``, with tau the factor of the targets when noise
+    was added. There are n rows.
 
     Notes
     -----
@@ -223,18 +193,11 @@ def shrunk_least_squares(
 
 @dataclass(frozen=True)
 class WhitenedDescent:
-    """Few noisy gradient steps, in coordinates in which a rough second moment is white.
+    """Few noisy gradient steps, in coordinates in which a rough second moment is white."""
 
-    Parameters
-    ----------
-    share : float
-        Of the budget, for the second moment.
-    """
-
-    share: float = _auto.WHITENING_SHARE
+    share: float = _auto.WHITENING_SHARE  # Of the budget, for the second moment
 
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """The second moment, and the steps."""
         steps = Part(1 - self.share, _auto.regression_steps(reach))
         return {MOMENT: Part(self.share), STEPS: steps}
 
@@ -347,25 +310,16 @@ def whitening(moment: np.ndarray, noise: float) -> np.ndarray:
 class Path:
     """Points of a descent from zero by one step size, and the noisy gradients released there.
 
-    Parameters
-    ----------
-    points, gradients : ndarray of shape (t, p, c)
-        Points, and gradients of the mean loss.
-    rate : float
-        Step size.
-    noise : float
-        Standard deviation of each entry of a gradient.
-
     Notes
     -----
     What is said here is postprocessing. A gradient is ``M w - b`` and noise, which moves later
     points but not its own.
     """
 
-    points: np.ndarray
+    points: np.ndarray  # (t, p, c): points, and gradients of the mean loss
     gradients: np.ndarray
-    rate: float
-    noise: float
+    rate: float  # Step size
+    noise: float  # Standard deviation of each entry of a gradient
 
     def curvature(self, least: float = 0.0) -> float:
         """By how much gradients grow along the path, on average over what noise moved, up to 1.

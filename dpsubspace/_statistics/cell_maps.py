@@ -132,7 +132,6 @@ class Given:
         return cls(values, 0.5 * (values**2).sum(axis=1))
 
     def at(self, some: np.ndarray) -> Given:
-        """Some of them."""
         return Given(self.values[some], self.half_squares[some])
 
 

@@ -49,22 +49,13 @@ _LATER = 10
 def places(values: np.ndarray, digits: int, octaves: int, *, closed: bool = False) -> np.ndarray:
     """Integers in the order of `values`, for cells that are equal parts of octaves.
 
-    Parameters
-    ----------
-    values : ndarray
-        Of any shape. NaN counts as inf.
-    digits : int
-        An octave has 2^digits parts, [a, b) above 0 and their mirror images, (-b, -a], below.
-    octaves : int
-        Octaves on either side of 1. Values between 2^-octaves and its negative are in place 0.
-    closed : bool, default=False
-        Whether all places are [a, b). Then those below 0 start at -1, of [-2^-octaves, 0).
+    NaN counts as inf. An octave has 2^digits parts, [a, b) above 0 and their mirror images, (-b,
+    -a], below. There are `octaves` of them on either side of 1, and values between 2^-octaves and
+    its negative are in place 0. With `closed` all places are [a, b); those below 0 start at -1
+    then, of [-2^-octaves, 0).
 
-    Returns
-    -------
-    ndarray
-        From -m to m (closed: from -1 - m), where m is the last part of an octave, which holds
-        larger values as well.
+    Places go from -m to m (closed: from -1 - m), where m is the last part of an octave, which holds
+    larger values as well.
     """
     if values.dtype != np.float32 or digits > 23:
         values = values.astype(np.float64, copy=False)
@@ -114,14 +105,12 @@ class _Counts:
     counts: Any = None
 
     def add(self, counts: np.ndarray) -> None:
-        """Add those of a chunk, in place."""
         if self.counts is None:
             self.counts = counts
         else:
             self.counts += counts
 
     def merge(self, other: _Counts) -> None:
-        """Add those of other chunks."""
         self.counts = other.counts if self.counts is None else self.counts + other.counts
 
 
@@ -132,14 +121,8 @@ class CountedRanks:
     leading digits of the place, and one, when it is needed, the last ten digits of what has the
     leading digits in question.
 
-    Parameters
-    ----------
-    columns : ndarray of shape (n, c)
-        Values.
-    digits, octaves : int
-        As :func:`places` takes them; octaves times 2^digits is at least 2^10.
-    weights : ndarray of shape (n,), optional
-        What the rows count for, as :func:`cell_counts` takes them.
+    Columns are (n, c). `digits` and `octaves` are as :func:`places` takes them; octaves times
+    2^digits is at least 2^10. Weights are what rows count for, as :func:`cell_counts` takes them.
     """
 
     def __init__(
@@ -239,21 +222,10 @@ def noisy_radius(
 ) -> float:
     """Release a radius, `largest` over a power of 2^(1/4), that a share of distances is within.
 
-    Parameters
-    ----------
-    distances : array of shape (n,)
-        Private values.
-    largest : float
-        Public or released radius.
-    releases : Releases
-        With :data:`RADIUS_COUNTS` counts called `name`.
-    name : str
-        Their name.
-    within : float, default=0.5
-        Share of the records.
-    margin : float, default=3
-        Standard deviations of the noise to add to that share, so that noise errs to the side
-        of radii that are too large, and `largest` comes out where it hides the records.
+    The distances (n,) are private, and `largest` is public or released. There are
+    :data:`RADIUS_COUNTS` releases called `name`. To the share `within` of the records, `margin`
+    standard deviations of the noise are added, so that noise errs to the side of radii that are too
+    large, and `largest` comes out where it hides the records.
 
     Notes
     -----
@@ -286,14 +258,7 @@ def _count(count: float) -> BoundedSum:
 def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.ndarray:
     """Release the mean over records of some numbers in [0, 1] at once.
 
-    Parameters
-    ----------
-    values : array of shape (n, k)
-        Each in [0, 1]; what is outside is clipped, and NaN counts as 0.
-    releases : Releases
-        With one called `name`.
-    name : str, default="checks"
-        Its name.
+    Of `values` (n, k), what is outside of [0, 1] is clipped, and NaN counts as 0.
 
     Notes
     -----
@@ -361,26 +326,12 @@ def noisy_ranges(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Release for each column an interval with ends at 0 or powers of 2 that most of it is in.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, c)
-        Private columns. Values beyond 2^40 count as 2^40, and NaN is in no cell.
-    releases : Releases
-        With one called `name`.
-    name : str
-        Its name.
-    per_octave : {1, 2}
-        Cells between one power of 2 and the next.
-    stream : str, optional
-        Name of the stream of noise, where several releases have one name.
+    The columns (n, c) are private. Values beyond 2^40 count as 2^40, and NaN is in no cell. There
+    are `per_octave` cells, 1 or 2, between one power of 2 and the next. `stream` names the stream
+    of noise, where several releases have one name.
 
-    Returns
-    -------
-    low, high : ndarray of shape (c,)
-        Ends of the outermost cells, single or next to each other, that are too full for noise;
-        without any, of those that stand out most.
-    found : boolean ndarray of shape (c,)
-        Whether any cells were.
+    Gives the low and the high ends of the outermost cells, single or next to each other, that are
+    too full for noise (without any, of those that stand out most), and whether any cells were.
 
     Notes
     -----

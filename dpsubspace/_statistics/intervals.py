@@ -95,25 +95,12 @@ def noisy_intervals(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Release for each column an interval that probably leaves out a share of it at either end.
 
-    Parameters
-    ----------
-    columns : ndarray of shape (n, c)
-        Private columns. NaN counts for nothing.
-    releases : Releases
-        With two or more called `name`: octaves, and then cells that are closer each time.
-    name : str
-        Their name.
-    level : float
-        Share of the values to leave out at either end.
-    there : ndarray of shape (c,), optional
-        Public or released share of the records that have a value in each column.
+    The columns (n, c) are private, and NaN counts for nothing. There are two or more releases
+    called `name`: octaves, and then cells that are closer each time. `level` is the share of the
+    values to leave out at either end, and `there` (c,) the public or released share of the records
+    that have a value in each column.
 
-    Returns
-    -------
-    low, high : ndarray of shape (c,)
-        Ends of the intervals.
-    found : boolean ndarray of shape (c,)
-        Whether noise has left a column's size to be seen.
+    Gives low and high ends, and whether noise has left a column's size to be seen.
 
     Notes
     -----

@@ -44,21 +44,9 @@ def noisy_focus(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Release for each column an interval within [-1, 1] that holds nearly all of its values.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, c)
-        Private columns, on their public ranges: in [-1, 1].
-    releases : Releases
-        With :data:`FOCUS_RELEASES` called `name`.
-    name : str
-        Their name.
-    ratio : float
-        Number of records over the noise multiplier of the whole fit, public.
-
-    Returns
-    -------
-    low, high : ndarray of shape (c,)
-        Ends of the intervals.
+    The columns (n, c) are private and on their public ranges, in [-1, 1]. There are
+    :data:`FOCUS_RELEASES` called `name`, and `ratio` is the public number of records over the noise
+    multiplier of the whole fit. Gives low and high ends.
 
     Notes
     -----
@@ -91,13 +79,8 @@ _SPREAD = 1 << 14
 def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
     """Sum of features, each of norm at most `norm_bound` already.
 
-    Parameters
-    ----------
-    features : Features
-        Rows that a :class:`~dpsubspace._rows.records.RowMap` has bounded, or that were shifted
-        and then clipped.
-    norm_bound : float
-        The map's bound, or the radius.
+    A :class:`~dpsubspace._rows.records.RowMap` has bounded them, or they were shifted and then
+    clipped to a radius.
 
     Notes
     -----
@@ -136,21 +119,9 @@ def noisy_mean(
 ) -> np.ndarray:
     """Release the mean of bounded rows, in float64, shrunk towards zero or a public mean.
 
-    Parameters
-    ----------
-    features : Features
-        Rows, each of norm at most `norm_bound` already.
-    norm_bound : float
-        Bound on their norms.
-    releases : Releases
-        With one called `name`.
-    name : str, default="mean"
-        Its name.
-    public : ndarray of shape (m, width), optional
-        Public rows, bounded alike.
-    beyond : float, default=0.0
-        Standard deviations by which the square of the noisy mean must exceed that of noise;
-        the mean is taken to be zero where it does not. 0 only shrinks.
+    Rows have norms of at most `norm_bound` already, and so have the `public` ones (m, width).
+    `beyond` is by how many standard deviations the square of the noisy mean must exceed that of
+    noise; the mean is taken to be zero where it does not. 0 only shrinks.
 
     Notes
     -----
@@ -240,18 +211,9 @@ def recentred_mean(
     The noise of the last is that of the distance of the rows from each other, and not of
     their distance from zero.
 
-    Parameters
-    ----------
-    features : Features
-        Rows, each of norm at most `norm_bound` already.
-    norm_bound : float
-        Bound on their norms.
-    releases : Releases
-        With a "coarse mean", the counts of a "coarse radius", and a "mean".
-    public : ndarray of shape (m, width), optional
-        Public rows, bounded alike.
-    **radius : dict
-        Options of :func:`noisy_radius`.
+    Rows have norms of at most `norm_bound` already, and so have the `public` ones (m, width). The
+    budget has a "coarse mean", the counts of a "coarse radius", and a "mean"; `radius` are options
+    of :func:`noisy_radius`.
 
     Notes
     -----
@@ -275,21 +237,9 @@ def searched_mean(
 ) -> tuple[np.ndarray, float]:
     """Release a mean, search for the radius that holds nearly all rows, and the mean within.
 
-    Parameters
-    ----------
-    features : Features
-        Rows, each of norm at most `norm_bound` already.
-    norm_bound : float
-        Bound on their norms.
-    releases : Releases
-        Has a "mean", and for recentring a "centre" and a "radius" beside it.
-
-    Returns
-    -------
-    mean : ndarray of shape (width,)
-        Released mean.
-    radius : float
-        Radius about it of nearly all rows, released; or twice the bound, without recentring.
+    Rows have norms of at most `norm_bound` already. The budget has a "mean", and for recentring a
+    "centre" and a "radius" beside it. Gives the mean (width,) and the radius about it of nearly all
+    rows; without recentring, twice the bound.
 
     Notes
     -----

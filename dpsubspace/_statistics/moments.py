@@ -51,28 +51,17 @@ _SPAN = 1 << 16
 
 @dataclass(frozen=True)
 class Rows:
-    """Private rows of bounded norm, and what has been released or is public about them.
+    """Private rows of bounded norm, and what has been released or is public about them."""
 
-    Parameters
-    ----------
-    features : Features
-        Rows, each of norm at most `norm_bound` already: bounded by a
-        :class:`~dpsubspace._rows.records.RowMap`, or shifted and clipped.
-    norm_bound : float
-        Bound c on their norm: public or released.
-    spread : float, optional
-        Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
-    offset : ndarray of shape (p,), optional
-        Released mean of which the outer product belongs to the spectrum.
-    public : ndarray of shape (m, p), optional
-        Public rows, after the same maps.
-    """
-
+    # Rows, each of norm at most `norm_bound` already: bounded by a
+    # :class:`~dpsubspace._rows.records.RowMap`, or shifted and clipped.
     features: Features | AffineRows
-    norm_bound: float
+    norm_bound: float  # Bound c on their norm: public or released
+    # Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
     spread: float | None = None
+    # (p,): released mean of which the outer product belongs to the spectrum.
     offset: np.ndarray | None = None
-    public: np.ndarray | None = None
+    public: np.ndarray | None = None  # (m, p): public rows, after the same maps
 
     def norms(self) -> Array:
         """Norms of the features, inf for null records."""
@@ -80,7 +69,6 @@ class Rows:
 
 
 def _counted_norms(features: Features | AffineRows) -> Array:
-    """Norms of features, inf for null records."""
     norms, present = features.norms(), features.records.present
     if present is None:
         return norms
@@ -129,14 +117,12 @@ class _InSpans(Total):
         self._together, self._span, self._count = together, None, 0
 
     def add(self, part: Array) -> None:
-        """Add the sum of a chunk."""
         self._span = part if self._span is None else self._span + part
         self._count += 1
         if self._count == self._together:
             self._end()
 
     def merge(self, other: Any) -> None:
-        """Add the sum of other chunks."""
         self._end()
         other._end()
         if other._sum is not None:
@@ -150,7 +136,6 @@ class _InSpans(Total):
 
     @property
     def value(self) -> Array:
-        """The sum."""
         self._end()
         return super().value
 
@@ -197,14 +182,8 @@ def _gram(rows: Array, total: Array = None) -> Array:
 def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     """Sum of ``phi_i phi_i^T B`` for `basis` B of shape (p, k) with orthonormal columns.
 
-    Parameters
-    ----------
-    rows : Rows
-        Private rows.
-    basis : ndarray of shape (p, k)
-        Public or released.
-    norms : array of shape (n,)
-        Norms of the features, inf for null records.
+    The basis is public or released, and `norms` (n,) are those of the features, inf for null
+    records.
 
     Notes
     -----
@@ -242,19 +221,9 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
 def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     """Second moment of ``z_i = B^T phi_i``, and the sum of what is left, ``|phi_i|^2 - |z_i|^2``.
 
-    Parameters
-    ----------
-    rows : Rows
-        Private rows.
-    basis : ndarray of shape (p, k)
-        With orthonormal columns, public or released.
-    norms : array of shape (n,)
-        Norms of the features, inf for null records.
-
-    Returns
-    -------
-    BoundedSum
-        The packed moment, of k (k + 1) / 2 entries, and the sum.
+    The basis B (p, k) has orthonormal columns, public or released, and `norms` (n,) are those of
+    the features, inf for null records. The packed moment has k (k + 1) / 2 entries, and the sum
+    comes after them.
 
     Notes
     -----
@@ -322,12 +291,7 @@ def released_moment(
 ) -> tuple[np.ndarray, float]:
     """Release the mean of ``phi_i phi_i^T``, a symmetric matrix (p, p), by its `name`.
 
-    Returns
-    -------
-    moment : ndarray of shape (p, p)
-        Noisy moment.
-    scale : float
-        Standard deviation s of the noise on its diagonal.
+    Gives that, and the standard deviation s of the noise on its diagonal.
 
     Notes
     -----
@@ -359,21 +323,12 @@ def noisy_moment(
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Released directions of a second moment, and how much of it lies along each.
+    """Released directions of a second moment, and how much of it lies along each."""
 
-    Parameters
-    ----------
-    components : ndarray of shape (k, p)
-        Orthonormal rows, the strongest first.
-    energies : ndarray of shape (k,)
-        What lies along each of the mean of ``|phi_i|^2``; not negative.
-    total : float
-        That mean, at least the sum of the energies.
-    """
-
-    components: np.ndarray
+    components: np.ndarray  # (k, p): orthonormal rows, the strongest first
+    # (k,): what lies along each of the mean of ``|phi_i|^2``; not negative.
     energies: np.ndarray
-    total: float
+    total: float  # That mean, at least the sum of the energies
 
 
 # Mechanisms -----------------------------------------------------------------------------------
@@ -422,21 +377,16 @@ class AnalyzeGauss:
     """Eigenvectors of a noisy second moment (Dwork, Talwar, Thakurta, Zhang, 2014).
 
     One release, whatever the number of components; all eigenvalues come along.
-
-    Parameters
-    ----------
-    recentres : bool
-        Whether to ask for rows about their mean, nearly all of them clipped: what they have
-        in common costs releases of vectors then, and the noise of the moment falls with the
-        square of the radius.
     """
 
+    # Whether to ask for rows about their mean, nearly all of them clipped: what they have in common
+    # costs releases of vectors then, and the noise of the moment falls with the square of the
+    # radius.
     recentres: bool
     pure = False
     forms_rows = True
 
     def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
-        """One release."""
         return {"moment": Part(1.0)}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:

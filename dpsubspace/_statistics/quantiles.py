@@ -67,12 +67,10 @@ class _Doubles:
         return self.n_levels - 8
 
     def edge(self, place: np.ndarray) -> np.ndarray:
-        """Least value that belongs to a place or to a later one."""
         code = place - 2 ** (self.n_levels - 1)
         return np.where(code > 0, self._size(code), np.nextafter(-self._size(1 - code), np.inf))
 
     def value(self, place: np.ndarray) -> np.ndarray:
-        """Value of a place: its end that is nearer to 0."""
         code = place - 2 ** (self.n_levels - 1)
         return np.where(code == 0, 0.0, np.sign(code) * self._size(np.abs(code)))
 
@@ -102,29 +100,16 @@ def noisy_quantiles(
 ) -> np.ndarray:
     """Release quantiles of several columns, by as many noisy binary searches side by side.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, c)
-        Private columns.
-    levels : ndarray of shape (k,)
-        Shares of the values that should lie below, the same for all columns.
-    releases : Releases
-        With some called `name`, one a stage. Each stage halves what is left to search, and
-        there must be more than 8.
-    name : str
-        Their name.
-    bounds : tuple of two ndarrays of shape (c,), optional
-        Public ranges of the columns, to search with equal steps; values outside count as the
-        nearer end. None searches from -2^64 to 2^64 in steps of a constant share.
-    there : ndarray of shape (c,), optional
-        Public or released share of the records that have a value in each column. Others must
-        be NaN, which lies beyond all values; levels are shares of those that are there.
+    The columns (n, c) are private, and `levels` (k,) are shares of the values that should lie
+    below, the same for all columns. There are releases called `name`, one a stage. Each stage
+    halves what is left to search, and there must be more than 8. `bounds` are public ranges of the
+    columns, to search with equal steps; values outside count as the nearer end. None searches from
+    -2^64 to 2^64 in steps of a constant share. `there` (c,) is the public or released share of the
+    records that have a value in each column. Others must be NaN, which lies beyond all values;
+    levels are shares of those that are there.
 
-    Returns
-    -------
-    ndarray of shape (k, c)
-        Values of the grid: the quantile, where many values are tied at it, or one of a rank
-        that noise cannot tell from the one asked for.
+    Gives values (k, c) of the grid: the quantile, where many values are tied at it, or one of a
+    rank that noise cannot tell from the one asked for.
 
     Notes
     -----
@@ -374,25 +359,12 @@ def noisy_extents(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Release for each column an interval that leaves out a share of its values at either end.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n, c)
-        Private columns; NaN is a missing value.
-    releases : Releases
-        With those of :func:`range_part` called `name`.
-    name : str
-        Their name.
-    level : float
-        Share of the values to leave out at each end.
-    gaps : str, optional
-        Name of one more release, which counts missing values. Without it there are none.
+    The columns (n, c) are private, and NaN is a missing value. There are the releases of
+    :func:`range_part` called `name`. `level` is the share of the values to leave out at each end.
+    `gaps` names one more release, which counts missing values; without it there are none.
 
-    Returns
-    -------
-    low, high : ndarray of shape (c,)
-        Ends of the intervals.
-    found : boolean ndarray of shape (c,)
-        False where noise has hidden the column. A search always finds it.
+    Gives low and high ends, and whether noise has left the column to be seen. A search always finds
+    it.
 
     Notes
     -----

@@ -109,23 +109,11 @@ def noisy_scales(
 ) -> tuple[Scales, Scales]:
     """Release a centre and a width of each column and of each target, in any units.
 
-    Parameters
-    ----------
-    columns : ndarray of shape (n, c) or None
-        Private columns, of float32 or float64. NaN counts for nothing.
-    targets : ndarray of shape (n, t) or None
-        Private targets, which have a share of their own: everything depends on them.
-    releases : Releases
-        With those of :data:`SCALES`; without "lengths" where there are no columns. There may be
-        another number of "cells".
-    target_share : float, default=0.3
-        Share of the targets in the releases that are about single columns.
-
-    Returns
-    -------
-    columns, targets : Scales
-        Of the columns and of the targets. Where noise is hidden by none, means and standard
-        deviations as they are (not private), found unless the column is constant.
+    NaN counts for nothing. Targets have a share of their own in the releases that are about single
+    columns, `target_share`: everything depends on them. The budget has the releases of
+    :data:`SCALES`; without "lengths" where there are no columns. There may be another number of
+    "cells". Without noise, means and standard deviations come out as they are (not private), found
+    unless the column is constant.
 
     Notes
     -----

@@ -36,13 +36,8 @@ _FINEST_ROOTS, _EXACT_ROOTS = 2.0**40, 2.0**51
 def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np.ndarray, float]:
     """Sums over records of numbers in [-1, 1], one for each of `columns`, and their slack.
 
-    Parameters
-    ----------
-    columns : iterable of ndarray of shape (n_rows,)
-        What rows bring. What is outside of [-1, 1] counts as the nearer end, and what is not a
-        number as 0.
-    records : Records
-        Whose the rows are: a record brings the mean of its rows, and nothing if it is null.
+    What rows bring is cut to [-1, 1], and what is not a number counts as 0. A record brings the
+    mean of its rows, and nothing if it is null.
 
     Notes
     -----
@@ -66,14 +61,9 @@ def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np
 def root_scores(totals: np.ndarray, slack: float, public: np.ndarray) -> BoundedScores:
     """Score of each candidate by how near the sum that it gives is to zero.
 
-    Parameters
-    ----------
-    totals : ndarray of shape (n_candidates, p)
-        Sum over records at each candidate, of vectors of norm at most 1. Private.
-    slack : float
-        How far rounding moves a sum between neighbours, in L2 norm.
-    public : ndarray of shape (n_candidates,)
-        What else a candidate is given, by public knowledge.
+    The private `totals` (n_candidates, p) are sums over records at each candidate, of vectors of
+    norm at most 1. `slack` is how far rounding moves a sum between neighbours, in L2 norm. `public`
+    (n_candidates,) is what else a candidate is given, by public knowledge.
 
     Notes
     -----
@@ -88,13 +78,8 @@ def root_scores(totals: np.ndarray, slack: float, public: np.ndarray) -> Bounded
 def rank_scores(counts: np.ndarray, rank: float) -> BoundedScores:
     """Score of each candidate by how near it is to the value of a rank.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (n_candidates,)
-        Number of records at each candidate, in their order; of a record of several rows, parts
-        that add up to at most 1. Private.
-    rank : float
-        The rank, public.
+    The private `counts` (n_candidates,) are the records at each candidate, in their order; of a
+    record of several rows, parts that add up to at most 1. The rank is public.
 
     Notes
     -----
@@ -176,13 +161,7 @@ class ScoreTotal:
 def score_total(values: np.ndarray, records: Records) -> BoundedSum:
     """Sum over records of one number in [0, 1] each, of which their rows have parts.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows,)
-        What each row says; what is outside of [0, 1] counts as the nearer end, and what is not a
-        number as 0.
-    records : Records
-        Whose the rows are.
+    What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
 
     Notes
     -----
@@ -228,14 +207,8 @@ _INSIDE = 32
 def counted(cells: np.ndarray, n_cells: int, records: Records) -> BoundedL1Sum:
     """How many records have each of the numbers 0, ..., n_cells - 1 in `cells`.
 
-    Parameters
-    ----------
-    cells : ndarray of shape (n_rows,) or (n_rows, k)
-        Cell of each row, in one list of cells or in each of `k`; counts are one after the other.
-    n_cells : int
-        Number of cells of a list.
-    records : Records
-        Whose the rows are.
+    Cells are (n_rows,), in one list, or (n_rows, k) in each of k lists; counts are one after the
+    other.
 
     Notes
     -----
@@ -255,14 +228,8 @@ def counted(cells: np.ndarray, n_cells: int, records: Records) -> BoundedL1Sum:
 def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> BoundedL1Sum:
     """Sums over records of several numbers in [0, 1] a row, each times its share.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows, k)
-        What is outside of [0, 1] counts as the nearer end, and what is not a number as 1.
-    shares : ndarray of shape (k,)
-        Public weights above 0, which add up to 1.
-    records : Records
-        Whose the rows are.
+    Of `values` (n_rows, k), what is outside of [0, 1] counts as the nearer end, and what is not a
+    number as 1. Shares (k,) are public weights above 0, which add up to 1.
 
     Notes
     -----
@@ -374,16 +341,8 @@ def quantile_edges(
 ) -> np.ndarray:
     """Edges of `k` cells with about equal numbers of scores, from -inf to inf.
 
-    Parameters
-    ----------
-    fine : ndarray of shape (FINE,)
-        Released counts of scores on the grid.
-    grid : ndarray of shape (FINE - 1,)
-        Its inner edges.
-    k : int
-        Number of cells.
-    threshold : float or None
-        One more edge.
+    `fine` are the released counts (FINE,) of scores on the grid, of which `grid` has the inner
+    edges. The threshold, if any, is one more edge.
     """
     ends, below = _ranks(fine, grid)
     rising = below + 1e-9 * np.linspace(0, 1, len(below))
@@ -442,7 +401,6 @@ def spread_of_scores(
 
 
 def _expit(scores: np.ndarray) -> np.ndarray:
-    """Probabilities of log-odds."""
     return np.exp(-np.logaddexp(0.0, -scores))
 
 

@@ -80,26 +80,13 @@ def needed_sums(metrics: list[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Summed:
-    """Released means over records of numbers in [0, 1].
+    """Released means over records of numbers in [0, 1]."""
 
-    Parameters
-    ----------
-    means : dict of str to float
-        Noisy means.
-    scales : dict of str to float
-        Scales of their Laplace noise.
-    n : int
-        Number of records.
-    units : dict of str to float
-        What 1 stands for, by metric.
-    few : float or None
-        Noisy number of records, where that is of a group and the noise hides it.
-    """
-
-    means: Mapping[str, float]
-    scales: Mapping[str, float]
-    n: int
-    units: Mapping[str, float]
+    means: Mapping[str, float]  # Noisy means
+    scales: Mapping[str, float]  # Scales of their Laplace noise
+    n: int  # Number of records
+    units: Mapping[str, float]  # What 1 stands for, by metric
+    # Noisy number of records, where that is of a group and the noise hides it.
     few: float | None = None
 
     @classmethod
@@ -270,32 +257,16 @@ def mean_area(of_classes: list[Value]) -> Value:
 
 @dataclass(frozen=True)
 class Counted:
-    """Released counts, of cells of scores or of predicted labels, and samples like them.
+    """Released counts, of cells of scores or of predicted labels, and samples like them."""
 
-    Parameters
-    ----------
-    cells : ScoreCells or None
-        Cells of scores, where those were counted.
-    matrix : ndarray of shape (c, c) or None
-        Noisy confusion matrix, where that was counted instead.
-    scale : float
-        Scale of the Laplace noise of each count.
-    n : int
-        Number of records, or about that of a group.
-    rng : numpy.random.Generator
-        For samples.
-    flipped : bool
-        Whether the first class comes last, which metrics are about.
-    of_group : bool
-        Whether these are the counts of a group, of which the size is not public.
-    """
-
-    cells: ScoreCells | None
+    cells: ScoreCells | None  # Cells of scores, where those were counted
+    # (c, c): noisy confusion matrix, where that was counted instead.
     matrix: np.ndarray | None
-    scale: float
-    n: int
-    rng: np.random.Generator
-    flipped: bool = False
+    scale: float  # Scale of the Laplace noise of each count
+    n: int  # Number of records, or about that of a group
+    rng: np.random.Generator  # For samples
+    flipped: bool = False  # Whether the first class comes last, which metrics are about
+    # Whether these are the counts of a group, of which the size is not public.
     of_group: bool = False
 
     def __post_init__(self) -> None:

@@ -42,21 +42,12 @@ _USUAL = 0.1
 
 @dataclass(frozen=True)
 class Standard:
-    """Where columns lie and how far they spread: public or released.
+    """Where columns lie and how far they spread: public or released."""
 
-    Parameters
-    ----------
-    location : ndarray of shape (c,)
-        What to subtract.
-    scale : ndarray of shape (c,)
-        What to divide by; positive.
-    fills : float
-        Bound on the standard deviation that columns have in half ranges, as a root mean square:
-        all but twice the noise of what is released says so. It is 1 where nothing does.
-    """
-
-    location: np.ndarray
-    scale: np.ndarray
+    location: np.ndarray  # (c,): what to subtract
+    scale: np.ndarray  # (c,): what to divide by; positive
+    # Bound on the standard deviation that columns have in half ranges, as a root mean square: all
+    # but twice the noise of what is released says so. It is 1 where nothing does.
     fills: float = 1.0
 
     def without(self, lost: np.ndarray) -> Standard:
@@ -73,16 +64,7 @@ def noisy_standard(
 ) -> Standard:
     """Release mean and standard deviation of columns that lie between public numbers.
 
-    Parameters
-    ----------
-    rows : AffineRows
-        Their records are what has these columns.
-    low, high : ndarray of shape (c,)
-        Ranges, public or released. Values outside are clipped.
-    releases : Releases
-        With one called `name`.
-    name : str
-        Its name.
+    They are columns of the records. Ranges are public or released, and values outside are clipped.
 
     Notes
     -----
@@ -161,37 +143,22 @@ _HEAP, _ZERO = 0.01, 2.0**-80
 
 @dataclass(frozen=True)
 class Shapes:
-    """Mixtures of a normal heap and a tail to one side of it, as arrays of shape (k,).
+    """Mixtures of a normal heap and a tail to one side of it, as arrays of shape (k,)."""
 
-    Parameters
-    ----------
-    place, spread : ndarray
-        Mean and standard deviation of the heap.
-    tail : ndarray
-        Mean distance of the tail from the heap; below 0 to its left.
-    share : ndarray
-        Share of the tail.
-    point : boolean ndarray
-        Whether the tail is a second value, like that of a code; it is exponential where not.
-    prior : ndarray
-        How likely each is taken to be.
-    """
-
-    place: np.ndarray
+    place: np.ndarray  # Mean and standard deviation of the heap
     spread: np.ndarray
-    tail: np.ndarray
-    share: np.ndarray
+    tail: np.ndarray  # Mean distance of the tail from the heap; below 0 to its left
+    share: np.ndarray  # Share of the tail
+    # Whether the tail is a second value, like that of a code; it is exponential where not.
     point: np.ndarray
-    prior: np.ndarray
+    prior: np.ndarray  # How likely each is taken to be
 
     @property
     def mean(self) -> np.ndarray:
-        """Means."""
         return self.place + self.share * self.tail
 
     @property
     def deviation(self) -> np.ndarray:
-        """Standard deviations."""
         moment = np.where(self.point, 1.0, 2.0) - self.share
         return np.sqrt((1 - self.share) * self.spread**2 + self.share * moment * self.tail**2)
 
@@ -212,7 +179,6 @@ class Shapes:
         return below
 
     def at(self, some: np.ndarray) -> Shapes:
-        """Some of them."""
         return Shapes(*(values[some] for values in self._arrays()))
 
     def moved(self, place: float, unit: float) -> Shapes:

@@ -41,33 +41,17 @@ _FAINT = 1e-100
 
 @dataclass(frozen=True)
 class UserChunk:
-    """Some users whose rows are about as many, with rows of zeros behind their own.
+    """Some users whose rows are about as many, with rows of zeros behind their own."""
 
-    Parameters
-    ----------
-    users : ndarray of shape (u,)
-        Numbers of the users.
-    sizes : ndarray of shape (u,)
-        Rows of each.
-    rows : ndarray of shape (u, m, d)
-        Standardised rows.
-    residuals : ndarray of shape (u, m)
-        What the shared model leaves of standardised targets.
-    beyond : ndarray of shape (u, m)
-        What was cut off the residuals.
-    ones : ndarray of shape (u, m)
-        The constant entry of each row: 1, or 0 where there is no row or no intercept.
-    whitening : ndarray of shape (d, d)
-        Of which ``W^T u`` is about white.
-    """
-
-    users: np.ndarray
-    sizes: np.ndarray
-    rows: np.ndarray
-    residuals: np.ndarray
-    beyond: np.ndarray
+    users: np.ndarray  # (u,): numbers of the users
+    sizes: np.ndarray  # (u,): rows of each
+    rows: np.ndarray  # (u, m, d): standardised rows
+    residuals: np.ndarray  # (u, m): what the shared model leaves of standardised targets
+    beyond: np.ndarray  # (u, m): what was cut off the residuals
+    # (u, m): the constant entry of each row: 1, or 0 where there is no row or no
+    # intercept.
     ones: np.ndarray
-    whitening: np.ndarray
+    whitening: np.ndarray  # (d, d): of which ``W^T u`` is about white
 
     @cached_property
     def white(self) -> np.ndarray:
@@ -133,7 +117,6 @@ class UserRows:
 
     @property
     def width(self) -> int:
-        """Columns of standardised rows."""
         return self.whitening.shape[0]
 
     def sharing(self, weights: np.ndarray, constant: float) -> UserRows:

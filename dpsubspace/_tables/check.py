@@ -63,7 +63,6 @@ class _NoKindError(ValueError):
 
 
 def _wanted(frame: Any, columns: Any) -> list[Any]:
-    """Names of the columns to draft."""
     names = names_of(frame)
     if names is None:
         raise ValueError(
@@ -223,7 +222,6 @@ def _as_column(y: Any) -> Any:
 def _of_column(
     found: Numeric | Coded, kind: Kind, targets: Numeric | Coded | None
 ) -> Iterator[str]:
-    """Findings about one column."""
     missing = found.missing if isinstance(found, Numeric) else found.codes < 0
     if missing.all():
         yield "is missing in all rows: leave it out of the schema."

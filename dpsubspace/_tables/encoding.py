@@ -67,30 +67,19 @@ class Encoding:
     """How rows of a table become rows of numbers.
 
     All of it is public, or released where ranges were bought.
-
-    Parameters
-    ----------
-    schema : Schema
-        What is known of the columns.
-    curves : {"cosines", "polynomials"}
-        What a number becomes: cos(pi j u), or the Legendre polynomials of 2 u - 1.
-    n_curves : int
-        How many of them, from j = 1 on.
-    pairs : bool
-        Whether products of curves of two numbers are features as well.
-    decay : float or None
-        Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1.
-        None puts each column between -1 and 1 by itself.
-    ranges : tuple of (name, (low, high))
-        Ranges of numbers. Those of the schema's ranges are there from the start, and bought ones
-        are added by :meth:`with_ranges`.
     """
 
-    schema: Schema
+    schema: Schema  # What is known of the columns
+    # A number becomes ``cos(pi j u)`` ("cosines") or Legendre polynomials of ``2 u - 1``
+    # ("polynomials").
     curves: str
-    n_curves: int
-    pairs: bool
+    n_curves: int  # How many of them, from j = 1 on
+    pairs: bool  # Whether products of curves of two numbers are features as well
+    # Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1. None
+    # puts each column between -1 and 1 by itself.
     decay: float | None
+    # Ranges of numbers. Those of the schema's ranges are there from the start, and bought ones are
+    # added by :meth:`with_ranges`.
     ranges: tuple[tuple[str, Pair], ...]
 
     # What comes out ---------------------------------------------------------------------------
@@ -102,7 +91,6 @@ class Encoding:
 
     @property
     def n_features(self) -> int:
-        """Number of features."""
         return len(self.names)
 
     @cached_property
@@ -158,7 +146,6 @@ class Encoding:
 
     @property
     def _kinds(self) -> dict[str, Any]:
-        """What the schema says of each column."""
         return dict(self.schema)
 
     def _with_gaps(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -397,18 +384,10 @@ def encoding_for(
 ) -> Encoding:
     """Return the encoding of a table, as fine as the budget carries.
 
-    Parameters
-    ----------
-    schema : Schema
-        What is known of the columns.
-    ratio : float
-        Number of rows over the noise multiplier of the whole fit as one Gaussian release; inf
-        without privacy.
-    interactions : bool or "auto"
-        Whether pairs of numbers get features of their own. "auto" gives them where `ratio` is
-        large, to tables of not too many numbers.
-    by_column : bool
-        Whether the model scales every column by itself, and rows need no bound on their norm.
+    The ratio is the number of rows over the noise multiplier of the whole fit as one Gaussian
+    release, inf without privacy. With `interactions` pairs of numbers get features of their own;
+    "auto" gives them where the ratio is large, to tables of not too many numbers. `by_column` says
+    that the model scales every column by itself, and rows need no bound on their norm.
     """
     kinds: dict[str, Any] = dict(schema)
     known = [(a, kinds[a]) for a in schema.numbers if a not in schema.private_ranges]

@@ -46,20 +46,14 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows as a schema reads them.
+    """Rows as a schema reads them."""
 
-    Attributes
-    ----------
-    numbers : ndarray of shape (n, d), float64
-        Columns of numbers in the order of the schema. Values outside of a public range are at its
-        nearer end, and so is infinity, which is the largest number where the range is bought. NaN
-        where a value is missing, which only columns that declare it have.
-    codes : ndarray of shape (n, c), intp
-        Columns of categories: the place of each value among the categories, UNKNOWN where it is
-        none of them, and MISSING where it is missing, which only columns that declare it have.
-    """
-
+    # (n, d), float64: columns of numbers in the order of the schema. Values outside of a public
+    # range are at its nearer end, and so is infinity, which is the largest number where the range
+    # is estimated. NaN where a value is missing, which only columns that declare it have.
     numbers: np.ndarray
+    # (n, c), intp: the place of each value among the categories, UNKNOWN where it is none of them,
+    # and MISSING where it is missing, which only columns that declare it have.
     codes: np.ndarray
 
     def __len__(self) -> int:
@@ -69,21 +63,11 @@ class Table:
 def read_table(frame: Any, schema: Schema, *, name: str = "X") -> Table:
     """Rows of `frame` as `schema` reads them.
 
-    Parameters
-    ----------
-    frame : data frame of pandas, Polars or Arrow, or array-like
-        Columns are taken by name. An array, which has no names, must have as many columns as the
-        schema, in its order.
-    schema : Schema
-        What is public about the columns.
-    name : str, default="X"
-        What messages call the table.
+    Columns are taken by name. An array, which has no names, must have as many columns as the
+    schema, in its order. Messages call the table `name`.
 
-    Raises
-    ------
-    ValueError
-        If a column is absent, given twice, of another type than the schema says, or misses values
-        that the schema does not declare. Messages name columns, and no value.
+    ValueError if a column is absent, given twice, of another type than the schema says, or misses
+    values that the schema does not declare. Messages name columns, and no value.
     """
     refuse_collection(name, frame)
     frame = checked_frame(frame, name)

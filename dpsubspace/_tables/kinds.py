@@ -64,7 +64,6 @@ def names_of(frame: Any) -> list[Any] | None:
 
 
 def n_rows(frame: Any) -> int:
-    """Number of rows of a frame or an array."""
     return frame.num_rows if hasattr(frame, "num_rows") else len(frame)
 
 
@@ -248,7 +247,6 @@ def refused(label: str, what: str) -> ValueError:
 
 
 def _of_objects(values: Sequence[Any], label: str) -> Coded:
-    """Codes of Python's own objects."""
     places = None
     with suppress(TypeError):
         places = dict(zip(dict.fromkeys(values), count(), strict=False))
