@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -27,7 +27,6 @@ from dpsubspace._array import check_device, plain_arithmetic
 from dpsubspace._checks import check_auto, check_integer, check_real, shown
 from dpsubspace._compat import nameless, start_progress
 from dpsubspace._estimators.surroundings import learners_around, warn_of_surroundings
-from dpsubspace._gradients.losses import Loss
 from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
@@ -100,6 +99,46 @@ class PrivateEstimator(BaseEstimator):
     def _budget(self, sizes: Sizes) -> Budget:
         """What a fit of these sizes releases; ValueError for parameters out of their range."""
         return self._plan().resolved(sizes).budget(sizes)
+
+    # The fit --------------------------------------------------------------------------------
+
+    # Whether a fit has parts that belong to the persons whose rows they are made of.
+    _joint: ClassVar[bool] = False
+
+    def _fit_by(
+        self,
+        plan: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        X_public: Any = None,
+        y_public: Any = None,
+        noise: NoiseSource | None = None,
+    ) -> Self:
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this.
+
+        What an estimator has of its own: `_plan`, `_check`, `_advise`, `_store` and `_tell`.
+        """
+        checked = self._check(plan, Given(X, y, groups, X_public, y_public))
+        found, budget = fit_privately(self, checked, noise)
+        self._store(found, checked.about)
+        self._tell(found, budget, checked)
+        return self
+
+    def _check(self, plan: Any, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        raise NotImplementedError
+
+    def _advise(self, plan: Any, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+
+    def _store(self, found: Any, about: Any, /) -> None:
+        """Store what was released, last of all what enables predictions."""
+        raise NotImplementedError
+
+    def _tell(self, found: Any, budget: Budget, checked: Checked) -> None:
+        """Warn of what was released where it tells of a poor result."""
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
         """Record the cost and forget an earlier fit, just before the first release."""
@@ -376,82 +415,94 @@ def checked_target(estimator: Any, *, pure: bool = False) -> Target:
 
 
 # Fitting ----------------------------------------------------------------------------------------
-# One private fit, from checked parameters to its result: every estimator that trains runs here.
+# One private fit, from checked parameters to its result.
 
 
-class Plan(Protocol):
-    """Parameters of a fit, which nothing can change any more."""
+class Plan:
+    """Parameters of a fit, which nothing can change any more, and what it does."""
 
-    @property
-    def target(self) -> Target:
-        """Privacy that is asked for."""
-        ...
+    def sizes(self, data: Data) -> Sizes:
+        """Public sizes of a fit."""
+        return data.sizes(data.n_targets)
 
-    @property
-    def loss(self) -> Loss:
-        """Loss of the scores."""
-        ...
-
-    def resolved(self, sizes: Sizes) -> Any:
+    def resolved(self, sizes: Sizes) -> Self:
         """The same without any "auto" that public sizes decide."""
-        ...
+        return self
 
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
-        ...
+        raise NotImplementedError
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Any:
         """What `run` takes: data where they are used. Raises what training would have to."""
-        ...
+        return data.on_device(where)
 
     def run(self, ready: Any, releases: Releases, rng: Any, after_step: Callable) -> Any:
-        """Fit."""
-        ...
+        """Fit; `rng` is public randomness, and `after_step` is called after each step."""
+        raise NotImplementedError
 
 
-def fit_privately(
-    estimator: Any,
-    plan: Plan,
-    data: Data,
-    public: tuple[str, ...],
-    advise: Callable[[PrivacyGuarantee, Budget, Sizes], None],
-    *,
-    joint: bool = False,
-    noise: NoiseSource | None = None,
-) -> tuple[Any, Budget]:
-    """Carry out `plan` on checked data, after setting ``privacy_``; the result and its budget.
+class Given(NamedTuple):
+    """Data of a fit as they come, before anything is checked."""
+
+    X: Any
+    y: Any = None
+    groups: Any = None
+    X_public: Any = None
+    y_public: Any = None
+
+
+class Checked(NamedTuple):
+    """What is to be done on which data, and what it rests on.
 
     Parameters
     ----------
-    estimator : PrivateEstimator
-        Whose fit it is.
     plan : Plan
         What to do.
     data : Data
         What to do it on.
     public : tuple of str
         What the guarantee assumes to be public.
-    advise : callable
-        Warns of what public quantities already tell to be a bad idea.
-    joint : bool, default=False
-        Whether the result has parts that belong to the persons whose rows they are made of.
+    about : object
+        What is stored beside the result, and is public.
+    """
+
+    plan: Any
+    data: Data
+    public: tuple[str, ...]
+    about: Any = None
+
+
+def fit_privately(
+    estimator: Any, checked: Checked, noise: NoiseSource | None = None
+) -> tuple[Any, Budget]:
+    """Carry out a plan on checked data, after setting ``privacy_``; the result and its budget.
+
+    Parameters
+    ----------
+    estimator : PrivateEstimator
+        Whose fit it is.
+    checked : Checked
+        What to do, and on what.
     noise : NoiseSource or None, default=None
         Where noise comes from; None is what the estimator's `random_state` says.
 
     Notes
     -----
-    Privacy: `plan` was read from the parameters before anything else runs, and all that is
+    Privacy: the plan was read from the parameters before anything else runs, and all that is
     released is in the budget that is charged. Whatever may be refused is refused before
     it is paid for; from there on, failing costs what succeeding costs.
     """
-    where = check_device(estimator.device)
+    where = check_device(getattr(estimator, "device", "cpu"))
     noise = as_noise(estimator.random_state) if noise is None else noise
-    sizes = data.sizes(plan.loss.n_outputs(data.n_targets))
+    plan, data, public, _ = checked
+    sizes = plan.sizes(data)
     plan = plan.resolved(sizes)
-    budget = plan.budget(sizes)
-    call = PrivateCall(estimator, budget, noise, data.records, data.X.shape[1], public, joint)
+    budget, n_features = plan.budget(sizes), data.X.shape[1]
+    joint = estimator._joint
+    call = PrivateCall(estimator, budget, noise, data.records, n_features, public, joint)
     if budget.private:
-        advise(call.guarantee, budget, sizes)
+        estimator._advise(plan, call.guarantee, budget, sizes)
     with plain_arithmetic(where):
         ready = plan.prepared(data, where, budget)
         steps = budget.parts.get(STEPS)

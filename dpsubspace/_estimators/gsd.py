@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -14,25 +14,26 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpsubspace._accounting.budget import Budget, Sizes
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import plain_arithmetic, sampled
 from dpsubspace._checks import check_choice, check_integer, shown
-from dpsubspace._estimators.base import PrivateEstimator, checked_target
+from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
 from dpsubspace._estimators.distances import (
     gradient_space,
     probe_gradients,
     refuse_groups,
     warn_not_private,
 )
-from dpsubspace._estimators.pca import SpectralPlan, fit_spectrum
+from dpsubspace._estimators.pca import FittedSpectrum, SpectralPlan, warn_of_spectrum
 from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace, few, random_labels
 from dpsubspace._public.subspace import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
-from dpsubspace._rows.public import check_candidates, check_public_rows
+from dpsubspace._rows.public import Data, check_candidates, check_public_rows
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._statistics.moments import MECHANISMS, Spectrum
+from dpsubspace._statistics.moments import MECHANISMS
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Directions that noise leaves, up to which a distance says little: the first is what most rows
@@ -289,6 +290,18 @@ def _cosines(products: np.ndarray, k: int, n_private: int) -> np.ndarray:
     return cosines(weights[0] @ products[private, public] @ weights[1].T)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _GradientPlan(SpectralPlan):
+    """Parameters of a fit; its rows are gradients where there is a space."""
+
+    def budget(self, sizes: Sizes) -> Budget:
+        """What a fit of these sizes releases; no space of public rows is wider than some."""
+        n_features = sizes.n_features
+        if sizes.n_public or self.space is not None:
+            n_features = WIDEST if n_features is None else min(n_features, WIDEST)
+        return super().budget(replace(sizes, n_features=n_features))
+
+
 @estimator
 class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
     """Gradient subspace of private rows, to find public rows that are like them.
@@ -458,37 +471,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        plan = self._plan()
-        X = check_rows(self, X, reset=True, accept_sparse=self.module is None)
-        records = check_groups(groups, X)
-        refuse_groups(self.module, records)
-        sets = self._sets(X, X_public, records)
-        usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
-        wanted = int(plan.n_components or usual)
-        space = self._space_of(X.shape[1], sets, wanted)
-        most = min(records.n, space.width)
-        if plan.n_components is not None and wanted > most:
-            raise ValueError(
-                f"`n_components`={wanted} is more than the {most} directions that {records.n}"
-                f" {records.unit}s have in a space of {space.width} dimensions: use at most as"
-                " many."
-            )
-        n_public = sum(map(len, sets))
-        known = (f"{n_public} rows of X_public",) if sets else ()
-        released = replace(plan, n_components=min(wanted, most), unit=not sets)
-        budget = _charged(released, Sizes(records.n, X.shape[1], n_public=n_public))
-        if not budget.private:
-            _warn_of_none()
-        spectrum, _, _ = fit_spectrum(
-            self, released, X, records, budget, known, space=space if sets else None
-        )
-        self.within_public_span_: bool = bool(sets)
-        # Directions that do not stand out of the noise would be compared with chance.
-        n_clear = max(1, int(np.count_nonzero(spectrum.energies)))
-        self._store(spectrum, n_clear if plan.n_components is None else wanted, space)
-        if self.n_components_ <= _FEW and self.n_components_ < min(wanted, most):
-            _warn_of_few(self.n_components_, min(wanted, most), self.privacy_.epsilon)
-        return self
+        return self._fit_by(self._plan(), X, groups=groups, X_public=X_public)
 
     def transform(self, X: Any) -> np.ndarray:
         """Return how much of the gradient of each row lies along each private direction.
@@ -592,8 +575,33 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # The fit --------------------------------------------------------------------------------
 
-    def _budget(self, sizes: Sizes) -> Budget:
-        return _charged(self._plan(), sizes)
+    def _check(self, plan: _GradientPlan, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        X = check_rows(self, given.X, reset=True, accept_sparse=self.module is None)
+        records = check_groups(given.groups, X)
+        refuse_groups(self.module, records)
+        sets = self._sets(X, given.X_public, records)
+        usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
+        wanted = int(plan.n_components or usual)
+        space = self._space_of(X.shape[1], sets, wanted)
+        most = min(records.n, space.width)
+        if plan.n_components is not None and wanted > most:
+            raise ValueError(
+                f"`n_components`={wanted} is more than the {most} directions that {records.n}"
+                f" {records.unit}s have in a space of {space.width} dimensions: use at most as"
+                " many."
+            )
+        if not plan.target.private:
+            _warn_of_none()
+        found_in, k = space if sets else None, None if plan.n_components is None else wanted
+        plan = replace(plan, n_components=min(wanted, most), unit=not sets, space=found_in)
+        known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
+        return Checked(plan, Data(X, None, 1, records), known, (space, k, bool(sets)))
+
+    def _advise(
+        self, plan: _GradientPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
+        warn_of_spectrum(plan, budget, sizes)
 
     def _sets(self, X: Any, X_public: Any, records: Records) -> tuple[np.ndarray, ...]:
         """Public sets, of which a dict has the names."""
@@ -601,13 +609,21 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             return tuple(check_candidates(self, X, X_public, "X_public").values())
         return check_public_rows(self, X, X_public, records)
 
-    def _store(self, spectrum: Spectrum, k: int, space: GradientSpace) -> None:
-        """Set what is released, of which k directions are kept."""
+    def _store(self, found: FittedSpectrum, about: tuple[GradientSpace, int | None, bool]) -> None:
+        """Set what is released, of which as many directions are kept as were asked for."""
+        (space, k, self.within_public_span_), spectrum = about, found.spectrum
+        # Directions that do not stand out of the noise would be compared with chance.
+        k = max(1, int(np.count_nonzero(spectrum.energies))) if k is None else k
         self._space, self._directions = space, spectrum.components[:k]
         self.energies_: np.ndarray = spectrum.energies[:k]
         self.span_energy_: float = min(1.0, spectrum.total)
         self.n_components_: int = len(self._directions)
         self.components_: np.ndarray = space.in_features(self._directions)  # last
+
+    def _tell(self, found: FittedSpectrum, budget: Budget, checked: Checked) -> None:
+        """Warn of what was released where it tells of a poor result."""
+        if self.n_components_ <= _FEW and self.n_components_ < checked.plan.n_components:
+            _warn_of_few(self.n_components_, checked.plan.n_components, self.privacy_.epsilon)
 
     def _space_of(self, n_features: int, sets: tuple[np.ndarray, ...], k: int) -> GradientSpace:
         """Space that directions are looked for in: the span of public sets, where there are any."""
@@ -629,7 +645,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # Parameters -----------------------------------------------------------------------------
 
-    def _plan(self) -> SpectralPlan:
+    def _plan(self) -> _GradientPlan:
         """Parameters of the fit; ValueError where one is out of its range."""
         check_choice("mechanism", self.mechanism, ["auto", *MECHANISMS])
         pure = self.mechanism != "auto" and MECHANISMS[self.mechanism].pure
@@ -641,23 +657,13 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
                 f"mechanism={self.mechanism!r} pays for each direction: give `n_components`, got"
                 f" {shown(self.n_components)}."
             )
-        return SpectralPlan(
+        return _GradientPlan(
             target=checked_target(self, pure=pure),
             name=self.mechanism,
             n_components=k,
             centered=False,
             data_norm=1.0,
-            device=self.device,
-            random_state=self.random_state,
         )
-
-
-def _charged(plan: SpectralPlan, sizes: Sizes) -> Budget:
-    """What a fit of these sizes releases; no space of public rows is wider than some."""
-    n_features = sizes.n_features
-    if sizes.n_public:
-        n_features = WIDEST if n_features is None else min(n_features, WIDEST)
-    return plan.budget(replace(sizes, n_features=n_features))
 
 
 def _warn_of_none() -> None:

@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._array import Array, as_like, to_numpy
+from dpsubspace._estimators.base import Plan
 from dpsubspace._estimators.bounds import AdaptiveCentre, Bounds, Centre, Limits
 from dpsubspace._estimators.guide import Guide
 from dpsubspace._gradients.clipping import PersonSource
@@ -67,7 +68,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearFit:
+class LinearFit(Plan):
     """Parameters of a fit of a linear model.
 
     Parameters
@@ -103,6 +104,10 @@ class LinearFit:
     chunk: int | None = None
 
     # Before the data are seen ---------------------------------------------------------------
+
+    def sizes(self, data: Data) -> Sizes:
+        """Public sizes of a fit."""
+        return data.sizes(self.loss.n_outputs(data.n_targets))
 
     def resolved(self, sizes: Sizes) -> LinearFit:
         """The same with the number of steps and the version of centring that it runs with."""
@@ -157,8 +162,7 @@ class LinearFit:
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
         """Data on the device; raises what training would have to, before anything is spent."""
-        sizes = data.sizes(self.loss.n_outputs(data.n_targets))
-        self.descent.plan(budget, self.scale(sizes), data.records.n)
+        self.descent.plan(budget, self.scale(self.sizes(data)), data.records.n)
         if self.guide is not None and self.guide.anchors is not None:
             self.guide.anchors.check_noise(budget, data.records.n)
         return data.on_device(where)

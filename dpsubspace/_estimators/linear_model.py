@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -30,16 +29,16 @@ from dpsubspace._estimators.advice import (
     warn_of_noise,
 )
 from dpsubspace._estimators.base import (
+    Checked,
+    Given,
     PrivateEstimator,
     checked_descent,
     checked_target,
-    fit_privately,
 )
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss
-from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
@@ -113,17 +112,9 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
             return r2_of_blocks(self, X, y, sample_weight)
         return super().score(X, y, sample_weight)
 
-    def _valued(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        X_public: Any,
-        y_public: Any,
-        *,
-        accept_sparse: bool = True,
-    ) -> tuple[Data, Values]:
+    def _valued(self, given: Given, *, accept_sparse: bool = True) -> tuple[Data, Values]:
         """Checked data, and what is known of the targets."""
+        X, y, groups, X_public, y_public = given
         X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse)
         records = check_groups(groups, X)
         targets = y[:, None] if y.ndim == 1 else y
@@ -229,29 +220,19 @@ class LinearRegressor(PrivateRegressor):
         data_norm = None if self.data_norm is None else float(self.data_norm)
         return ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
 
-    def _fit_by(
-        self,
-        plan: LinearFit,
-        X: Any,
-        y: Any,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-        noise: NoiseSource | None = None,
-    ):
-        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
-        data, values = self._valued(X, y, groups, X_public, y_public)
+    def _check(self, plan: LinearFit, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        data, values = self._valued(given)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
-        advise = partial(self._advise, plan)
-        found, budget = fit_privately(self, plan, data, values.assumed, advise, noise=noise)
-        self._store(found, values)
+        return Checked(plan, data, values.assumed, values)
+
+    def _tell(self, found: Fitted, budget: Budget, checked: Checked) -> None:
+        """Warn of what was released where it tells of a poor result."""
         tell_of_units(self, found, budget)
-        if plan.decides_weights(data.sizes(1)):
+        if checked.plan.decides_weights(checked.data.sizes(1)):
             tell_of_noise(self, found, budget, _auto.HIDING_TARGETS)
-        tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
-        return self
+        tell_of_bounds(self, self.bounds_found_, budget, checked.data.records.n)
 
     def _advise(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
@@ -420,15 +401,9 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
 
     # Labels ---------------------------------------------------------------------------------
 
-    def _labelled(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        X_public: Any,
-        y_public: Any,
-    ) -> tuple[Data, Labels]:
+    def _labelled(self, given: Given) -> tuple[Data, Labels]:
         """Checked data, and what is known of the labels."""
+        X, y, groups, X_public, y_public = given
         X, y = check_rows_and_labels(self, X, y)
         records = check_groups(groups, X)
         classes, codes = check_classes(y, self.classes, grouped=records.grouped)
@@ -511,19 +486,9 @@ class LinearClassifier(PrivateClassifier):
             constant=constant,
         )
 
-    def _fit_by(
-        self,
-        plan: LinearFit,
-        X: Any,
-        y: Any,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-        noise: NoiseSource | None = None,
-    ):
-        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
-        data, labels = self._labelled(X, y, groups, X_public, y_public)
+    def _check(self, plan: LinearFit, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        data, labels = self._labelled(given)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         public = [*labels.assumed[:1]]
@@ -531,19 +496,19 @@ class LinearClassifier(PrivateClassifier):
             public.append(f"bound on row norms ({self.row_norm:g})")
         public += labels.assumed[1:]
         public += [] if data.public is None else [data.public.statement]
-        advise = partial(self._advise, plan)
-        found, budget = fit_privately(self, plan, data, tuple(public), advise, noise=noise)
-        self._store(found, labels)
+        return Checked(plan, data, tuple(public), labels)
+
+    def _tell(self, found: Fitted, budget: Budget, checked: Checked) -> None:
+        """Warn of what was released where it tells of a poor result."""
+        data, n_weights = checked.data, self.n_features_in_ + 1
         told = tell_of_units(self, found, budget)
-        if plan.decides_weights(data.sizes(1)):
+        if checked.plan.decides_weights(data.sizes(1)):
             tell_of_noise(self, found, budget, _auto.HIDING)
-        n_weights = self.n_features_in_ + 1
         if budget.private and not noise_hides(budget, data.records.n, n_weights, _auto.HIDING):
             # A fit that is mostly noise has been told of, and so is what it does.
             if not told and data.public is None:
                 tell_of_offset(self, found, budget)
             tell_of_classes(self)
-        return self
 
     def _advise(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes

@@ -14,17 +14,23 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._array import Array, check_device, on_device, plain_arithmetic, row_norms, to_numpy
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._array import Array, on_device, plain_arithmetic, row_norms, to_numpy
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
-from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._estimators.base import (
+    Checked,
+    Given,
+    Plan,
+    PrivateEstimator,
+    checked_target,
+)
 from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._public.gradient_spaces import GradientSpace
-from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
-from dpsubspace._rows.public import check_public_rows
-from dpsubspace._rows.records import Records, RowMap, Shift, check_groups
+from dpsubspace._rows.public import Data, PublicRows, check_public_rows
+from dpsubspace._rows.records import PERSON, ROW, Records, RowMap, Shift, check_groups
 from dpsubspace._rows.remote import made
 from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread, recentred_mean
@@ -56,7 +62,7 @@ _SQUARE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralPlan:
+class SpectralPlan(Plan):
     """What a fit needs of the parameters: nothing that is changed later has an effect on it.
 
     Parameters
@@ -75,8 +81,8 @@ class SpectralPlan:
         Whether rows are divided by their norms, so that 1 is the bound.
     microbatch_size : int or None
         Rows to have in memory at once.
-    device, random_state : object
-        As the estimator has them.
+    space : GradientSpace or None
+        What rows are seen in: their coordinates take their place.
     """
 
     target: Target
@@ -86,8 +92,7 @@ class SpectralPlan:
     data_norm: float | None
     unit: bool = False
     microbatch_size: int | None = None
-    device: Any
-    random_state: Any
+    space: GradientSpace | None = None
 
     @property
     def fraction(self) -> float | None:
@@ -151,8 +156,34 @@ class SpectralPlan:
         parts = self.parts(sizes.n_samples, sizes.n_features)
         return Budget.split(self.target, parts, sizes.n_samples)
 
+    def width(self, n_features: int) -> int:
+        """Columns of what directions are found in."""
+        return n_features if self.space is None else self.space.width
+
+    def prepared(self, data: Data, where: Any, budget: Budget) -> tuple[Data, Any]:
+        """Data and the device; MemoryError where the mechanism needs more than there is."""
+        width = self.width(data.X.shape[1])
+        k, public = self.n_released(data.records.n, width), data.public is not None
+        _check_memory(self.mechanism(width), width, k, public and self.space is None)
+        # Coordinates are computed once they are paid for, since a module may fail on a row.
+        X = on_device(data.X, where) if self.space is None else data.X
+        return replace(data, X=X, records=data.records.on_device(where)), where
+
+    def run(
+        self, ready: tuple[Data, Any], releases: Releases, rng: Any, after_step: Any
+    ) -> FittedSpectrum:
+        """Bound the rows, and release directions of them."""
+        data, where = ready
+        X, sets = data.X, [] if data.public is None else data.public.sets
+        if self.space is not None:
+            X, sets = on_device(self.space.embedded(X), where), []
+        rows, unit, mean = self.bounded(X, data.records, sets, releases)
+        n, width = data.records.n, X.shape[1]
+        spectrum = self.mechanism(width)(rows, self.n_released(n, width), releases)
+        return FittedSpectrum(spectrum, unit, mean, n)
+
     def bounded(
-        self, X: Array, records: Records, public: tuple[np.ndarray, ...], releases: Releases
+        self, X: Array, records: Records, public: list[np.ndarray], releases: Releases
     ) -> tuple[Rows, float, np.ndarray | None]:
         """Bounded rows in units of the bound on their norms, that bound, and their mean.
 
@@ -174,7 +205,7 @@ class SpectralPlan:
             bound = max(1.001 * float(found[0, 0]), SMALLEST)
         row_map = RowMap(norm="l2" if self.unit else "ball", data_norm=float(bound))
         features = made(Features, X, row_map, self.microbatch_size, records)
-        shown = [Features(rows.astype(np.float64), row_map) for rows in public]
+        shown = [Features(rows, row_map) for rows in public]
         mechanism, radius, spread, shift = self.mechanism(X.shape[1]), 1.0, None, None
         if self.centered or mechanism.recentres:
             if private and mechanism.recentres:
@@ -215,65 +246,23 @@ class SpectralPlan:
         return k
 
 
-def fit_spectrum(
-    estimator: Any,
-    plan: SpectralPlan,
-    X: Array,
-    records: Records,
-    budget: Budget,
-    known: tuple[str, ...],
-    *,
-    space: GradientSpace | None = None,
-    public: tuple[np.ndarray, ...] = (),
-) -> tuple[Spectrum, float, np.ndarray | None]:
-    """Directions of checked rows, the unit they are in, and their mean; sets ``privacy_`` first.
+@dataclass(frozen=True)
+class FittedSpectrum:
+    """Result of a fit: directions, the unit that rows are in, their mean, and their number."""
 
-    Parameters
-    ----------
-    estimator : PrivateEstimator
-        Whose fit it is.
-    plan : SpectralPlan
-        What to do.
-    X : array or CSR matrix of shape (n_samples, n_features)
-        Private rows.
-    records : Records
-        Whose the rows are.
-    budget : Budget
-        What is released, and what it costs.
-    known : tuple of str
-        What the guarantee assumes to be public.
-    space : GradientSpace, optional
-        What rows are seen in: their coordinates take their place.
-    public : tuple of ndarray
-        Public rows.
-
-    Notes
-    -----
-    Privacy: `plan` was read from the parameters before anything else runs, and all that is
-    released is in the budget that is charged. Whatever may be refused is refused before
-    it is paid for; from there on, failing costs what succeeding costs. Coordinates are
-    computed after it, since a module may fail on a row.
-    """
-    n_samples, width = records.n, X.shape[1] if space is None else space.width
-    where, noise = check_device(plan.device), as_noise(plan.random_state)
-    mechanism, k = plan.mechanism(width), plan.n_released(n_samples, width)
-    _check_memory(mechanism, width, k, bool(public))
-    call = PrivateCall(estimator, budget, noise, records, estimator.n_features_in_, known)
-    _warn(mechanism, budget, n_samples, width, records.unit)
-    with plain_arithmetic(where):
-        X = X if space is not None else on_device(X, where)
-        releases, own = call.paid(), records.on_device(where)
-        X = X if space is None else on_device(space.embedded(X), where)
-        rows, unit, mean = plan.bounded(X, own, public, releases)
-        return mechanism(rows, k, releases), unit, mean
+    spectrum: Spectrum
+    unit: float
+    mean: np.ndarray | None
+    n_samples: int
 
 
-def _warn(mechanism: Mechanism, budget: Budget, n_samples: int, n_features: int, unit: str) -> None:
+def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes) -> None:
     """Warn of what public quantities already tell to be a bad idea."""
-    if not budget.private:
-        return
-    ratio = mechanism.noise(budget.scales, n_features) / n_samples
+    width, n_samples = (sizes.known(x, "the warning") for x in ("n_features", "n_samples"))
+    width = plan.width(width)
+    ratio = plan.mechanism(width).noise(budget.scales, width) / n_samples
     if ratio > 0.5:
+        unit = PERSON if sizes.persons else ROW
         warn(
             f"the noise of the second moment is {ratio:.2g} times as strong as all of"
             f" {n_samples} {unit}s in one direction: expect components that are mostly noise."
@@ -530,18 +519,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             If the mechanism needs more memory than the machine has; the message says how much,
             and which mechanism does not. Nothing has been released then.
         """
-        plan = self._plan()
-        X = check_rows(self, X, reset=True)
-        records = check_groups(groups, X)
-        public = check_public_rows(self, X, X_public, records)
-        known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
-        known += [f"{sum(map(len, public))} rows of X_public"] if public else []
-        budget = plan.budget(Sizes(records.n, X.shape[1]))
-        spectrum, unit, mean = fit_spectrum(
-            self, plan, X, records, budget, tuple(known), public=public
-        )
-        self._store(spectrum, plan.n_kept(spectrum), mean, unit, records.n)
-        return self
+        return self._fit_by(self._plan(), X, groups=groups, X_public=X_public)
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
@@ -599,19 +577,30 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     # The fit --------------------------------------------------------------------------------
 
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().budget(sizes)
+    def _check(self, plan: SpectralPlan, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        X = check_rows(self, given.X, reset=True)
+        records = check_groups(given.groups, X)
+        public = PublicRows.of(check_public_rows(self, X, given.X_public, records), None)
+        known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
+        known += [] if public is None else [public.statement]
+        return Checked(plan, Data(X, None, 1, records, public), tuple(known), plan)
 
-    def _store(
-        self, spectrum: Spectrum, k: int, mean: np.ndarray | None, unit: float, n_samples: int
+    def _advise(
+        self, plan: SpectralPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
+        warn_of_spectrum(plan, budget, sizes)
+
+    def _store(self, found: FittedSpectrum, plan: SpectralPlan) -> None:
         """Set what is released, in the terms of scikit-learn's PCA and the units of the rows."""
+        spectrum, unit, mean = found.spectrum, found.unit, found.mean
+        k = plan.n_kept(spectrum)
         d = spectrum.components.shape[1]
         components, energies = spectrum.components[:k], spectrum.energies[:k]
         largest = np.abs(components).argmax(axis=1)
         signs = np.sign(components[np.arange(k), largest])
         self.n_components_ = k
-        self.n_samples_ = n_samples
+        self.n_samples_ = found.n_samples
         self.data_norm_ = unit
         self.mean_ = np.zeros(d) if mean is None else unit * mean
         self.explained_variance_ = unit**2 * energies
@@ -672,6 +661,4 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             centered=self.centered,
             data_norm=self.data_norm,
             microbatch_size=self.microbatch_size,
-            device=self.device,
-            random_state=self.random_state,
         )

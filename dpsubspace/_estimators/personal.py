@@ -10,7 +10,6 @@ event is made by ``Budget.split`` in ``_accounting/budget.py``.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_integer
 from dpsubspace._compat import CallbackSupportMixin, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
-from dpsubspace._estimators.base import PrivateEstimator, checked_target, fit_privately
+from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
 from dpsubspace._estimators.linear_model import copied_bounds
 from dpsubspace._estimators.personal_fit import (
     FittedPersonal,
@@ -36,12 +35,10 @@ from dpsubspace._estimators.personal_fit import (
 from dpsubspace._estimators.public_view import ColumnsOfTasks
 from dpsubspace._estimators.regression import RegressionFit
 from dpsubspace._estimators.surroundings import estimator
-from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows, check_public_values
 from dpsubspace._rows.records import check_groups, group_index, names_of_records
 from dpsubspace._solvers.heads import Heads
-from dpsubspace._solvers.personal import ROUNDS
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 _METHODS = ("gradient", "moments")
@@ -477,18 +474,11 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             batch_size=batch,
         )
 
-    def _fit_by(
-        self,
-        plan: PersonalFit,
-        X: Any,
-        y: Any,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-        noise: NoiseSource | None = None,
-    ):
-        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
+    _joint = True
+
+    def _check(self, plan: PersonalFit, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        X, y, groups, X_public, y_public = given
         if groups is None:
             self._check_missing("fit", "or use DPLinearRegression for one model of all rows")
         X, y = check_rows_and_targets(self, X, y, accept_sparse=False)
@@ -508,15 +498,12 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         assumed = [] if self.bounds is None else ["ranges of the features"]
         assumed += [] if self.target_bounds is None else ["range of the targets"]
         assumed += [] if public is None else [public.statement]
-        plan = plan.seeing(data)
-        advise = partial(self._advise, plan)
-        found, budget = fit_privately(
-            self, plan, data, tuple(assumed), advise, joint=True, noise=noise
-        )
-        self._store(found, names, budget)
+        return Checked(plan.seeing(data), data, tuple(assumed), names)
+
+    def _tell(self, found: FittedPersonal, budget: Budget, checked: Checked) -> None:
+        """Warn of what was released where it tells of a poor result."""
         if budget.private:
             tell_of_ranges(self, self.bounds_found_, "the shared model")
-        return self
 
     def _advise(
         self, plan: PersonalFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
@@ -525,13 +512,12 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         n, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
         warn_of_noise(self, budget, guarantee, n, p, _auto.HIDING_ROWS)
 
-    def _store(self, found: FittedPersonal, names: np.ndarray, budget: Budget) -> None:
+    def _store(self, found: FittedPersonal, names: np.ndarray) -> None:
         """Store what predictions need."""
         self._shared_ = found.public_part(self)
         self.kinds_: list[str] = [*found.personal.prior.names, "alone"]
         self._store_heads(names, found.heads)
-        rounds = budget.parts.get(ROUNDS)
-        self.n_iter_: int = 0 if rounds is None else rounds.count
+        self.n_iter_: int = found.n_rounds
         affine, limit = found.prepared.affine, found.prepared.limit
         with np.errstate(divide="ignore", invalid="ignore"):
             half = np.where(affine.weights > 0, limit / affine.weights, np.inf)

@@ -18,6 +18,7 @@ from sklearn.utils.validation import column_or_1d
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import to_numpy
+from dpsubspace._estimators.base import Plan
 from dpsubspace._estimators.regression import Prepared, RegressionFit
 from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._release.releases import Releases
@@ -29,6 +30,7 @@ from dpsubspace._rows.records import Records
 from dpsubspace._solvers.heads import Heads
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.personal import (
+    ROUNDS,
     Personal,
     PersonalSolver,
     default_rounds,
@@ -268,7 +270,7 @@ class FittedPersonal:
     personal: Personal
     heads: Heads
     prepared: Prepared
-    n_iter: int
+    n_rounds: int
 
     def public_part(self, estimator: Any) -> SharedLinearModel:
         """What may be published of a fit of `estimator`."""
@@ -302,7 +304,7 @@ def _less(problem: Regression, model: np.ndarray, d: int) -> Regression:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersonalFit:
+class PersonalFit(Plan):
     """Parameters of a fit of personal linear models.
 
     Parameters
@@ -434,4 +436,6 @@ class PersonalFit:
         personal = self.solver(sizes)(users, releases, public, tasks=tasks)
         scaled = replace(scaled, weights=personal.weights, constant=personal.constant)
         heads = personal.heads(users)
-        return FittedPersonal(scaled, personal, heads, prepared, solution.n_iter)
+        rounds = releases.budget.parts.get(ROUNDS)
+        n_rounds = 0 if rounds is None else rounds.count
+        return FittedPersonal(scaled, personal, heads, prepared, n_rounds)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,14 +26,13 @@ from dpsubspace._array import as_like, namespace
 from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wide_ranges, warn_of_noise
-from dpsubspace._estimators.base import checked_target, fit_privately
+from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
 from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._estimators.linear_model import PrivateRegressor, Values, copied_bounds
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Standards, View, Whitened
 from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._public.tasks import METHODS
-from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
@@ -156,7 +154,7 @@ class FittedRegression:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionFit:
+class RegressionFit(Plan):
     """Parameters of a fit of linear regression.
 
     Parameters
@@ -389,31 +387,19 @@ class _LinearRegression(PrivateRegressor):
             constant=check_bool("fit_intercept", self.fit_intercept),
         )
 
-    def _fit_by(
-        self,
-        plan: RegressionFit,
-        X: Any,
-        y: Any,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-        noise: NoiseSource | None = None,
-    ):
-        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
-        given = (groups, X_public, y_public)
-        data, values = self._valued(X, y, *given, accept_sparse=False)
+    def _check(self, plan: RegressionFit, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        data, values = self._valued(given, accept_sparse=False)
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, data.X.shape[1], column="feature")
-        advise = partial(self._advise, plan)
-        plan = plan.seeing(data)
-        found, budget = fit_privately(self, plan, data, values.assumed, advise, noise=noise)
-        self._store(found, values)
+        return Checked(plan.seeing(data), data, values.assumed, values)
+
+    def _tell(self, found: FittedRegression, budget: Budget, checked: Checked) -> None:
+        """Warn of what was released where it tells of a poor result."""
         if budget.private:
             tell_of_ranges(self, self.bounds_found_)
             if self.bounds is not None:
                 tell_of_wide_ranges(self, found.fills)
-        return self
 
     def _advise(
         self, plan: RegressionFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes

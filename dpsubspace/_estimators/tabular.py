@@ -25,7 +25,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import about_to_release, already_paid, payer_of
 from dpsubspace._checks import shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
-from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._estimators.base import Given, PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
 from dpsubspace._estimators.surroundings import with_words
@@ -766,7 +766,7 @@ def _checked(model: Any, n_rows: int, y: Any, groups: Any) -> Data:
     """Targets as the model will take them; ValueError where it will refuse them."""
     blank, checks = np.zeros((n_rows, 1)), cast(Any, clone(model))
     take = checks._labelled if is_classifier(model) else checks._valued
-    return take(blank, y, groups, None, None)[0]
+    return take(Given(blank, y, groups))[0]
 
 
 # Public rows --------------------------------------------------------------------------------

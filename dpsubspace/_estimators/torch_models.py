@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from dpsubspace._estimators.advice import (
     warn_of_bounds,
     warn_of_noise,
 )
-from dpsubspace._estimators.base import checked_descent, checked_target, fit_privately
+from dpsubspace._estimators.base import Checked, Given, Plan, checked_descent, checked_target
 from dpsubspace._estimators.bounds import Bounded, Bounds, Limits, MappedRows, ScaledRows
 from dpsubspace._estimators.guide import (
     Anchors,
@@ -47,7 +46,6 @@ from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._public.anchors import LABELS, VALUES, Targets
-from dpsubspace._release.noise import NoiseSource
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data
@@ -57,7 +55,7 @@ from dpsubspace._solvers.lbfgs import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModuleFit:
+class ModuleFit(Plan):
     """Parameters of a fit of a torch module.
 
     Parameters
@@ -100,6 +98,10 @@ class ModuleFit:
 
     # Before the data are seen ---------------------------------------------------------------
 
+    def sizes(self, data: Data) -> Sizes:
+        """Public sizes of a fit."""
+        return data.sizes(self.loss.n_outputs(data.n_targets))
+
     def resolved(self, sizes: Sizes) -> ModuleFit:
         """The same with the number of steps that it runs with."""
         return replace(self, descent=with_steps(self, sizes))
@@ -130,9 +132,7 @@ class ModuleFit:
             raise ValueError(
                 "a `module` takes no sparse rows, but dense rows: pass X.toarray(), or a smaller X."
             )
-        self.descent.plan(
-            budget, self.scale(data.sizes(self.loss.n_outputs(data.n_targets))), data.records.n
-        )
+        self.descent.plan(budget, self.scale(self.sizes(data)), data.records.n)
         if data.public is not None:
             self.anchors.check_noise(budget, data.records.n)
         options: dict[str, Any] = {
@@ -221,6 +221,18 @@ class FittedModule:
     learning_rate: float | None
     clip_norm: float
     n_components: int | None
+
+
+def _advise_on_module(
+    self: Any, plan: ModuleFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+) -> None:
+    """Warn of what public quantities already tell to be a bad idea."""
+    n_samples = sizes.known("n_samples", "the warning")
+    bounds = plan.bounds
+    if isinstance(bounds, ScaledRows) and warn_of_bounds(self, bounds, budget, guarantee, sizes):
+        return
+    bearable = _auto.HIDING_MODULES
+    warn_of_noise(self, budget, guarantee, n_samples, plan.n_params, bearable)
 
 
 @estimator
@@ -470,26 +482,14 @@ class DPModuleClassifier(PrivateClassifier):
         """Parameters of the fit; ValueError where one is out of its range."""
         return _module_fit(self, MappedRows(RowMap(norm=None)), LABELS)
 
-    def _fit_by(
-        self,
-        plan: ModuleFit,
-        X: Any,
-        y: Any,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-        noise: NoiseSource | None = None,
-    ):
-        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
-        data, labels = self._labelled(X, y, groups, X_public, y_public)
+    def _check(self, plan: ModuleFit, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        data, labels = self._labelled(given)
         _check_public(self, plan, data)
-        public = labels.assumed
-        public += () if data.public is None else (data.public.statement,)
-        advise = partial(_advise, self, plan)
-        found, _ = fit_privately(self, plan, data, public, advise, noise=noise)
-        self._store(found, labels)
-        return self
+        public = () if data.public is None else (data.public.statement,)
+        return Checked(plan, data, labels.assumed + public, labels)
+
+    _advise = _advise_on_module
 
     def _store(self, found: FittedModule, labels: Labels) -> None:
         """Store what predictions need."""
@@ -768,25 +768,17 @@ class DPModuleRegressor(PrivateRegressor):
         """Parameters of the fit; ValueError where one is out of its range."""
         return _module_fit(self, None, VALUES)
 
-    def _fit_by(
-        self,
-        plan: ModuleFit,
-        X: Any,
-        y: Any,
-        *,
-        groups: Any = None,
-        X_public: Any = None,
-        y_public: Any = None,
-        noise: NoiseSource | None = None,
-    ):
-        """Fit by a plan, with noise of `random_state` or of the pipeline around this."""
-        data, values = self._valued(X, y, groups, X_public, y_public)
+    def _check(self, plan: ModuleFit, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        data, values = self._valued(given)
         _check_public(self, plan, data)
-        advise = partial(_advise, self, plan)
-        found, budget = fit_privately(self, plan, data, values.assumed, advise, noise=noise)
-        self._store(found, values)
-        tell_of_bounds(self, self.bounds_found_, budget, data.records.n)
-        return self
+        return Checked(plan, data, values.assumed, values)
+
+    _advise = _advise_on_module
+
+    def _tell(self, found: FittedModule, budget: Budget, checked: Checked) -> None:
+        """Warn of what was released where it tells of a poor result."""
+        tell_of_bounds(self, self.bounds_found_, budget, checked.data.records.n)
 
     def _store(self, found: FittedModule, values: Values) -> None:
         """Store what predictions need."""
@@ -851,20 +843,6 @@ def _check_public(estimator: Any, plan: ModuleFit, data: Data) -> None:
     check_labelled(needing, data.public)
     if data.public is not None:
         warn_of_few(estimator, data.public, plan.anchors.n_components)
-
-
-def _advise(
-    estimator: Any, plan: ModuleFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
-) -> None:
-    """Warn of what public quantities already tell to be a bad idea."""
-    n_samples = sizes.known("n_samples", "the warning")
-    bounds = plan.bounds
-    if isinstance(bounds, ScaledRows) and warn_of_bounds(
-        estimator, bounds, budget, guarantee, sizes
-    ):
-        return
-    bearable = _auto.HIDING_MODULES
-    warn_of_noise(estimator, budget, guarantee, n_samples, plan.n_params, bearable)
 
 
 def _store_training(estimator: Any, found: FittedModule) -> None:
