@@ -26,7 +26,8 @@ from dpsubspace._rows.features import Features
 # unit vector, and two of different eigenvectors are orthogonal. What two sets of directions have in
 # common then follows from inner products of gradients of both sets, and no gradient is formed.
 
-# Directions with less than this share of the energy of the strongest are rounding.
+# Directions with less than this share of the energy of the strongest are rounding, and rows that
+# are this near to the span of others, beside the longest, add no direction to it.
 _FAINT = 1e-10
 
 # Up to so many gradients all eigenvectors are found; of more, the leading ones by Lanczos
@@ -94,67 +95,10 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 # Angles -----------------------------------------------------------------------------------------
 # Angles between subspaces of features.
 
-# Rows that are this near to the span of others, beside the longest, add no direction to it.
-_FAINT = 1e-10
-
 
 def principal_angles(A: Any, B: Any) -> np.ndarray:
-    """Principal angles between the spans of two sets of components.
-
-    The smallest is that between the two directions, one of either span, that are nearest to each
-    other; each further one is between the nearest directions orthogonal to those before.
-
-    Parameters
-    ----------
-    A : array-like of shape (n_components, n_features) or fitted estimator
-        Components in rows, which need neither be orthogonal nor of one length; or an
-        estimator with ``components_``, such as :class:`DPPCA` or scikit-learn's ``PCA``.
-    B : array-like of shape (n_other_components, n_features) or fitted estimator
-        The other ones, of the same features in the same units.
-
-    Returns
-    -------
-    ndarray of shape (min(n_components, n_other_components),)
-        Angles in radians, the largest first: 0 for a common direction, ``pi / 2`` for one
-        that is orthogonal to all of the other span. There are fewer where components are
-        linearly dependent.
-
-    Raises
-    ------
-    ValueError
-        If components cannot be used, or are of different numbers of features.
-
-    See Also
-    --------
-    subspace_distance : The sine of the largest angle.
-    gradient_subspace_distance : By all angles between subspaces of gradients.
-
-    Notes
-    -----
-    Small angles are found from their sines and large ones from their cosines (Knyazev and
-    Argentati, 2002), so all are exact to about 1e-15. Angles change with the units of the
-    features: scale the columns before components are learnt. Nothing is released here, and the
-    angle to components of private rows is private only if those components are.
-
-    References
-    ----------
-    Bjorck, Golub. "Numerical methods for computing angles between linear subspaces".
-    Mathematics of Computation 27, 1973.
-
-    Knyazev, Argentati. "Principal angles between subspaces in an A-based scalar product".
-    SIAM Journal on Scientific Computing 23, 2002.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpsubspace import principal_angles
-    >>> plane = [[1, 0, 0], [0, 1, 0]]
-    >>> turned = [[1, 0, 0], [0, 1, 1]]
-    >>> np.rad2deg(principal_angles(plane, turned)).round(6)
-    array([45.,  0.])
-    """
-    first, second = _bases(A, B)
-    return subspace_angles(first, second)
+    """All of the angles, the largest first: a deprecated name, which goes in version 0.3."""
+    return subspace_angles(*_bases(A, B))
 
 
 def subspace_distance(A: Any, B: Any) -> float:
@@ -184,7 +128,7 @@ def subspace_distance(A: Any, B: Any) -> float:
 
     See Also
     --------
-    principal_angles : All of the angles.
+    scipy.linalg.subspace_angles : All of the angles, of transposed components.
     gradient_subspace_distance : By all angles between subspaces of gradients.
 
     Notes
