@@ -308,12 +308,8 @@ class NullRecords:
     record are neighbours under ``"zero_out"``. Nothing but this type says so. What users pass as
     `groups` is a column, of which no entry can leave out a row.
 
-    Parameters
-    ----------
-    groups : array-like of shape (n_rows,) or None
-        Who each row belongs to, in numbers or text.
-    present : boolean array of shape (n_rows,)
-        False makes the record of a row a null record; the same for all rows of one.
+    Groups are in numbers or text, or None. False in `present` makes the record of a row a null
+    record; it is the same for all rows of one.
     """
 
     groups: Any
@@ -327,12 +323,7 @@ class NullRecords:
 def check_groups(groups: Any, X: Any) -> Records:
     """Records of the rows of `X`: each its own, or all rows with one entry of `groups` together.
 
-    Parameters
-    ----------
-    groups : array-like of shape (n_rows,), NullRecords or None
-        Who each row belongs to, in numbers or text.
-    X : array or sparse matrix of shape (n_rows, d)
-        Checked rows.
+    Groups are in numbers or text. Rows are checked already.
     """
     n_rows, present = X.shape[0], None
     if isinstance(groups, NullRecords):

@@ -111,15 +111,9 @@ _EXACT_SCORES = 2.0**51
 class ScoreTotal:
     """Sum over records of one number in [0, 1] for each of some candidates.
 
-    Parameters
-    ----------
-    n_candidates : int
-        Number of candidates.
-    records : Records or None
-        Records, a row each, of which a null one brings exactly 0 to all candidates.
-    n_moving : int, default=0
-        Number of records, public, where what one brings may be rounded otherwise because of the
-        rows of another.
+    Records, if given, have a row each, and a null one brings exactly 0 to all candidates.
+    `n_moving` is the public number of records where what one brings may be rounded otherwise
+    because of the rows of another.
 
     Notes
     -----
