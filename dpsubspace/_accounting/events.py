@@ -54,10 +54,7 @@ def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) ->
 
 
 def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
-    """Event of `count` exponential mechanisms whose privacy loss has a range of `epsilon` each.
-
-    The range is for the relation of the guarantee, whichever it is.
-    """
+    """Event of `count` exponential mechanisms of a range of `epsilon` each, under any relation."""
     from dp_accounting import SelfComposedDpEvent
 
     from dpsubspace._accounting.accountants import BoundedRangeDpEvent

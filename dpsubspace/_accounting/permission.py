@@ -79,10 +79,7 @@ def in_task() -> bool:
 
 
 def run_here() -> Run | None:
-    """Run of the task that this thread works on; None outside of tasks and where that is hidden.
-
-    A call of an actor, which Dask does not repeat, is a task by itself.
-    """
+    """Run of the task, or the call of an actor, that this thread works on; None for none."""
     worker = _worker()
     if worker is None or (key := _of_thread("key")) is None:
         return None

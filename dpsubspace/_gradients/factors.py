@@ -246,10 +246,7 @@ class _Call(NamedTuple):
 
 
 class LayerByLayer(RowByRow):
-    """A module as a function of its rows, of which gradients are kept as factors.
-
-    The gradients by parameters named in `apart` are formed.
-    """
+    """A module as a function of its rows; gradients are kept as factors, but for some `apart`."""
 
     def __init__(
         self,

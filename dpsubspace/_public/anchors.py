@@ -140,10 +140,7 @@ class Labelled:
 
 
 def energy_outside(source: LinearSource) -> Array:
-    """Energy of each record of `source` off the directions it was given, (n,).
-
-    In units of the bound on rows; shifted ones may have more than 1.
-    """
+    """Energy of each record off the directions of `source`, (n,), in units of the bound on rows."""
     features, xp = source.features, namespace(source.features.lengths)
     whole = features.distances() / features.bound
 

@@ -36,10 +36,7 @@ _ALL = 400
 
 
 def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
-    """Weights (k, m) of the `count` leading directions of m gradients, fewer where they span fewer.
-
-    By the inner products (m, m) of the gradients.
-    """
+    """Weights (k, m) of the leading directions of gradients with inner products (m, m)."""
     m = len(gram)
     count = min(count, m)
     values = vectors = None
@@ -71,10 +68,7 @@ def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
 
 
 def cosines(products: np.ndarray) -> np.ndarray:
-    """Cosines of the principal angles between two subspaces, the largest first.
-
-    By the inner products (k, l) of orthonormal directions of the one and of the other.
-    """
+    """Cosines of principal angles, largest first, from products of orthonormal directions."""
     return np.clip(np.linalg.svd(products, compute_uv=False), 0.0, 1.0)
 
 

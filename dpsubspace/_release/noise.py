@@ -104,10 +104,7 @@ class SecureNoise:
 
 
 class SeededNoise:
-    """Reproducible noise for tests, papers and teaching; anyone with the seed can remove it.
-
-    Its `entropy` are non-negative integers that name the stream.
-    """
+    """Reproducible noise for tests, papers and teaching; anyone with the seed can remove it."""
 
     secure = False
 

@@ -504,10 +504,7 @@ class AffineBlock:
         return total if self.W is None else self.W.T @ total
 
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
-        """As :meth:`product`, for each of the runs of records that `counts` tells the lengths of.
-
-        Of shape (m, width, c).
-        """
+        """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
         xp = namespace(self.U)
         weights = weights if self.shrink is None else weights * self.shrink
         absent, columns = weights == 0, []

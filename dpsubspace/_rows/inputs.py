@@ -226,10 +226,7 @@ def _validated_part(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 @dataclass(frozen=True)
 class _BlockOfRows:
-    """Checks a block of a collection, on the worker that has it.
-
-    `targets` makes an array of the block of targets beside it.
-    """
+    """Checks a block of rows, and makes `targets` of one beside it, where they lie."""
 
     targets: Callable[[Any], np.ndarray] | None = None
 

@@ -321,10 +321,7 @@ class NullRecords:
 
 
 def check_groups(groups: Any, X: Any) -> Records:
-    """Records of the rows of `X`: each its own, or all rows with one entry of `groups` together.
-
-    Groups are in numbers or text. Rows are checked already.
-    """
+    """Records of checked rows: each its own, or all rows with one entry of `groups` together."""
     n_rows, present = X.shape[0], None
     if isinstance(groups, NullRecords):
         groups, present = groups.groups, groups.present

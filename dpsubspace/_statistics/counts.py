@@ -149,10 +149,7 @@ class CountedRanks:
         return place
 
     def before(self, wanted: np.ndarray) -> np.ndarray:
-        """Values of the columns before the places `wanted`, an integer array (c, k).
-
-        Places count from 0 here.
-        """
+        """Values before the places `wanted`, an integer array (c, k) that counts from 0."""
         leading, last = wanted >> _LATER, wanted & ((1 << _LATER) - 1)
         ranks = np.take_along_axis(self._before, leading, axis=1)
         if not last.any():

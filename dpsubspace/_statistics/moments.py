@@ -258,10 +258,7 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
 
 
 def packed(matrices: np.ndarray) -> np.ndarray:
-    """Upper triangle of symmetric matrices (..., p, p), entries off the diagonal times sqrt(2).
-
-    Row by row. The norm of a vector is the Frobenius norm of its matrix.
-    """
+    """Upper triangle of symmetric matrices (..., p, p), row by row and of the same norm."""
     p = matrices.shape[-1]
     found = np.empty((*matrices.shape[:-2], p * (p + 1) // 2))
     for i, start in enumerate(_row_starts(p)):
@@ -361,10 +358,7 @@ class Mechanism(Protocol):
         ...
 
     def noise(self, scales: Mapping[str, float], n_features: int) -> float:
-        """Strength of the noise along its worst direction, about, in units of c^2.
-
-        `scales` are those of a budget, by name.
-        """
+        """Noise along its worst direction, about, in units of c^2, for the `scales` of a budget."""
         ...
 
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:

@@ -132,20 +132,14 @@ class ScoreTotal:
         self._slack = 2 * n_moving / self._steps
 
     def add(self, rows: Any, scores: np.ndarray) -> None:
-        """Add what the records of a slice bring, of shape (k, n_candidates).
-
-        What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
-        """
+        """Add scores (k, n_candidates) of a slice, cut to [0, 1]; NaN counts as 0."""
         whole = np.rint(np.nan_to_num(np.clip(scores, 0.0, 1.0)) * self._steps)
         if self._present is not None:
             whole = np.where(self._present[rows, None], whole, 0.0)
         self._total += whole.sum(axis=0)
 
     def bounded_sum(self, *public: float) -> BoundedScores:
-        """Return the total, with scores of further candidates that are public.
-
-        These are rounded as well, so that differences of scores are exact.
-        """
+        """The total, and scores of further candidates that are public, rounded as well."""
         steps = self._steps
         total = score_sum(np.append(self._total, np.rint(np.multiply(public, steps))) / steps)
         norm, apart = (b + self._slack for b in (total.norm_bound, total.replace_bound))
@@ -307,10 +301,7 @@ def n_cells(n: int, epsilon: float) -> int:
 
 
 def on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
-    """Nearest counts that are not negative and add up to `total`, over all entries.
-
-    Of cells that only hold noise most become 0.
-    """
+    """Nearest counts that are not negative and add up to `total`: most of noise become 0."""
     return each_on_simplex(counts[None], total)[0]
 
 
@@ -488,10 +479,7 @@ def confusion(counts: np.ndarray, threshold: int) -> np.ndarray:
 def resampled_counts(
     counts: np.ndarray, scale: float, n: int, n_draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Counts of other samples of `n` records from what `counts` tell, with other noise.
-
-    Of shape (n_draws, ...). Postprocessing: it knows the released counts alone.
-    """
+    """Counts (n_draws, ...) of other samples with other noise: postprocessing of counts."""
     shares = on_simplex(counts, n).ravel() / n
     draws = rng.multinomial(n, shares / shares.sum(), size=n_draws).astype(np.float64)
     draws = draws + scale * rng.laplace(size=draws.shape)

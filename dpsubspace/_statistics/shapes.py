@@ -208,10 +208,7 @@ def together(parts: list[Shapes]) -> Shapes:
 
 @cache
 def wide_shapes() -> Shapes:
-    """Distributions of any size: about 0 or far from it, with and without a tail.
-
-    Values above 0 are taken to be more common than values below.
-    """
+    """Distributions of any size, with and without a tail; values above 0 are more common."""
     normal = [
         (sign * r / np.hypot(1, r), 1 / np.hypot(1, r), 0, 0, 0, (1.0 if sign > 0 else 0.3))
         for r in (0.5, 1, 2, 4, 8, 16)
