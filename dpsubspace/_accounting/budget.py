@@ -470,8 +470,6 @@ def _beside_multiplier(target: Target, parts: Mapping[str, Part]) -> dict[str, f
 def _of_epsilon(
     target: Target, parts: Mapping[str, Part], n_samples: int | None
 ) -> dict[str, float]:
-    """Epsilons of parts that need no delta."""
-
     def scales(whole: float) -> dict[str, float]:
         return {name: whole * part.share / part.count for name, part in parts.items()}
 

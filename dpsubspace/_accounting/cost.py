@@ -207,7 +207,6 @@ class Cost:
 
     @property
     def n_slacks(self) -> int:
-        """Number of parts that each use a slack."""
         searches = sum(part.count for part in self.parts if part.kind == "search")
         return searches + any(part.sampled for part in self.parts)
 

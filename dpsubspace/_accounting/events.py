@@ -35,7 +35,6 @@ RELATION_OF_PERSONS = {
 
 
 def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
-    """Event of `count` Gaussian releases of one noise multiplier each."""
     from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 
     event = GaussianDpEvent(float(noise_multiplier))
@@ -118,7 +117,6 @@ def mechanisms_of(event: DpEvent) -> tuple[Mechanism, ...]:
 
 
 def describe(event: DpEvent) -> str:
-    """`event` in a line of English."""
     from dpsubspace._accounting.accountants import each_mechanism
 
     return (

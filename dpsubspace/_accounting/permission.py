@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a task of Dask."""
-
     key: Any  # Of the task, and so the same where Dask runs it again; None where that is not known
     id: str  # Which no other run has
 

@@ -154,8 +154,6 @@ class Outer:
 
 
 class Held(NamedTuple):
-    """What is kept of the gradients of some rows."""
-
     dense: torch.Tensor
     """Gradients that are formed, (n, q): those by few parameters."""
 
@@ -345,7 +343,6 @@ class LayerByLayer(RowByRow):
         return frozenset(wrong)
 
     def _row(self, held: Held, name: str, i: int) -> torch.Tensor:
-        """Gradient of one row by one parameter."""
         if name in self._columns:
             return held.dense[i, self._columns[name]]
         outer = held.outer[self._outer.index(name)]

@@ -265,7 +265,6 @@ def _binary_margin(xp, y: Array, scores: Array) -> Array:
 
 
 def _of_class(scores: Array, y: Array) -> Array:
-    """Score of the class of each record."""
     return scores[record_index(y), y]
 
 
@@ -285,7 +284,6 @@ def _onehot(xp, y: Array, scores: Array) -> Array:
 
 
 def _sigmoid(xp, z: Array) -> Array:
-    """1 / (1 + exp(-z)) without overflow."""
     small = xp.exp(-xp.abs(z))
     return xp.where(z >= 0, 1 / (1 + small), small / (1 + small))
 

@@ -162,11 +162,9 @@ class ModuleGradients:
 
     @property
     def _chunk(self) -> int:
-        """Rows of every call of the module."""
         return max(1, min(self._most, self.n_samples))
 
     def _held(self, rows: slice) -> Held:
-        """What is kept of the gradients of some rows."""
         with exact_arithmetic(self._rows.device):
             n_rows = len(range(*rows.indices(self.n_samples)))
             # Of a copy that is thrown away: what a module stores of a call must not be kept.

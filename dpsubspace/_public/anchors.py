@@ -155,7 +155,6 @@ def energy_outside(source: LinearSource) -> Array:
 
 
 def nothing(source: LinearSource) -> Array:
-    """0 for each record of `source`, (n,)."""
     return namespace(source.features.lengths).zeros_like(source.features.lengths)
 
 
@@ -217,8 +216,6 @@ class OuterEmbedded:
 
 @dataclass(frozen=True)
 class DenseEmbedded:
-    """Coordinates as the rows of a matrix."""
-
     rows: Array  # (k, n_components), float64
 
     def squares(self) -> Array:

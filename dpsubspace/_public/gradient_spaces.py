@@ -192,7 +192,6 @@ class LabelledRows:
 
     @property
     def scale(self) -> float:
-        """Largest magnitude of an entry."""
         return float(abs(self.X).max())
 
     def sample(self, size: int, seed: int) -> LabelledRows:
@@ -348,9 +347,7 @@ class GradientSpace(Protocol):
     """Directions that unit gradients have coordinates along: their inner products with them."""
 
     @property
-    def width(self) -> int:
-        """Number of directions."""
-        ...
+    def width(self) -> int: ...
 
     def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[Self, list[int]]:
         """The leading directions of each public set, one set after the other; how many of each."""

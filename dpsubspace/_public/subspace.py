@@ -191,7 +191,6 @@ class Directions:
     outside: float
 
     def first(self, count: int) -> Directions:
-        """Those with most energy."""
         return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
 
     @property
@@ -237,8 +236,6 @@ def principal_directions(rows: Features, features: Features) -> Directions:
 
 
 class Embedded(Protocol):
-    """Coordinates of gradients in a subspace."""
-
     def squares(self) -> Array:
         """Squared norm of each, (k,), as exact as float64 has it."""
         ...
@@ -252,9 +249,7 @@ class Subspace(Protocol):
     """Orthonormal directions in the space of gradients, made of public data."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of a gradient."""
-        ...
+    def shape(self) -> tuple[int, ...]: ...
 
     @property
     def n_components(self) -> int: ...
@@ -269,9 +264,7 @@ class Subspace(Protocol):
         """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
         ...
 
-    def embed(self, grads: PerExampleGradients) -> Embedded:
-        """Coordinates of gradients."""
-        ...
+    def embed(self, grads: PerExampleGradients) -> Embedded: ...
 
     def lift(self, coordinates: Array) -> Array:
         """Gradient with given coordinates, flat as they come."""

@@ -379,7 +379,6 @@ def _above_uncorrelated(tasks: WhitenedTasks, most: int) -> int:
 
 
 def _by_pairs(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading eigenvectors of the pair statistic."""
     return _leading(_pairs(tasks).formed(), most)
 
 
@@ -512,8 +511,6 @@ def _by_features(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Method:
-    """A way to estimate directions."""
-
     # Of tasks, the largest number of directions and the number that is asked for. It returns a
     # spectrum and orthonormal directions (r, at least that many) in white coordinates.
     directions: Callable[[WhitenedTasks, int, int], tuple[np.ndarray, np.ndarray]]

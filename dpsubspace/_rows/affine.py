@@ -359,7 +359,6 @@ class AffineRows:
         return U
 
     def _empty(self, rows: slice) -> Array:
-        """Room for the records of a chunk, in float64."""
         xp, shape = namespace(self.X), (self.X[rows, :1].shape[0], self.width)
         return xp.empty(shape, dtype=xp.float64, device=device(self.X))
 
@@ -529,5 +528,4 @@ def _at_least_lengths(U: Array) -> Array:
 
 
 def _wide(values: Any, like: Array) -> Array:
-    """`values` in float64, on the device of `like`."""
     return namespace(like).asarray(values, dtype=namespace(like).float64, device=device(like))

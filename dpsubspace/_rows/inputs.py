@@ -41,7 +41,6 @@ _WORK = 10_000
 
 
 def remember(estimator: Any, X: Any) -> None:
-    """Remember that `estimator` is being fitted to `X`."""
     owner = _owner(X)
     try:
         _SEEN[estimator] = weakref.ref(owner), _region(X, owner)
@@ -73,7 +72,6 @@ def _overlaps(model: Any, X: Any) -> bool:
 
 
 def models_inside(model: Any) -> Iterator[Any]:
-    """A model, its steps, and what it wraps."""
     yield model
     for _, step in getattr(model, "steps", None) or []:
         yield from models_inside(step)

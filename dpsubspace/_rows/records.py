@@ -202,7 +202,6 @@ class Records:
         return None if self.weights is None else to_numpy(self.weights)
 
     def on_device(self, where: Any) -> Records:
-        """The same with weights on a device."""
         return replace(self, weights=on_device(self.weights, where))
 
     def count(self, chosen: np.ndarray) -> float:
@@ -349,7 +348,6 @@ def names_of_records(groups: Any, n_rows: int) -> np.ndarray:
 
 
 def groups_of_rows(groups: Any, rows: np.ndarray) -> Any:
-    """What `groups` says of some of the rows."""
     if isinstance(groups, NullRecords):
         return NullRecords(groups_of_rows(groups.groups, rows), groups.present[rows])
     return None if groups is None else np.asarray(groups)[rows]
@@ -399,7 +397,6 @@ def _plain(values: np.ndarray) -> np.ndarray:
 
 
 def _of_objects(values: list[Any]) -> np.ndarray:
-    """An array of the type that all of some objects have."""
     # NaN is not equal to itself, and pandas' missing value compares as neither true nor false.
     missing = any(value is None or (value == value) is not True for value in map(_scalar, values))
     if missing:

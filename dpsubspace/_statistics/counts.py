@@ -243,7 +243,6 @@ def noisy_radius(
 
 
 def _beyond(values: np.ndarray, radius: float, records: Records) -> float:
-    """Number of records with a value above a radius."""
     return records.count(values > radius)
 
 
@@ -270,7 +269,6 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
 
 
 def _in_unit(values: Array) -> Array:
-    """Values clipped to [0, 1], NaN as 0."""
     xp = namespace(values)
     return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
 

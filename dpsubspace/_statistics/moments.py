@@ -64,7 +64,6 @@ class Rows:
     public: np.ndarray | None = None  # (m, p): public rows, after the same maps
 
     def norms(self) -> Array:
-        """Norms of the features, inf for null records."""
         return made(_counted_norms, self.features)
 
 
@@ -279,7 +278,6 @@ def symmetric(vector: np.ndarray) -> np.ndarray:
 
 
 def _row_starts(p: int) -> np.ndarray:
-    """Where the rows of a packed p x p triangle start."""
     return np.concatenate([[0], np.cumsum(np.arange(p, 1, -1))])
 
 
@@ -332,8 +330,6 @@ class Spectrum:
 
 
 class Mechanism(Protocol):
-    """How a subspace is found."""
-
     @property
     def pure(self) -> bool:
         """Whether it spends epsilon and no delta."""
@@ -361,9 +357,7 @@ class Mechanism(Protocol):
         """Noise along its worst direction, about, in units of c^2, for the `scales` of a budget."""
         ...
 
-    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
-        """Release a subspace by what `parts` says."""
-        ...
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum: ...
 
 
 @dataclass(frozen=True)
@@ -424,7 +418,6 @@ class NoisyPower:
         return scales["product"] * math.sqrt(n_features)
 
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
-        """Release some products and a small moment."""
         n_features = rows.features.width
         norms, width = rows.norms(), _width(n_features, n_components)
         basis = _start(n_features, width, rows.public)

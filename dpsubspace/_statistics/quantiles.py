@@ -221,7 +221,6 @@ class _Ordered:
         self._ranks = np.pad(np.cumsum(weights[order], axis=1), ((0, 0), (1, 0)))
 
     def before(self, edges: np.ndarray) -> np.ndarray:
-        """What lies before edges (c, k)."""
         pairs = zip(self._columns, edges, strict=True)
         places = np.stack([column.searchsorted(edge) for column, edge in pairs])
         return places if self._ranks is None else np.take_along_axis(self._ranks, places, axis=1)

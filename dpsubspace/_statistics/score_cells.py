@@ -265,7 +265,6 @@ def _steps(n: int) -> float:
 
 
 def _inside(values: np.ndarray) -> np.ndarray:
-    """Numbers in [0, 1]."""
     return np.where(np.isnan(values), 1.0, np.clip(values, 0.0, 1.0))
 
 
@@ -646,7 +645,6 @@ class ScoreCells:
         )
 
     def _area(self, counts: np.ndarray) -> np.ndarray:
-        """Area under the ROC curve, of any counts in these cells."""
         return area(counts, self.spread)
 
 

@@ -167,7 +167,6 @@ class Shapes:
         return np.diff(self.below(edges), axis=1, prepend=0.0, append=1.0)
 
     def below(self, edges: np.ndarray) -> np.ndarray:
-        """Shares of each below `edges`, (k, e)."""
         beyond = edges - self.place[:, None]
         below = ndtr(beyond / self.spread[:, None])
         tailed = self.share > 0
@@ -200,7 +199,6 @@ def _shapes(weight: float, rows: Sequence[tuple[float, ...]]) -> Shapes:
 
 
 def together(parts: list[Shapes]) -> Shapes:
-    """All of several."""
     return Shapes(
         *(np.concatenate(some) for some in zip(*(p._arrays() for p in parts), strict=True))
     )

@@ -136,7 +136,6 @@ class UserRows:
                 yield self._chunk(alike[start : start + step], int(length))
 
     def _chunk(self, users: np.ndarray, length: int) -> UserChunk:
-        """Users with at most `length` rows each."""
         sizes, place = self.sizes[users], np.arange(length)
         there = place < sizes[:, None]
         # Behind the last row stands the user's first one, and then zeros in its place.
