@@ -27,7 +27,8 @@ from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline, tabular_pipeline
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
-from dpsubspace._public.subspace import principal_angles, subspace_distance
+from dpsubspace._public.subspace import principal_angles as _principal_angles
+from dpsubspace._public.subspace import subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._tables.schema import Categories, PrivateRange, Range, Schema
 from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
@@ -107,7 +108,6 @@ __all__ = [
     "audit_estimator",
     "gradient_subspace_distance",
     "optimal_transport_distance",
-    "principal_angles",
     "privacy_cost",
     "privacy_event",
     "privacy_report",
@@ -132,4 +132,12 @@ def __getattr__(name: str) -> Any:
             stacklevel=2,
         )
         return PrivateRange
+    if name == "principal_angles":
+        warnings.warn(
+            "`dpsubspace.principal_angles` goes in version 0.3: `scipy.linalg.subspace_angles` of"
+            " transposed components gives the same angles.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return _principal_angles
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

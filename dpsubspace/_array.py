@@ -339,10 +339,7 @@ def columns_of_product(X: Array, W: Array) -> Array:
 
 
 def row_product(X: Array, R: Array) -> Array:
-    """X^T R of shapes (k, d) and (k, c) in float64, for the rows of one chunk.
-
-    Dense rows are added up in blocks; the few entries of sparse ones in float64 at once.
-    """
+    """X^T R in float64 for the rows of one chunk: dense rows in blocks, sparse ones at once."""
     if sparse.issparse(X):
         return X.T @ R.astype(np.float64, copy=False)
     xp = namespace(X)
@@ -366,10 +363,7 @@ def weighted(R: Array, weights: Array) -> Array:
 
 
 def run_sums(rows: Array, weights: Array, counts: np.ndarray) -> Array:
-    """Weighted sums of runs of rows, as long as `counts` says, in their order: (m, p), float64.
-
-    A weight of zero adds zero, also of a row that is not finite.
-    """
+    """Weighted sums (m, p) of runs of rows in float64, `counts` long; weight 0 adds exactly 0."""
     xp = namespace(weights)
     if isinstance(weights, np.ndarray):
         used = np.flatnonzero(weights)

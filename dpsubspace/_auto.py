@@ -271,10 +271,7 @@ def _reach(noise: float) -> float:
 
 
 def regression_clip(noise: float) -> float:
-    """Clip norm of gradients over the root of the number of weights, for standardised numbers.
-
-    Wider where noise is small: then clipping is what biases.
-    """
+    """Clip norm over the root of the number of weights, wider where noise is small."""
     return 0.45 * _reach(noise)
 
 

@@ -51,7 +51,6 @@ SUBJECTS = {
             "gradient_subspace_distance",
             "task2vec_distance",
             "optimal_transport_distance",
-            "principal_angles",
             "subspace_distance",
         ],
     ),

@@ -184,10 +184,7 @@ class Target:
     already_spent: DpEvent | None = None
 
     def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
-        """The same in plain numbers, which stay what they are; ValueError where one is no use.
-
-        `pure` lets delta be 0, and `multipliers` that are given instead let epsilon be None.
-        """
+        """The same in plain numbers; `pure` allows a delta of 0, `multipliers` no epsilon."""
         self._check(pure, multipliers)
         multiplier = self.noise_multiplier
         plain = Target(
@@ -388,10 +385,7 @@ class Budget:
     def split(
         cls, target: Target, parts: Mapping[str, Part], n_samples: int | None = None
     ) -> Budget:
-        """Share what `target` asks for out among `parts`, of which at most one is sampled.
-
-        `n_samples` is needed where delta depends on it.
-        """
+        """Share `target` out among `parts`, of which at most one is sampled."""
         private = target.private
         if not private or not parts:
             nothing = {name: _NO_NOISE[part.kind] for name, part in parts.items()}
@@ -476,8 +470,6 @@ def _beside_multiplier(target: Target, parts: Mapping[str, Part]) -> dict[str, f
 def _of_epsilon(
     target: Target, parts: Mapping[str, Part], n_samples: int | None
 ) -> dict[str, float]:
-    """Epsilons of parts that need no delta."""
-
     def scales(whole: float) -> dict[str, float]:
         return {name: whole * part.share / part.count for name, part in parts.items()}
 

@@ -207,7 +207,6 @@ class Cost:
 
     @property
     def n_slacks(self) -> int:
-        """Number of parts that each use a slack."""
         searches = sum(part.count for part in self.parts if part.kind == "search")
         return searches + any(part.sampled for part in self.parts)
 
@@ -529,10 +528,7 @@ def logarithmic_rate(mean: float) -> float:
 def search_multiplier(
     epsilon: float, delta: float, neighboring_relation: str, mean: float
 ) -> float:
-    """Least multiplier of Gaussian runs of a search that costs at most `epsilon`.
-
-    PrivacyBudgetError if no noise is enough: searches have a least epsilon of their own.
-    """
+    """Least multiplier of Gaussian runs of a search within `epsilon`, or PrivacyBudgetError."""
     about = math.log(doubling(neighboring_relation)) - math.log(gaussian_sq_mu(epsilon, delta)) / 2
 
     def cost_at(log_scale: float) -> Cost:

@@ -35,7 +35,6 @@ RELATION_OF_PERSONS = {
 
 
 def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
-    """Event of `count` Gaussian releases of one noise multiplier each."""
     from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 
     event = GaussianDpEvent(float(noise_multiplier))
@@ -54,10 +53,7 @@ def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) ->
 
 
 def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
-    """Event of `count` exponential mechanisms whose privacy loss has a range of `epsilon` each.
-
-    The range is for the relation of the guarantee, whichever it is.
-    """
+    """Event of `count` exponential mechanisms of a range of `epsilon` each, under any relation."""
     from dp_accounting import SelfComposedDpEvent
 
     from dpsubspace._accounting.accountants import BoundedRangeDpEvent
@@ -121,7 +117,6 @@ def mechanisms_of(event: DpEvent) -> tuple[Mechanism, ...]:
 
 
 def describe(event: DpEvent) -> str:
-    """`event` in a line of English."""
     from dpsubspace._accounting.accountants import each_mechanism
 
     return (

@@ -47,7 +47,6 @@ def package_version() -> str:
 
 
 def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """What the JSON of a guarantee holds."""
     from dpsubspace._accounting.accountants import plain
 
     fields: dict[str, Any] = {

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a task of Dask."""
-
     key: Any  # Of the task, and so the same where Dask runs it again; None where that is not known
     id: str  # Which no other run has
 
@@ -79,10 +77,7 @@ def in_task() -> bool:
 
 
 def run_here() -> Run | None:
-    """Run of the task that this thread works on; None outside of tasks and where that is hidden.
-
-    A call of an actor, which Dask does not repeat, is a task by itself.
-    """
+    """Run of the task, or the call of an actor, that this thread works on; None for none."""
     worker = _worker()
     if worker is None or (key := _of_thread("key")) is None:
         return None

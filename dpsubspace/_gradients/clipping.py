@@ -86,15 +86,11 @@ class PerExampleGradients(Protocol):
 
 
 class GradientSource(Protocol):
-    """Gradients of a model on the records that it holds."""
-
     @property
     def n_samples(self) -> int: ...
 
     @property
-    def data(self) -> Array:
-        """What holds the records: tells where they are."""
-        ...
+    def data(self) -> Array: ...
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""

@@ -154,8 +154,6 @@ class Outer:
 
 
 class Held(NamedTuple):
-    """What is kept of the gradients of some rows."""
-
     dense: torch.Tensor
     """Gradients that are formed, (n, q): those by few parameters."""
 
@@ -246,10 +244,7 @@ class _Call(NamedTuple):
 
 
 class LayerByLayer(RowByRow):
-    """A module as a function of its rows, of which gradients are kept as factors.
-
-    The gradients by parameters named in `apart` are formed.
-    """
+    """A module as a function of its rows; gradients are kept as factors, but for some `apart`."""
 
     def __init__(
         self,
@@ -348,7 +343,6 @@ class LayerByLayer(RowByRow):
         return frozenset(wrong)
 
     def _row(self, held: Held, name: str, i: int) -> torch.Tensor:
-        """Gradient of one row by one parameter."""
         if name in self._columns:
             return held.dense[i, self._columns[name]]
         outer = held.outer[self._outer.index(name)]

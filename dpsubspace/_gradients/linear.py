@@ -197,7 +197,6 @@ class LinearSource:
         return namespace(y).astype(y, self._rows.sum_dtype, copy=False)
 
     def with_loss(self, loss: Loss) -> LinearSource:
-        """The same records under another loss."""
         other = copy.copy(self)
         other.loss = loss
         return other
@@ -254,6 +253,5 @@ def stable_step(source: LinearSource, alpha: float) -> float:
 
 
 def _squares(source: LinearSource) -> float:
-    """Sum of the squared norms of the features of records."""
     squares, weights = source.features.norms() ** 2, source.features.records.weights
     return float(squares.sum() if weights is None else (squares * weights).sum())

@@ -7,6 +7,7 @@ frozen dataclass and one row of :data:`CLASSIFIER_LOSSES` or :data:`REGRESSOR_LO
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,16 +23,16 @@ class Loss(Protocol):
     curvature: float
     """Bound on the largest eigenvalue of the second derivative by scores; inf where it jumps."""
 
-    probabilistic: bool
+    probabilistic: bool = False
     """Whether `predict` gives class probabilities."""
+
+    largest_step: float = math.inf
+    """Bound on the step size for rows of norm 1; inf where bounded residuals hold it."""
 
     @property
     def size(self) -> float:
         """Size of a residual that is worth its clip norm."""
-        ...
-
-    largest_step: float
-    """Bound on the step size for rows of norm 1; inf where bounded residuals hold it."""
+        return 1.0
 
     def walk(self, n_outputs: int) -> float:
         """Noise in the weights that training bears (see :mod:`dpsubspace._auto`)."""
@@ -40,11 +41,11 @@ class Loss(Protocol):
     @property
     def smooth(self) -> tuple[Loss, ...]:
         """Losses without kinks to minimise one after the other; the last stands for this one."""
-        ...
+        return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
         """Columns of scores for so many classes (or columns of targets)."""
-        ...
+        return n_targets
 
     def value(self, y: Array, scores: Array) -> Array:
         """Loss of each record, (n,)."""
@@ -56,11 +57,18 @@ class Loss(Protocol):
 
     def predict(self, scores: Array) -> Array:
         """Class probabilities (n, n_classes), or the scores themselves."""
-        ...
+        return scores
+
+
+class _OfClasses(Loss, Protocol):
+    """Loss of labels, with one column for two classes and one a class for more."""
+
+    def n_outputs(self, n_targets: int) -> int:
+        return 1 if n_targets == 2 else n_targets
 
 
 @dataclass(frozen=True)
-class LogLoss:
+class LogLoss(_OfClasses):
     """Negative log-likelihood: multinomial logistic, with one column for two classes.
 
     The residual is ``p - onehot(y)``, of norm below sqrt(2) (below 1 for two classes).
@@ -68,18 +76,9 @@ class LogLoss:
 
     curvature = 0.5
     probabilistic = True
-    size = 1.0
-    largest_step = float("inf")
 
     def walk(self, n_outputs: int) -> float:
         return 7.5 * many_classes(n_outputs)
-
-    @property
-    def smooth(self) -> tuple[Loss, ...]:
-        return (self,)
-
-    def n_outputs(self, n_targets: int) -> int:
-        return _class_columns(n_targets)
 
     def value(self, y: Array, scores: Array) -> Array:
         xp = namespace(scores)
@@ -109,17 +108,14 @@ class LogLoss:
 
 
 @dataclass(frozen=True)
-class Hinge:
+class Hinge(_OfClasses):
     """Margin loss of support vector machines; for more than two classes Crammer and Singer's.
 
     ``max(0, 1 - margin)`` with the margin ``y z`` of two classes, or ``z_y`` less the highest
     other score. The residual is 0, or of norm 1 (two classes) or sqrt(2).
     """
 
-    curvature = float("inf")
-    probabilistic = False
-    size = 1.0
-    largest_step = float("inf")
+    curvature = math.inf
 
     def walk(self, n_outputs: int) -> float:
         return 3.0 * many_classes(n_outputs)
@@ -128,9 +124,6 @@ class Hinge:
     def smooth(self) -> tuple[Loss, ...]:
         """The same with its kinks rounded off, less and less."""
         return tuple(SoftHinge(temperature) for temperature in (0.1, 0.01, 0.001))
-
-    def n_outputs(self, n_targets: int) -> int:
-        return _class_columns(n_targets)
 
     def value(self, y: Array, scores: Array) -> Array:
         return at_least(1 - self._margin_and_rival(y, scores)[0], 0.0)
@@ -145,9 +138,6 @@ class Hinge:
         out = xp.zeros_like(scores)
         out[record_index(y), rival] = 1
         return inside * _less_onehot(out, y)
-
-    def predict(self, scores: Array) -> Array:
-        return scores
 
     def _margin_and_rival(self, y: Array, scores: Array) -> tuple[Array, Array | None]:
         xp = namespace(scores)
@@ -190,23 +180,18 @@ class SoftHinge(Hinge):
 
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(Loss):
     """Half the squared error, summed over columns of targets. Residuals are unbounded."""
 
     curvature = 1.0
-    probabilistic = False
-    size = 0.7
     largest_step = 1.3
+
+    @property
+    def size(self) -> float:
+        return 0.7
 
     def walk(self, n_outputs: int) -> float:
         return 0.9
-
-    @property
-    def smooth(self) -> tuple[Loss, ...]:
-        return (self,)
-
-    def n_outputs(self, n_targets: int) -> int:
-        return n_targets
 
     def value(self, y: Array, scores: Array) -> Array:
         return namespace(scores).sum((scores - y) ** 2, axis=1) / 2
@@ -214,17 +199,13 @@ class Squared:
     def residual(self, y: Array, scores: Array) -> Array:
         return scores - y
 
-    def predict(self, scores: Array) -> Array:
-        return scores
-
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(Loss):
     """Squared error that grows linearly beyond `threshold`, column by column."""
 
     threshold: float = 0.1  # In units of the scaled targets, of which the range is [-1, 1]
     curvature = 1.0
-    probabilistic = False
     largest_step = 1.3
 
     def walk(self, n_outputs: int) -> float:
@@ -233,13 +214,6 @@ class Huber:
     @property
     def size(self) -> float:
         return self.threshold
-
-    @property
-    def smooth(self) -> tuple[Loss, ...]:
-        return (self,)
-
-    def n_outputs(self, n_targets: int) -> int:
-        return n_targets
 
     def value(self, y: Array, scores: Array) -> Array:
         """e^2 / 2 up to the threshold h, h (|e| - h / 2) beyond."""
@@ -251,13 +225,6 @@ class Huber:
     def residual(self, y: Array, scores: Array) -> Array:
         return at_least(at_most(scores - y, self.threshold), -self.threshold)
 
-    def predict(self, scores: Array) -> Array:
-        return scores
-
-
-def _class_columns(n_classes: int) -> int:
-    return 1 if n_classes == 2 else n_classes
-
 
 def _binary_margin(xp, y: Array, scores: Array) -> Array:
     """Score of one column towards the class of y."""
@@ -265,7 +232,6 @@ def _binary_margin(xp, y: Array, scores: Array) -> Array:
 
 
 def _of_class(scores: Array, y: Array) -> Array:
-    """Score of the class of each record."""
     return scores[record_index(y), y]
 
 
@@ -285,7 +251,6 @@ def _onehot(xp, y: Array, scores: Array) -> Array:
 
 
 def _sigmoid(xp, z: Array) -> Array:
-    """1 / (1 + exp(-z)) without overflow."""
     small = xp.exp(-xp.abs(z))
     return xp.where(z >= 0, 1 / (1 + small), small / (1 + small))
 

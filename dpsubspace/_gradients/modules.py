@@ -162,11 +162,9 @@ class ModuleGradients:
 
     @property
     def _chunk(self) -> int:
-        """Rows of every call of the module."""
         return max(1, min(self._most, self.n_samples))
 
     def _held(self, rows: slice) -> Held:
-        """What is kept of the gradients of some rows."""
         with exact_arithmetic(self._rows.device):
             n_rows = len(range(*rows.indices(self.n_samples)))
             # Of a copy that is thrown away: what a module stores of a call must not be kept.
@@ -376,10 +374,7 @@ class ModuleSource:
         return module_scores(self.loaded(params), X, shape, batch_size=self.chunk)
 
     def loaded(self, params: Array) -> torch.nn.Module:
-        """Copy of the module on the CPU, in evaluation mode, with the flat `params` set.
-
-        RuntimeError if rows were written to parameters that are not trained.
-        """
+        """Copy on the CPU with `params` set; RuntimeError if a frozen parameter was written to."""
         failure = emptied(self.module, self._rows.versions)
         if failure:
             raise RuntimeError(failure)
@@ -457,11 +452,7 @@ def module_scores(
     batch_size: int = ROWS,
     device: Any = None,
 ) -> np.ndarray:
-    """Scores of flat rows by a trained module in evaluation mode, (n, c) in float64.
-
-    The module is as :meth:`ModuleSource.loaded` returns it. A copy of it is called, and thrown
-    away.
-    """
+    """Scores (n, c) of flat rows in float64, by a copy of a trained module that is thrown away."""
     import torch
 
     where = (None if device is None else check_device(device)) or torch.device("cpu")

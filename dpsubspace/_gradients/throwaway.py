@@ -136,10 +136,7 @@ class Trial:
 
     @contextmanager
     def round(self) -> Iterator[Callable[[torch.Tensor], None]]:
-        """Context to call copies in, which must be gone at its end; it gives what marks rows.
-
-        ValueError if something was left behind.
-        """
+        """Context to call copies in; it gives what marks rows, and raises if something is left."""
         trace = _trace()
         with trace:
             yield trace.watch

@@ -59,7 +59,6 @@ def _head(name: str) -> str:
 
 
 def _named_groups(places: dict[str, slice], groups: Sequence[Any]) -> list[Any]:
-    """Groups from lists of names of parameters or of layers."""
     taken: dict[str, int] = {}
     for i, names in enumerate(groups):
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
@@ -126,7 +125,6 @@ def torch_package(user: str = "TorchFeatures") -> Any:
 
 
 def row_shape(input_shape: Any, width: int) -> tuple[int, ...]:
-    """Shape of one row as the module sees it."""
     if input_shape is None:
         return (width,)
     if not isinstance(input_shape, tuple):

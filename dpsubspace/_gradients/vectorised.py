@@ -74,7 +74,6 @@ class RowByRow:
         }
 
     def loaded(self, weights: dict[str, torch.Tensor]) -> torch.nn.Module:
-        """Copy of the module that holds these parameters."""
         import torch
 
         with torch.no_grad():
@@ -89,7 +88,6 @@ class RowByRow:
         return as_tensor(rows, size, self.shape, self.dtype, self.device)
 
     def scores(self, weights: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
-        """Scores of each row by itself, (k, c)."""
         from torch.func import vmap
 
         return vmap(self._one, in_dims=(None, 0))(weights, batch)
@@ -126,7 +124,6 @@ class RowByRow:
         return self.n_params
 
     def _activations(self) -> int:
-        """Entries of what the layers give for one row."""
         count = 0
 
         def add(layer: Any, inputs: Any, output: Any) -> None:
@@ -264,7 +261,6 @@ def _spread(first: torch.Tensor, second: torch.Tensor) -> float:
 
 
 def random_rows(n: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """The same random flat rows every time."""
     return np.random.default_rng(seed).normal(size=(n, math.prod(shape)))
 
 
@@ -385,7 +381,6 @@ def guarded(function: Callable[[int], Any], n_rows: int) -> Any:
 
 
 def _failure(error: Exception, n_rows: int) -> Exception:
-    """What to tell of an error on private rows."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "allocate memory" in text:
         return MemoryError(

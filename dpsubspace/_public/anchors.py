@@ -140,10 +140,7 @@ class Labelled:
 
 
 def energy_outside(source: LinearSource) -> Array:
-    """Energy of each record of `source` off the directions it was given, (n,).
-
-    In units of the bound on rows; shifted ones may have more than 1.
-    """
+    """Energy of each record off the directions of `source`, (n,), in units of the bound on rows."""
     features, xp = source.features, namespace(source.features.lengths)
     whole = features.distances() / features.bound
 
@@ -158,7 +155,6 @@ def energy_outside(source: LinearSource) -> Array:
 
 
 def nothing(source: LinearSource) -> Array:
-    """0 for each record of `source`, (n,)."""
     return namespace(source.features.lengths).zeros_like(source.features.lengths)
 
 
@@ -220,8 +216,6 @@ class OuterEmbedded:
 
 @dataclass(frozen=True)
 class DenseEmbedded:
-    """Coordinates as the rows of a matrix."""
-
     rows: Array  # (k, n_components), float64
 
     def squares(self) -> Array:

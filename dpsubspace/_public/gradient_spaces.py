@@ -81,10 +81,7 @@ class WhitenedTasks:
 
 
 def whitened_tasks(sets: Sequence[np.ndarray], targets: np.ndarray) -> WhitenedTasks:
-    """Tasks in white coordinates.
-
-    Of two or more sets of rows, with the targets (m, c) of all rows in this order.
-    """
+    """Two or more tasks in white coordinates, with the targets (m, c) of all rows in this order."""
     sizes = np.array([len(rows) for rows in sets])
     rows, degrees = _centred(np.concatenate(sets).astype(np.float64), sizes)
     targets, _ = _centred(np.asarray(targets, dtype=np.float64), sizes)
@@ -160,10 +157,7 @@ def _shrinkage(variances: np.ndarray, d: int, degrees: int) -> float:
 
 
 def _standardised(targets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Centred targets over their standard deviation in the task; zeros stay.
-
-    Small tasks share one, as they share a mean.
-    """
+    """Centred targets over their standard deviation, which small tasks share; zeros stay."""
     starts = np.cumsum(sizes) - sizes
     largest = np.maximum.reduceat(np.abs(targets), starts, axis=0)
     small = sizes < OWN_MEAN
@@ -198,7 +192,6 @@ class LabelledRows:
 
     @property
     def scale(self) -> float:
-        """Largest magnitude of an entry."""
         return float(abs(self.X).max())
 
     def sample(self, size: int, seed: int) -> LabelledRows:
@@ -250,10 +243,7 @@ def fisher_information(rows: LabelledRows) -> np.ndarray:
 
 
 def _probabilities(X: Any, codes: np.ndarray) -> np.ndarray:
-    """Probability of each class at each row, from a head that is fitted to them (n, c).
-
-    The intercept takes up a shift of all rows, so the fit is to rows about their mean.
-    """
+    """Probability (n, c) of each class at each row, from a head that is fitted to centred rows."""
     mean = X.mean(axis=0)
     Z = X if sparse.issparse(X) else X - mean
     variance = _squares(Z).mean() - (mean @ mean if sparse.issparse(X) else 0.0)
@@ -357,9 +347,7 @@ class GradientSpace(Protocol):
     """Directions that unit gradients have coordinates along: their inner products with them."""
 
     @property
-    def width(self) -> int:
-        """Number of directions."""
-        ...
+    def width(self) -> int: ...
 
     def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[Self, list[int]]:
         """The leading directions of each public set, one set after the other; how many of each."""

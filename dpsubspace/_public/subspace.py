@@ -26,7 +26,8 @@ from dpsubspace._rows.features import Features
 # unit vector, and two of different eigenvectors are orthogonal. What two sets of directions have in
 # common then follows from inner products of gradients of both sets, and no gradient is formed.
 
-# Directions with less than this share of the energy of the strongest are rounding.
+# Directions with less than this share of the energy of the strongest are rounding, and rows that
+# are this near to the span of others, beside the longest, add no direction to it.
 _FAINT = 1e-10
 
 # Up to so many gradients all eigenvectors are found; of more, the leading ones by Lanczos
@@ -35,10 +36,7 @@ _ALL = 400
 
 
 def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
-    """Weights (k, m) of the `count` leading directions of m gradients, fewer where they span fewer.
-
-    By the inner products (m, m) of the gradients.
-    """
+    """Weights (k, m) of the leading directions of gradients with inner products (m, m)."""
     m = len(gram)
     count = min(count, m)
     values = vectors = None
@@ -70,10 +68,7 @@ def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
 
 
 def cosines(products: np.ndarray) -> np.ndarray:
-    """Cosines of the principal angles between two subspaces, the largest first.
-
-    By the inner products (k, l) of orthonormal directions of the one and of the other.
-    """
+    """Cosines of principal angles, largest first, from products of orthonormal directions."""
     return np.clip(np.linalg.svd(products, compute_uv=False), 0.0, 1.0)
 
 
@@ -94,67 +89,10 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 # Angles -----------------------------------------------------------------------------------------
 # Angles between subspaces of features.
 
-# Rows that are this near to the span of others, beside the longest, add no direction to it.
-_FAINT = 1e-10
-
 
 def principal_angles(A: Any, B: Any) -> np.ndarray:
-    """Principal angles between the spans of two sets of components.
-
-    The smallest is that between the two directions, one of either span, that are nearest to each
-    other; each further one is between the nearest directions orthogonal to those before.
-
-    Parameters
-    ----------
-    A : array-like of shape (n_components, n_features) or fitted estimator
-        Components in rows, which need neither be orthogonal nor of one length; or an
-        estimator with ``components_``, such as :class:`DPPCA` or scikit-learn's ``PCA``.
-    B : array-like of shape (n_other_components, n_features) or fitted estimator
-        The other ones, of the same features in the same units.
-
-    Returns
-    -------
-    ndarray of shape (min(n_components, n_other_components),)
-        Angles in radians, the largest first: 0 for a common direction, ``pi / 2`` for one
-        that is orthogonal to all of the other span. There are fewer where components are
-        linearly dependent.
-
-    Raises
-    ------
-    ValueError
-        If components cannot be used, or are of different numbers of features.
-
-    See Also
-    --------
-    subspace_distance : The sine of the largest angle.
-    gradient_subspace_distance : By all angles between subspaces of gradients.
-
-    Notes
-    -----
-    Small angles are found from their sines and large ones from their cosines (Knyazev and
-    Argentati, 2002), so all are exact to about 1e-15. Angles change with the units of the
-    features: scale the columns before components are learnt. Nothing is released here, and the
-    angle to components of private rows is private only if those components are.
-
-    References
-    ----------
-    Bjorck, Golub. "Numerical methods for computing angles between linear subspaces".
-    Mathematics of Computation 27, 1973.
-
-    Knyazev, Argentati. "Principal angles between subspaces in an A-based scalar product".
-    SIAM Journal on Scientific Computing 23, 2002.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpsubspace import principal_angles
-    >>> plane = [[1, 0, 0], [0, 1, 0]]
-    >>> turned = [[1, 0, 0], [0, 1, 1]]
-    >>> np.rad2deg(principal_angles(plane, turned)).round(6)
-    array([45.,  0.])
-    """
-    first, second = _bases(A, B)
-    return subspace_angles(first, second)
+    """All of the angles, the largest first: a deprecated name, which goes in version 0.3."""
+    return subspace_angles(*_bases(A, B))
 
 
 def subspace_distance(A: Any, B: Any) -> float:
@@ -184,7 +122,7 @@ def subspace_distance(A: Any, B: Any) -> float:
 
     See Also
     --------
-    principal_angles : All of the angles.
+    scipy.linalg.subspace_angles : All of the angles, of transposed components.
     gradient_subspace_distance : By all angles between subspaces of gradients.
 
     Notes
@@ -253,7 +191,6 @@ class Directions:
     outside: float
 
     def first(self, count: int) -> Directions:
-        """Those with most energy."""
         return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
 
     @property
@@ -299,8 +236,6 @@ def principal_directions(rows: Features, features: Features) -> Directions:
 
 
 class Embedded(Protocol):
-    """Coordinates of gradients in a subspace."""
-
     def squares(self) -> Array:
         """Squared norm of each, (k,), as exact as float64 has it."""
         ...
@@ -314,9 +249,7 @@ class Subspace(Protocol):
     """Orthonormal directions in the space of gradients, made of public data."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of a gradient."""
-        ...
+    def shape(self) -> tuple[int, ...]: ...
 
     @property
     def n_components(self) -> int: ...
@@ -331,9 +264,7 @@ class Subspace(Protocol):
         """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
         ...
 
-    def embed(self, grads: PerExampleGradients) -> Embedded:
-        """Coordinates of gradients."""
-        ...
+    def embed(self, grads: PerExampleGradients) -> Embedded: ...
 
     def lift(self, coordinates: Array) -> Array:
         """Gradient with given coordinates, flat as they come."""

@@ -55,10 +55,7 @@ class TaskPrior:
 def task_prior(
     sets: Sequence[np.ndarray], targets: Sequence[np.ndarray], affine: Affine, *, intercept: bool
 ) -> TaskPrior:
-    """Fit the distribution to public tasks.
-
-    The map is of each column by itself. With `intercept` models have a constant.
-    """
+    """Fit the distribution to public tasks, of rows that `affine` maps column by column."""
     first = 0 if intercept else 1
     rows = [_rows(part, affine)[:, first:] for part in sets]
     grams = np.stack([part.T @ part for part in rows])
@@ -373,10 +370,7 @@ def _sized(tasks: WhitenedTasks) -> zip[tuple[slice, int]]:
 
 
 def _above_uncorrelated(tasks: WhitenedTasks, most: int) -> int:
-    """Variances above the largest that uncorrelated columns have by chance.
-
-    Marchenko and Pastur (1967).
-    """
+    """Variances above the largest of uncorrelated columns (Marchenko and Pastur, 1967)."""
     edge = (1 + np.sqrt(np.count_nonzero(tasks.scale) / tasks.degrees)) ** 2
     return max(1, int(np.count_nonzero(tasks.variances > edge)))
 
@@ -385,7 +379,6 @@ def _above_uncorrelated(tasks: WhitenedTasks, most: int) -> int:
 
 
 def _by_pairs(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Leading eigenvectors of the pair statistic."""
     return _leading(_pairs(tasks).formed(), most)
 
 
@@ -518,8 +511,6 @@ def _by_features(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Method:
-    """A way to estimate directions."""
-
     # Of tasks, the largest number of directions and the number that is asked for. It returns a
     # spectrum and orthonormal directions (r, at least that many) in white coordinates.
     directions: Callable[[WhitenedTasks, int, int], tuple[np.ndarray, np.ndarray]]

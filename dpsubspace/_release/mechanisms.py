@@ -103,10 +103,7 @@ class BoundedL1Sum(BoundedSum):
 
 
 def lattice_step(scale: float) -> float:
-    """Distance of what can be released with noise of `scale`: a power of 2, about 2^-24 of it.
-
-    ValueError if `scale` is not positive, or out of the range in which that is a number.
-    """
+    """Distance of what noise of `scale` can let out: a power of 2, about 2^-24 of it."""
     if not (0 < scale < math.inf):
         raise ValueError(f"the noise scale must be positive and finite, got {scale}.")
     step = math.ldexp(1.0, math.frexp(scale)[1] - 1) / _STEPS

@@ -26,8 +26,6 @@ _AT_ONCE = 1 << 28
 
 
 class NoiseSource(Protocol):
-    """Source of privacy randomness."""
-
     @property
     def secure(self) -> bool:
         """Whether the noise is unpredictable: reported in the guarantee."""
@@ -41,9 +39,7 @@ class NoiseSource(Protocol):
         """Independent integers k with probability in proportion to exp(-|k| / scale), float64."""
         ...
 
-    def normals(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Independent standard normals, in float64."""
-        ...
+    def normals(self, shape: tuple[int, ...]) -> np.ndarray: ...
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
@@ -104,10 +100,7 @@ class SecureNoise:
 
 
 class SeededNoise:
-    """Reproducible noise for tests, papers and teaching; anyone with the seed can remove it.
-
-    Its `entropy` are non-negative integers that name the stream.
-    """
+    """Reproducible noise for tests, papers and teaching; anyone with the seed can remove it."""
 
     secure = False
 

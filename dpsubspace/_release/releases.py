@@ -92,7 +92,6 @@ class Releases:
         self._turn = RLock()  # what is counted stays right, whichever threads ask
 
     def __contains__(self, name: str) -> bool:
-        """Whether the budget has a release of this name."""
         return name in self.budget.parts
 
     def records_of(self, values: Array) -> Records:

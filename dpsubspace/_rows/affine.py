@@ -359,7 +359,6 @@ class AffineRows:
         return U
 
     def _empty(self, rows: slice) -> Array:
-        """Room for the records of a chunk, in float64."""
         xp, shape = namespace(self.X), (self.X[rows, :1].shape[0], self.width)
         return xp.empty(shape, dtype=xp.float64, device=device(self.X))
 
@@ -504,10 +503,7 @@ class AffineBlock:
         return total if self.W is None else self.W.T @ total
 
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
-        """As :meth:`product`, for each of the runs of records that `counts` tells the lengths of.
-
-        Of shape (m, width, c).
-        """
+        """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
         xp = namespace(self.U)
         weights = weights if self.shrink is None else weights * self.shrink
         absent, columns = weights == 0, []
@@ -532,5 +528,4 @@ def _at_least_lengths(U: Array) -> Array:
 
 
 def _wide(values: Any, like: Array) -> Array:
-    """`values` in float64, on the device of `like`."""
     return namespace(like).asarray(values, dtype=namespace(like).float64, device=device(like))

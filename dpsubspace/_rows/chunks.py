@@ -33,9 +33,7 @@ class Chunked(Protocol):
     """Records that can be visited chunk by chunk."""
 
     @property
-    def data(self) -> Array:
-        """What holds the records: tells where they are."""
-        ...
+    def data(self) -> Array: ...
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Indices that together name every record once, or every record of `batch`."""
@@ -177,7 +175,6 @@ def _blas() -> Any:
 
 
 def _blas_threads() -> int:
-    """Threads that it would use now."""
     return max((library["num_threads"] for library in _blas().info()), default=1)
 
 

@@ -113,7 +113,6 @@ class _Blocks:
         return cls(list(zip(*keys, strict=True)), graph, bool(futures_of(given)))
 
     def culled(self, some: slice) -> tuple[dict[Any, Any], list[tuple[Any, ...]]]:
-        """What makes some of the blocks, and their keys."""
         from dask.optimization import cull
 
         keys = self.keys[some]
@@ -534,7 +533,6 @@ class _Changed:
 
 
 def _run(part: Part | str, kinds: dict[str, Any], n: int, own: Any, *, task: bytes) -> Any:
-    """One call, by all threads of the worker."""
     from distributed import get_worker
 
     if isinstance(part, str) or part.kinds() != kinds or sum(part.lengths) != n:

@@ -422,10 +422,7 @@ class FeatureBlock:
         return total
 
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
-        """As :meth:`product`, for each of the runs of records that `counts` tells the lengths of.
-
-        In float64, of shape (m, width, c), for features in float64.
-        """
+        """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
         xp = namespace(weights)
         weights = xp.astype(weights, xp.float64)
         if self.shrink is not None:

@@ -41,7 +41,6 @@ _WORK = 10_000
 
 
 def remember(estimator: Any, X: Any) -> None:
-    """Remember that `estimator` is being fitted to `X`."""
     owner = _owner(X)
     try:
         _SEEN[estimator] = weakref.ref(owner), _region(X, owner)
@@ -73,7 +72,6 @@ def _overlaps(model: Any, X: Any) -> bool:
 
 
 def models_inside(model: Any) -> Iterator[Any]:
-    """A model, its steps, and what it wraps."""
     yield model
     for _, step in getattr(model, "steps", None) or []:
         yield from models_inside(step)
@@ -226,10 +224,7 @@ def _validated_part(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 @dataclass(frozen=True)
 class _BlockOfRows:
-    """Checks a block of a collection, on the worker that has it.
-
-    `targets` makes an array of the block of targets beside it.
-    """
+    """Checks a block of rows, and makes `targets` of one beside it, where they lie."""
 
     targets: Callable[[Any], np.ndarray] | None = None
 

@@ -162,7 +162,6 @@ def check_public_values(
 def _public_targets(
     y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and targets of each public set."""
     if y_public is None:
         return
     if not sets:
@@ -225,7 +224,6 @@ class PublicRows:
 
     @property
     def statement(self) -> str:
-        """What a guarantee assumes to be public."""
         labelled = "" if self.targets is None else " and of y_public"
         return f"{len(self.X)} rows of X_public{labelled}"
 

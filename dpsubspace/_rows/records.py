@@ -202,7 +202,6 @@ class Records:
         return None if self.weights is None else to_numpy(self.weights)
 
     def on_device(self, where: Any) -> Records:
-        """The same with weights on a device."""
         return replace(self, weights=on_device(self.weights, where))
 
     def count(self, chosen: np.ndarray) -> float:
@@ -308,12 +307,8 @@ class NullRecords:
     record are neighbours under ``"zero_out"``. Nothing but this type says so. What users pass as
     `groups` is a column, of which no entry can leave out a row.
 
-    Parameters
-    ----------
-    groups : array-like of shape (n_rows,) or None
-        Who each row belongs to, in numbers or text.
-    present : boolean array of shape (n_rows,)
-        False makes the record of a row a null record; the same for all rows of one.
+    Groups are in numbers or text, or None. False in `present` makes the record of a row a null
+    record; it is the same for all rows of one.
     """
 
     groups: Any
@@ -325,15 +320,7 @@ class NullRecords:
 
 
 def check_groups(groups: Any, X: Any) -> Records:
-    """Records of the rows of `X`: each its own, or all rows with one entry of `groups` together.
-
-    Parameters
-    ----------
-    groups : array-like of shape (n_rows,), NullRecords or None
-        Who each row belongs to, in numbers or text.
-    X : array or sparse matrix of shape (n_rows, d)
-        Checked rows.
-    """
+    """Records of checked rows: each its own, or all rows with one entry of `groups` together."""
     n_rows, present = X.shape[0], None
     if isinstance(groups, NullRecords):
         groups, present = groups.groups, groups.present
@@ -361,7 +348,6 @@ def names_of_records(groups: Any, n_rows: int) -> np.ndarray:
 
 
 def groups_of_rows(groups: Any, rows: np.ndarray) -> Any:
-    """What `groups` says of some of the rows."""
     if isinstance(groups, NullRecords):
         return NullRecords(groups_of_rows(groups.groups, rows), groups.present[rows])
     return None if groups is None else np.asarray(groups)[rows]
@@ -411,7 +397,6 @@ def _plain(values: np.ndarray) -> np.ndarray:
 
 
 def _of_objects(values: list[Any]) -> np.ndarray:
-    """An array of the type that all of some objects have."""
     # NaN is not equal to itself, and pandas' missing value compares as neither true nor false.
     missing = any(value is None or (value == value) is not True for value in map(_scalar, values))
     if missing:

@@ -144,10 +144,7 @@ def made(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def added(function: Callable[..., Any], *args: Any) -> Any:
-    """``function(*args)``, which is a sum over rows: that over all parts, where there are any.
-
-    A number, an array, or a total that others can be merged into.
-    """
+    """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
     total, *others = gathered(function, *args)
     for other in others:
         if hasattr(total, "merge"):

@@ -192,7 +192,6 @@ class _Parts:
         )
 
     def residual_sum(self, space: Subspace, grads: PerExampleGradients, weights: Array) -> Array:
-        """Weighted sum of the residuals."""
         return grads.weighted_sum(weights) - space.lift(self.embedded.weighted_sum(weights))
 
 
@@ -380,8 +379,6 @@ class Descent:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """Public parameters of a training run."""
-
     n_iter: int  # Most steps
     learning_rate: float  # Step size of Nesterov's accelerated gradient descent
     # Its momentum (see :func:`dpsubspace._auto.momentum_at`). None lets it grow, and restarts it

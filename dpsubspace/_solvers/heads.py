@@ -145,8 +145,6 @@ _USUAL_SPREAD = 1.0
 
 
 class Ridge(NamedTuple):
-    """Ridge regressions of the users of a chunk."""
-
     coef: np.ndarray  # (u, d + 1): own intercept and weights of white rows
     # (u, m): residual of each row by the head of the user's other rows.
     left_out: np.ndarray

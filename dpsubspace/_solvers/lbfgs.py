@@ -238,8 +238,6 @@ def minimise(
 
 @dataclass
 class _LossAndSlope:
-    """Sum of losses, and its gradient."""
-
     loss: float = 0.0
     slope: Any = 0.0
 

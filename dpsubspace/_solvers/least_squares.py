@@ -265,10 +265,7 @@ class _Block:
     def gradient(
         self, weights: np.ndarray, clip_norm: float, releases: Releases
     ) -> tuple[np.ndarray, float]:
-        """Release the mean gradient, and say how large its noise is.
-
-        Bounds: those of :func:`~dpsubspace._gradients.clipping.clipped_sum`.
-        """
+        """Release the mean gradient, bounded by `clipped_sum`, and say how large its noise is."""
         params, total = as_like(weights, self.source.features.lengths), DisjointTotal()
         with over_chunks(self.source) as each:
             for part in each(lambda rows: clipped_sum(self.source.at(params, rows), clip_norm)):
@@ -329,10 +326,7 @@ class NoisyDescent:
 
 
 def _plan(noise: float, p: int) -> TrainingPlan:
-    """How far to go, for so much noise beside standardised rows of p entries.
-
-    Curvature is at most p, so that steps of 1.3 / p are stable.
-    """
+    """How far to go; steps of 1.3 / p are stable, since curvature is at most p."""
     length = min(max(_LENGTH * math.sqrt(p) / max(noise, 1e-12), _SHORTEST), _LONGEST)
     rate = min(length * (1 - _MOMENTUM) / _STEPS, 1.3) / p
     return TrainingPlan(

@@ -86,8 +86,6 @@ class Solution:
 
 
 class Solver(Protocol):
-    """How weights are found."""
-
     def parts(self, reach: float) -> Mapping[str, Part]:
         """Releases by name, with shares of what the solver has of the budget.
 
@@ -97,9 +95,7 @@ class Solver(Protocol):
 
     def __call__(
         self, data: Regression, releases: Releases, after_step: Callable[[], bool]
-    ) -> Solution:
-        """Release weights by what `parts` says."""
-        ...
+    ) -> Solution: ...
 
 
 # Without privacy ------------------------------------------------------------------------------

@@ -160,7 +160,6 @@ class Noisy:
         return Noisy(share * self.values + (1 - share) * more.values, (1 - share) * more.variance)
 
     def or_other(self, other: Noisy, chosen: np.ndarray) -> Noisy:
-        """That of `other` for the chosen columns."""
         chosen = chosen[:, None]
         values = np.where(chosen, other.values, self.values)
         return Noisy(values, np.where(chosen, other.variance, self.variance))
@@ -317,7 +316,6 @@ def _wide() -> _Wide:
 
 @cache
 def first_octave() -> int:
-    """Octave of the smallest distribution."""
     shapes = wide_shapes()
     return int(np.rint(0.5 * np.log2(shapes.mean**2 + shapes.deviation**2)).min())
 

@@ -149,10 +149,7 @@ class CountedRanks:
         return place
 
     def before(self, wanted: np.ndarray) -> np.ndarray:
-        """Values of the columns before the places `wanted`, an integer array (c, k).
-
-        Places count from 0 here.
-        """
+        """Values before the places `wanted`, an integer array (c, k) that counts from 0."""
         leading, last = wanted >> _LATER, wanted & ((1 << _LATER) - 1)
         ranks = np.take_along_axis(self._before, leading, axis=1)
         if not last.any():
@@ -246,7 +243,6 @@ def noisy_radius(
 
 
 def _beyond(values: np.ndarray, radius: float, records: Records) -> float:
-    """Number of records with a value above a radius."""
     return records.count(values > radius)
 
 
@@ -273,7 +269,6 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
 
 
 def _in_unit(values: Array) -> Array:
-    """Values clipped to [0, 1], NaN as 0."""
     xp = namespace(values)
     return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
 

@@ -64,7 +64,6 @@ class Rows:
     public: np.ndarray | None = None  # (m, p): public rows, after the same maps
 
     def norms(self) -> Array:
-        """Norms of the features, inf for null records."""
         return made(_counted_norms, self.features)
 
 
@@ -258,10 +257,7 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
 
 
 def packed(matrices: np.ndarray) -> np.ndarray:
-    """Upper triangle of symmetric matrices (..., p, p), entries off the diagonal times sqrt(2).
-
-    Row by row. The norm of a vector is the Frobenius norm of its matrix.
-    """
+    """Upper triangle of symmetric matrices (..., p, p), row by row and of the same norm."""
     p = matrices.shape[-1]
     found = np.empty((*matrices.shape[:-2], p * (p + 1) // 2))
     for i, start in enumerate(_row_starts(p)):
@@ -282,7 +278,6 @@ def symmetric(vector: np.ndarray) -> np.ndarray:
 
 
 def _row_starts(p: int) -> np.ndarray:
-    """Where the rows of a packed p x p triangle start."""
     return np.concatenate([[0], np.cumsum(np.arange(p, 1, -1))])
 
 
@@ -335,8 +330,6 @@ class Spectrum:
 
 
 class Mechanism(Protocol):
-    """How a subspace is found."""
-
     @property
     def pure(self) -> bool:
         """Whether it spends epsilon and no delta."""
@@ -361,15 +354,10 @@ class Mechanism(Protocol):
         ...
 
     def noise(self, scales: Mapping[str, float], n_features: int) -> float:
-        """Strength of the noise along its worst direction, about, in units of c^2.
-
-        `scales` are those of a budget, by name.
-        """
+        """Noise along its worst direction, about, in units of c^2, for the `scales` of a budget."""
         ...
 
-    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
-        """Release a subspace by what `parts` says."""
-        ...
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum: ...
 
 
 @dataclass(frozen=True)
@@ -430,7 +418,6 @@ class NoisyPower:
         return scales["product"] * math.sqrt(n_features)
 
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
-        """Release some products and a small moment."""
         n_features = rows.features.width
         norms, width = rows.norms(), _width(n_features, n_components)
         basis = _start(n_features, width, rows.public)

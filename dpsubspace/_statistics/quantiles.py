@@ -191,10 +191,7 @@ def refuse_exact_quantiles(target: Target, values: Any) -> None:
 def _before(
     columns: np.ndarray, weights: np.ndarray | None, grid: _Line | _Doubles, n_wanted: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Count for places (c, k) of a grid the values of each column that come before them.
-
-    Sums of weights are exact, since these are multiples of 2^-24.
-    """
+    """Count for places (c, k) of a grid the values of each column before them, exactly."""
     few = len(columns) <= _FEW * n_wanted
     if isinstance(grid, _Line) or grid.n_levels > SEARCH or few:  # too many cells to count
         ordered = made(_Ordered, columns, weights)
@@ -224,7 +221,6 @@ class _Ordered:
         self._ranks = np.pad(np.cumsum(weights[order], axis=1), ((0, 0), (1, 0)))
 
     def before(self, edges: np.ndarray) -> np.ndarray:
-        """What lies before edges (c, k)."""
         pairs = zip(self._columns, edges, strict=True)
         places = np.stack([column.searchsorted(edge) for column, edge in pairs])
         return places if self._ranks is None else np.take_along_axis(self._ranks, places, axis=1)
@@ -247,10 +243,7 @@ class _Cells:
         return np.diff(ranks, axis=1, prepend=0, append=n)[self._kept].astype(np.float64)
 
     def ranks(self, noisy: np.ndarray, n: int) -> np.ndarray:
-        """Ranks of the edges from noisy counts of equal noise, of `n` values in all.
-
-        The sums from either side, weighted by their variances.
-        """
+        """Ranks of the edges from noisy counts: sums from both sides by their variances."""
         cells = np.zeros(self._kept.shape)
         cells[self._kept] = noisy
         share = np.cumsum(self._new, axis=1) / self._kept.sum(axis=1, keepdims=True)
@@ -265,10 +258,7 @@ class _Cells:
 def turns_up(
     found: np.ndarray, n_levels: int, *, bounds: tuple[np.ndarray, np.ndarray] | None = None
 ) -> np.ndarray:
-    """How often a search went up on its way to each of the values (k, c) that it has released.
-
-    That is all that :func:`noisy_quantiles` tells of its counts, for whoever tests it.
-    """
+    """How often a search went up on its way to each value (k, c) that it has released."""
     values = np.asarray(found, dtype=np.float64).T
     grid = _Doubles(n_levels)
     if bounds is not None:

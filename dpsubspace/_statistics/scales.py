@@ -202,10 +202,7 @@ def _heaped_half_squares(cell: int) -> np.ndarray:
 
 
 def heaped_log_likelihoods(cells: Noisy, column: int, masses: np.ndarray, cell: int) -> np.ndarray:
-    """Of these by their shares of cells, up to a constant, for what was released of a column.
-
-    What is released is projected, and not what each of them gives.
-    """
+    """Log likelihoods of these, up to a constant, for a column: what it released is projected."""
     released = Noisy(cells.values[[column]] @ cell_map().matrix[:-1].T, cells.variance[[column]])
     return released.log_likelihoods(Given(masses, _heaped_half_squares(cell)), 0)
 

@@ -111,15 +111,9 @@ _EXACT_SCORES = 2.0**51
 class ScoreTotal:
     """Sum over records of one number in [0, 1] for each of some candidates.
 
-    Parameters
-    ----------
-    n_candidates : int
-        Number of candidates.
-    records : Records or None
-        Records, a row each, of which a null one brings exactly 0 to all candidates.
-    n_moving : int, default=0
-        Number of records, public, where what one brings may be rounded otherwise because of the
-        rows of another.
+    Records, if given, have a row each, and a null one brings exactly 0 to all candidates.
+    `n_moving` is the public number of records where what one brings may be rounded otherwise
+    because of the rows of another.
 
     Notes
     -----
@@ -138,20 +132,14 @@ class ScoreTotal:
         self._slack = 2 * n_moving / self._steps
 
     def add(self, rows: Any, scores: np.ndarray) -> None:
-        """Add what the records of a slice bring, of shape (k, n_candidates).
-
-        What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
-        """
+        """Add scores (k, n_candidates) of a slice, cut to [0, 1]; NaN counts as 0."""
         whole = np.rint(np.nan_to_num(np.clip(scores, 0.0, 1.0)) * self._steps)
         if self._present is not None:
             whole = np.where(self._present[rows, None], whole, 0.0)
         self._total += whole.sum(axis=0)
 
     def bounded_sum(self, *public: float) -> BoundedScores:
-        """Return the total, with scores of further candidates that are public.
-
-        These are rounded as well, so that differences of scores are exact.
-        """
+        """The total, and scores of further candidates that are public, rounded as well."""
         steps = self._steps
         total = score_sum(np.append(self._total, np.rint(np.multiply(public, steps))) / steps)
         norm, apart = (b + self._slack for b in (total.norm_bound, total.replace_bound))
@@ -277,7 +265,6 @@ def _steps(n: int) -> float:
 
 
 def _inside(values: np.ndarray) -> np.ndarray:
-    """Numbers in [0, 1]."""
     return np.where(np.isnan(values), 1.0, np.clip(values, 0.0, 1.0))
 
 
@@ -313,10 +300,7 @@ def n_cells(n: int, epsilon: float) -> int:
 
 
 def on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
-    """Nearest counts that are not negative and add up to `total`, over all entries.
-
-    Of cells that only hold noise most become 0.
-    """
+    """Nearest counts that are not negative and add up to `total`: most of noise become 0."""
     return each_on_simplex(counts[None], total)[0]
 
 
@@ -494,10 +478,7 @@ def confusion(counts: np.ndarray, threshold: int) -> np.ndarray:
 def resampled_counts(
     counts: np.ndarray, scale: float, n: int, n_draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Counts of other samples of `n` records from what `counts` tell, with other noise.
-
-    Of shape (n_draws, ...). Postprocessing: it knows the released counts alone.
-    """
+    """Counts (n_draws, ...) of other samples with other noise: postprocessing of counts."""
     shares = on_simplex(counts, n).ravel() / n
     draws = rng.multinomial(n, shares / shares.sum(), size=n_draws).astype(np.float64)
     draws = draws + scale * rng.laplace(size=draws.shape)
@@ -664,7 +645,6 @@ class ScoreCells:
         )
 
     def _area(self, counts: np.ndarray) -> np.ndarray:
-        """Area under the ROC curve, of any counts in these cells."""
         return area(counts, self.spread)
 
 

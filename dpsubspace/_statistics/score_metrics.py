@@ -201,7 +201,6 @@ class Summed:
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """`part` over `whole`, NaN where that is not above 0."""
     return part / np.where(whole > 0, whole, np.nan)
 
 
@@ -299,7 +298,6 @@ class Counted:
         return smallest if smallest < clear_of_noise(self.scale, merged) else None
 
     def value(self, metric: str, level: float) -> Value:
-        """A metric with its interval."""
         if metric == "roc_curve":
             return self._curve(level)
         if metric == "calibration_curve":
@@ -321,7 +319,6 @@ class Counted:
         return np.maximum(counts.sum(axis=axes), 1.0) if self.of_group else self.n
 
     def _as_matrix(self, counts: np.ndarray) -> np.ndarray:
-        """Confusion matrices of counts."""
         return counts if self.cells is None else confusion(counts, self.cells.threshold)
 
     def _of(

@@ -167,7 +167,6 @@ class Shapes:
         return np.diff(self.below(edges), axis=1, prepend=0.0, append=1.0)
 
     def below(self, edges: np.ndarray) -> np.ndarray:
-        """Shares of each below `edges`, (k, e)."""
         beyond = edges - self.place[:, None]
         below = ndtr(beyond / self.spread[:, None])
         tailed = self.share > 0
@@ -200,7 +199,6 @@ def _shapes(weight: float, rows: Sequence[tuple[float, ...]]) -> Shapes:
 
 
 def together(parts: list[Shapes]) -> Shapes:
-    """All of several."""
     return Shapes(
         *(np.concatenate(some) for some in zip(*(p._arrays() for p in parts), strict=True))
     )
@@ -208,10 +206,7 @@ def together(parts: list[Shapes]) -> Shapes:
 
 @cache
 def wide_shapes() -> Shapes:
-    """Distributions of any size: about 0 or far from it, with and without a tail.
-
-    Values above 0 are taken to be more common than values below.
-    """
+    """Distributions of any size, with and without a tail; values above 0 are more common."""
     normal = [
         (sign * r / np.hypot(1, r), 1 / np.hypot(1, r), 0, 0, 0, (1.0 if sign > 0 else 0.3))
         for r in (0.5, 1, 2, 4, 8, 16)

@@ -67,26 +67,12 @@ class UserChunk:
 class UserRows:
     """Standardised private rows, by user.
 
-    Parameters
-    ----------
-    rows : AffineRows
-        Rows of location 0 and scale 1 by public or released numbers, without a constant entry.
-        Each column is mapped by itself, so that a row becomes the same number for number
-        wherever it lies.
-    targets : ndarray of shape (n,)
-        Targets, likewise.
-    records : Records
-        Whose the rows are: those of null records are never looked at.
-    weights : ndarray of shape (d,)
-        Shared weights of standardised rows, public or released.
-    constant : float
-        Shared constant.
-    whitening : ndarray of shape (d, d)
-        W of which ``W^T u`` is about white, public or released.
-    intercept : bool, default=True
-        Whether users have an intercept of their own.
-    private : bool, default=True
-        Whether residuals are cut to a few standard deviations.
+    Rows are of location 0 and scale 1 by public or released numbers, without a constant entry, and
+    so are targets. Each column is mapped by itself, so that a row becomes the same number for
+    number wherever it lies. Rows of null records are never looked at. The shared `weights` (d,) of
+    standardised rows, the shared constant and the whitening W (d, d), of which ``W^T u`` is about
+    white, are public or released. With `intercept` users have one of their own, and with `private`
+    residuals are cut to a few standard deviations.
     """
 
     def __init__(
@@ -150,7 +136,6 @@ class UserRows:
                 yield self._chunk(alike[start : start + step], int(length))
 
     def _chunk(self, users: np.ndarray, length: int) -> UserChunk:
-        """Users with at most `length` rows each."""
         sizes, place = self.sizes[users], np.arange(length)
         there = place < sizes[:, None]
         # Behind the last row stands the user's first one, and then zeros in its place.

@@ -336,7 +336,6 @@ def _numbers(found: Numeric | Coded) -> np.ndarray | None:
 
 
 def _counts(found: Numeric | Coded) -> dict[Any, int]:
-    """How many rows have each value that is not missing."""
     if isinstance(found, Coded):
         counts = np.bincount(found.codes[found.codes >= 0], minlength=len(found.values))
         return {v: int(c) for v, c in zip(found.values, counts, strict=True) if c}

@@ -64,10 +64,7 @@ _CHUNK = 1 << 17  # entries that are encoded at once: they should stay in the ca
 
 @dataclass(frozen=True)
 class Encoding:
-    """How rows of a table become rows of numbers.
-
-    All of it is public, or released where ranges were bought.
-    """
+    """How rows of a table become rows of numbers: public, or released where ranges are private."""
 
     schema: Schema  # What is known of the columns
     # A number becomes ``cos(pi j u)`` ("cosines") or Legendre polynomials of ``2 u - 1``
@@ -281,10 +278,7 @@ _MISSING = -2  # as in frames.MISSING, which is not imported: this module knows 
 
 
 def _steepness(low: float, high: float) -> float:
-    """How much steeper a logarithmic scale is at its end nearer to 0 than at its far end, less 1.
-
-    The ends are on one side of 0, `low` the nearer one.
-    """
+    """How much steeper a log scale is at `low`, its end nearer to 0, than at `high`, less 1."""
     if low <= 0:
         return _STEEP
     ratio = min(float(high) / float(low), _STEEPEST)  # of ends far apart it may be infinite

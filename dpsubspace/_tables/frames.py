@@ -46,8 +46,6 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows as a schema reads them."""
-
     # (n, d), float64: columns of numbers in the order of the schema. Values outside of a public
     # range are at its nearer end, and so is infinity, which is the largest number where the range
     # is estimated. NaN where a value is missing, which only columns that declare it have.
@@ -100,7 +98,6 @@ def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
 
 
 def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
-    """Columns that the schema names."""
     names = names_of(frame)
     if names is None:
         return _columns_in_order(frame, schema, name)
@@ -127,7 +124,6 @@ def _alike(absent: list[str], names: list[Any]) -> str:
 
 
 def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:
-    """Columns of an array without names."""
     n, width = array.shape
     if width == len(schema):
         return {column: array[:, place] for place, column in enumerate(schema)}
@@ -145,7 +141,6 @@ def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str,
 
 
 def _write_numbers(found: Numeric | Coded, kind: Kind, label: str, numbers: np.ndarray) -> None:
-    """Write a column of numbers, within the range if that is public."""
     with np.errstate(over="ignore"):  # of what is wider than float64
         if isinstance(found, Numeric):
             missing = found.missing

@@ -68,7 +68,6 @@ def n_rows(frame: Any) -> int:
 
 
 def column_of(frame: Any, name: str) -> Any:
-    """Column of a frame by its name, which no other column has."""
     if hasattr(frame, "num_rows"):
         return frame.column(list(frame.column_names).index(name))
     return frame[name]
@@ -508,6 +507,5 @@ def _keep_flags(kind: Any, *names: str) -> None:
 
 
 def _flags(kind: Any, before: str = "") -> str:
-    """Flags of a column that are True, as they are written."""
     written = [f"{name}=True" for name in ("log", "missing") if getattr(kind, name, False)]
     return before * bool(written) + ", ".join(written)

@@ -284,7 +284,6 @@ class Schema(Mapping[str, Kind]):
 
 
 def as_schema(schema: Any) -> Schema:
-    """`schema` as a Schema, whether it is one or a dict."""
     return schema if isinstance(schema, Schema) else Schema(schema)
 
 

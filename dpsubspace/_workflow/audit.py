@@ -76,7 +76,6 @@ def in_many_runs(
 
 
 def _run(subject: Subject, world: Planted, seed: Any) -> tuple[Any, PrivacyGuarantee]:
-    """What one fit gives, and its claim."""
     fitted = subject.fitted(world, seed)
     return fitted, fitted.privacy_ if hasattr(fitted, "privacy_") else fitted.privacy
 
@@ -448,14 +447,12 @@ def _method(subject: Subject, method: str, statistic: str, groups: Any) -> str:
 
 
 def _seeds(source: np.random.Generator, random_state: int | None) -> Iterator[int | None]:
-    """Seeds of the noise of one fit after another."""
     while True:
         seed = int(source.integers(2**31))
         yield None if random_state is None else seed
 
 
 def _check_gaussian(guarantee: PrivacyGuarantee) -> None:
-    """PrivacyError unless the claim is about Gaussian noise alone."""
     if Cost.of(guarantee.event, guarantee.neighboring_relation).sq_mu() is None:
         raise PrivacyError(
             "statistic='gaussian' is for Gaussian noise without sampling, and the claim is about"

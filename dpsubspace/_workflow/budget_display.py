@@ -355,7 +355,6 @@ def _charged(ledger: PrivacyLedger, sq_mus: list[float]) -> tuple[list[float], f
 
 
 def _sq_mu(guarantee: PrivacyGuarantee, delta: float, event: Any = None) -> float:
-    """Square of the mu that a release, or an event in it, is charged as."""
     event = guarantee.event if event is None else event
     slack = max(delta / 1e4, LEAST_SLACK)
     price = Cost.of(event, guarantee.neighboring_relation).price(slack)
@@ -371,7 +370,6 @@ def _sq_mu(guarantee: PrivacyGuarantee, delta: float, event: Any = None) -> floa
 def _of_one_fit(
     estimator: Any, guarantee: PrivacyGuarantee, delta: float
 ) -> tuple[list[str], list[float]]:
-    """Names and sizes of the releases of one fit."""
     from dpsubspace._accounting.accountants import each_mechanism, event_of
 
     parts = list(each_mechanism(guarantee.event))

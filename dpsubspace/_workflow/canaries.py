@@ -57,33 +57,20 @@ _LONG = 5e5
 
 @dataclass(frozen=True)
 class Subject:
-    """An estimator or a function of this package with its parameters, to be fitted many times.
+    """An estimator or a function of this package with its parameters, to be fitted many times."""
 
-    Parameters
-    ----------
-    what : estimator or function
-        What is audited.
-    parameters : dict
-        Parameters by name.
-    fit_params : dict
-        What ``fit`` is given beside rows and targets; nothing for a function.
-    design : Design
-        Its canaries.
-    """
-
-    what: Any
-    parameters: Mapping[str, Any]
+    what: Any  # What is audited
+    parameters: Mapping[str, Any]  # Parameters by name
+    # What ``fit`` is given beside rows and targets; nothing for a function.
     fit_params: Mapping[str, Any]
-    design: Design
+    design: Design  # Its canaries
 
     @property
     def name(self) -> str:
-        """Name of the class or function."""
         return self.what.__name__ if _is_function(self.what) else type(self.what).__name__
 
     @property
     def relation(self) -> str:
-        """Neighbouring relation of its guarantee."""
         return self.parameters["neighboring_relation"]
 
     def widened(self, n_features: int) -> Subject:
@@ -108,7 +95,6 @@ class Subject:
 
 
 def _is_function(what: Any) -> bool:
-    """Whether `what` is a function, and no estimator."""
     return inspect.isfunction(what)
 
 
@@ -168,34 +154,19 @@ def _refusal(estimator: Any) -> str:
 
 @dataclass(frozen=True)
 class Planted:
-    """Rows with canaries below them.
+    """Rows with canaries below them."""
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_features)
-        Rows, those of the canaries last.
-    y : ndarray of shape (n_rows,) or None
-        Targets.
-    groups : ndarray of shape (n_rows,) or None
-        Who each row belongs to.
-    index : ndarray of shape (n_rows,)
-        Number of the canary that a row belongs to, -1 for the other rows.
-    carried : ndarray of shape (n_canaries,) or None
-        Class of a canary as a number, or the sign of its target.
-    other : Planted or None
-        The same rows with another record in the place of each canary.
-    """
-
-    X: np.ndarray
-    y: Any
-    groups: Any
+    X: np.ndarray  # (n_rows, n_features): rows, those of the canaries last
+    y: Any  # (n_rows,): targets
+    groups: Any  # (n_rows,): who each row belongs to
+    # (n_rows,): number of the canary that a row belongs to, -1 for the other rows.
     index: np.ndarray
+    # (n_canaries,): class of a canary as a number, or the sign of its target.
     carried: Any = None
-    other: Planted | None = None
+    other: Planted | None = None  # The same rows with another record in the place of each canary
 
     @property
     def row(self) -> np.ndarray:
-        """Row of the first canary."""
         return self.X[np.flatnonzero(self.index == 0)[:1]]
 
     def world(self, coins: np.ndarray) -> Planted:
@@ -210,31 +181,21 @@ class Planted:
 
 @dataclass(frozen=True)
 class Design:
-    """Canaries of an estimator or a function.
+    """Canaries of an estimator or a function."""
 
-    Parameters
-    ----------
-    seen : callable
-        From what was fitted, the planted rows and the subject, released numbers that tell whether
-        the only canary took part. Which of them tell it, and how, is learned.
-    targets : {"classes", "numbers", None}, default=None
-        What the targets are, if there are any.
-    rows : callable, optional
-        From the rows and the subject: rows to put in their place, the row of a canary, and what it
-        is replaced by under ``"replace_one"``. None keeps the rows, and a canary lies where they
-        vary least.
-    own : callable, optional
-        From what was fitted and the planted rows, one number for each of many canaries that
-        have a feature of their own, larger if it took part. None where that tells nothing.
-    instead : float, default=-1.0
-        What a canary is multiplied by to be replaced, unless `rows` says so.
-    """
-
+    # From what was fitted, the planted rows and the subject, released numbers that tell whether the
+    # only canary took part. Which of them tell it, and how, is learned.
     seen: Callable[[Any, Planted, Subject], np.ndarray]
+    # What the targets are, "classes" or "numbers", if there are any.
     targets: str | None = None
+    # From the rows and the subject: rows to put in their place, the row of a canary, and what it is
+    # replaced by under ``"replace_one"``. None keeps the rows, and a canary lies where they vary
+    # least.
     rows: Callable[[np.ndarray, Subject], tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
+    # From what was fitted and the planted rows, one number for each of many canaries that have a
+    # feature of their own, larger if it took part. None where that tells nothing.
     own: Callable[[Any, Planted], np.ndarray] | None = None
-    instead: float = -1.0
+    instead: float = -1.0  # What a canary is multiplied by to be replaced, unless `rows` says so
 
     def planted(self, X: Any, y: Any, groups: Any, subject: Subject) -> Planted:
         """One canary below the rows, as three rows of one person where there are `groups`."""
@@ -301,13 +262,11 @@ def _dense(X: Any) -> np.ndarray:
 
 
 def _new_name(groups: Any) -> Any:
-    """A name that no person has."""
     names = np.asarray(groups)
     return names.max() + 1 if names.dtype.kind in "iuf" else "the canary"
 
 
 def _longest(X: np.ndarray) -> float:
-    """Norm of the longest row, 1 where all are 0."""
     return float(np.linalg.norm(X, axis=1).max()) or 1.0
 
 
@@ -468,13 +427,11 @@ def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray
 
 
 def _of_mean(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """The mean, and what it is along the canary."""
     value = np.ravel(fitted.value)
     return np.append(value, planted.row[0] @ value)
 
 
 def _of_covariance(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """The variances, and that along the canary."""
     row = planted.row[0]
     return np.append(np.diag(fitted.value), row @ fitted.value @ row)
 
@@ -486,7 +443,6 @@ def _of_held_out(fitted: Any, *_: Any) -> np.ndarray:
 
 
 def _of_score(fitted: Any, *_: Any) -> np.ndarray:
-    """The score."""
     return np.ravel(np.asarray(fitted.value, dtype=float))
 
 
@@ -514,12 +470,10 @@ def _own_weights(fitted: Any, planted: Planted) -> np.ndarray:
 
 
 def _own_entries(fitted: Any, planted: Planted) -> np.ndarray:
-    """Mean of each canary's feature."""
     return np.ravel(fitted.value)[-(planted.index.max() + 1) :]
 
 
 def _own_variances(fitted: Any, planted: Planted) -> np.ndarray:
-    """Variance of each canary's feature."""
     return np.diag(fitted.value)[-(planted.index.max() + 1) :]
 
 

@@ -35,7 +35,6 @@ class Display:
         return ax
 
     def _write_legend(self, **options: Any) -> None:
-        """A legend, if anything has a name."""
         if self.ax_.get_legend_handles_labels()[1]:
             self.ax_.legend(**options)
 
@@ -46,6 +45,5 @@ def styled(given: dict[str, Any] | None, **usual: Any) -> dict[str, Any]:
 
 
 def drawn_band(ax: Any, x: Any, low: Any, high: Any, color: Any, given: Any) -> Any:
-    """Artist of a band in the color of its line."""
     ends = np.asarray(x), np.asarray(low), np.asarray(high)
     return ax.fill_between(*ends, **styled(given, color=color, alpha=0.2, linewidth=0))

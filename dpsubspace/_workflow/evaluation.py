@@ -342,7 +342,6 @@ class PrivacyUtilityDisplay(Display):
 
 
 def _checked_epsilons(epsilons: Any) -> np.ndarray:
-    """Budgets as an array, one of them finite at least."""
     values = [
         check_real("epsilons[...]", epsilon, low=0, include_high=True) for epsilon in epsilons
     ]
@@ -373,7 +372,6 @@ def _parts(estimator: Any) -> list[Any]:
 
 
 def _spent(model: Any) -> DpEvent:
-    """What a fit has cost."""
     found = [getattr(part, "privacy_", None) for _, part in private_parts(model, fitted=True)]
     return composed(cost.event if cost.secure else non_private() for cost in found if cost)
 

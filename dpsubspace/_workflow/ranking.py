@@ -390,7 +390,6 @@ def _check_names(name: str, given: Any, other: str, names: Any) -> None:
 
 
 def _is_nested(distances: Any) -> bool:
-    """Whether these are distances by two names each."""
     given = _checked_mapping("distances", distances)
     return any(isinstance(value, Mapping) for value in given.values())
 
@@ -407,7 +406,6 @@ def _table(distances: Mapping[Any, Any]) -> tuple[list[str], np.ndarray]:
 
 
 def _title(distance: Any) -> str:
-    """What a distance is called in a picture."""
     if isinstance(distance, partial):
         distance = distance.func
     name = distance if isinstance(distance, str) else getattr(distance, "__name__", "")

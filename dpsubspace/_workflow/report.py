@@ -394,7 +394,6 @@ def _not_covered(account: Account) -> Iterator[Any]:
 
 
 def _known(fields: Mapping[str, str]) -> dict[str, str | None]:
-    """Fields of which None are left to the curator."""
     return {name: None if words == FILL_IN else words for name, words in fields.items()}
 
 
@@ -488,7 +487,6 @@ def _told_to_a_registry(account: Account, said: dict[str, str]) -> Iterator[Any]
 
 
 def _versions() -> dict[str, str]:
-    """Versions of what is loaded here."""
     found = {"dpsubspace": sys.modules[__name__.partition(".")[0]].__version__}
     for name in ("scikit-learn", "numpy", "scipy", "dp-accounting"):
         found[name] = metadata.version(name)

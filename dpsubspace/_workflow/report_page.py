@@ -23,8 +23,6 @@ class Text:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list."""
-
     items: Sequence[str]
 
 
@@ -69,7 +67,6 @@ def one_in(value: float) -> str:
 
 
 def promise(epsilon: float, delta: float, unit: str) -> str:
-    """Epsilon, delta and unit."""
     slack = f", delta = {up(delta)}" if delta else ""
     return f"epsilon = {up(epsilon)}{slack}, per {unit}"
 
@@ -85,7 +82,6 @@ _WIDTH = 96
 
 
 def plain_text(title: str, sections: Sequence[Section]) -> str:
-    """All sections as plain text."""
     lines = [title, "=" * min(len(title), _WIDTH)]
     for section in sections:
         lines += ["", section.heading, "-" * len(section.heading)]
@@ -173,7 +169,6 @@ def fragment(title: str, sections: Sequence[Section]) -> str:
 
 
 def document(title: str, sections: Sequence[Section]) -> str:
-    """A whole page."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'

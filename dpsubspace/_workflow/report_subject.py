@@ -60,52 +60,30 @@ class Item:
 
 @dataclass
 class Account:
-    """What a report says of its subject; see :func:`account_of`.
+    """What a report says of its subject; see :func:`account_of`."""
 
-    Parameters
-    ----------
-    subject : str
-        Name of what the report is about.
-    kind : {"fit", "release", "pipeline", "model", "search", "cross-validation", "ledger"}
-        What that is.
-    items : list of Item
-        Everything that was paid for.
-    total : PrivacyGuarantee
-        What all of it costs together.
-    reasons : list of str
-        Why there is no guarantee for the subject as a whole; empty if there is one.
-    cautions : list of str
-        What the guarantee depends on that is easily overlooked.
-    uncharged : list of str
-        What looked at private rows, or may have, and is in no sum.
-    vouched : list of str
-        What the curator has to answer for, since no program can see it.
-    planned : bool
-        Whether nothing has been fitted yet.
-    budget : tuple of (float, float) or None
-        Epsilon of a ledger's budget, and what is left of it for one more fit.
-    alarms : list of str
-        What a ledger saw that no sum counts, and that is no reason against a guarantee.
-    seen : tuple of (str, str, int)
-        All that it saw; see ``_workflow.seen``.
-    """
-
-    subject: str
+    subject: str  # Name of what the report is about
+    # One of "fit", "release", "pipeline", "model", "search", "cross-validation", "ledger".
     kind: str
-    items: list[Item]
-    total: PrivacyGuarantee
+    items: list[Item]  # Everything that was paid for
+    total: PrivacyGuarantee  # What all of it costs together
+    # Why there is no guarantee for the subject as a whole; empty if there is one.
     reasons: list[str] = field(default_factory=list)
+    # What the guarantee depends on that is easily overlooked.
     cautions: list[str] = field(default_factory=list)
+    # What looked at private rows, or may have, and is in no sum.
     uncharged: list[str] = field(default_factory=list)
+    # What the curator has to answer for, since no program can see it.
     vouched: list[str] = field(default_factory=list)
-    planned: bool = False
+    planned: bool = False  # Whether nothing has been fitted yet
+    # Epsilon of a ledger's budget, and what is left of it for one more fit.
     budget: tuple[float, float] | None = None
+    # What a ledger saw that no sum counts, and that is no reason against a guarantee.
     alarms: list[str] = field(default_factory=list)
-    seen: tuple[tuple[str, str, int], ...] = ()
+    seen: tuple[tuple[str, str, int], ...] = ()  # All that it saw; see ``_workflow.seen``
 
     @property
     def holds(self) -> bool:
-        """Whether there is a guarantee for the subject as a whole."""
         return not self.reasons and self.total.epsilon < math.inf
 
     @property
@@ -124,7 +102,6 @@ class Account:
 
 
 def account_of(subject: Any, sizes: Sizes) -> Account:
-    """Account of anything that :func:`~dpsubspace.privacy_report` takes."""
     if isinstance(subject, PrivacyLedger):
         return _of_ledger(subject)
     if isinstance(subject, PrivacyGuarantee):
@@ -212,7 +189,6 @@ def _steps(name: str, model: Any) -> Iterator[_Step]:
 
 
 def _is_ours(step: Any) -> bool:
-    """Whether `step` is of this package and states what it costs."""
     ours = type(step).__module__.partition(".")[0] == __name__.partition(".")[0]
     return ours and (hasattr(step, "privacy_event") or hasattr(step, "privacy_"))
 
@@ -328,7 +304,6 @@ def _of_release(guarantee: PrivacyGuarantee, name: str) -> Account:
 
 
 def _of_folds(result: Mapping[str, Any]) -> Account:
-    """Of what ``cross_validate`` returned."""
     models = result.get("estimator")
     if models is None:
         raise PrivacyError(

@@ -264,7 +264,6 @@ def _released(account: Account) -> Iterator[Any]:
 
 
 def _items(account: Account) -> Table:
-    """Everything that was paid for, in the columns that say something."""
     columns: list[tuple[str, list[str]]] = [
         ("Part", [item.name for item in account.items]),
         ("What it is", [item.what for item in account.items]),

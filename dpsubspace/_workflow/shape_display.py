@@ -308,7 +308,6 @@ class ShapeDisplay(Display):
         return 1.05 * max(ends)
 
     def _half(self, std: np.ndarray | None, k: int) -> np.ndarray | None:
-        """Half width of the band of an output, if there is one."""
         return None if std is None else self._quantile * std[..., k]
 
     def _draw_number(
@@ -407,7 +406,6 @@ def _steps(estimator: Any) -> tuple[TableEncoder, Any]:
 
 
 def _checked_features(features: Any, schema: Schema) -> list[str | tuple[str, str]]:
-    """Names and pairs of names; ValueError where one is not in the schema."""
     if features is None:
         return [*schema]
     if isinstance(features, str) or not isinstance(features, Iterable):
@@ -467,7 +465,6 @@ def _score_name(model: Any, outputs: Sequence[str]) -> str:
 
 
 def _panels(plt: Any, ax: Any, count: int, n_cols: int) -> tuple[np.ndarray, Any]:
-    """Axes of the panels, and their figure."""
     n_cols = min(n_cols, count)
     n_rows = math.ceil(count / n_cols)
     if ax is None:

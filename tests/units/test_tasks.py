@@ -10,7 +10,8 @@ from scipy.linalg import subspace_angles
 from sklearn.covariance import oas
 from sklearn.decomposition import PCA
 
-from dpsubspace import principal_angles, subspace_distance
+import dpsubspace
+from dpsubspace import subspace_distance
 from dpsubspace._public.gradient_spaces import WhitenedTasks, whitened_tasks
 from dpsubspace._public.tasks import METHODS, _Matrix, _pairs, task_subspace
 
@@ -144,7 +145,7 @@ def test_wide_rows_have_the_same_coordinates_by_either_decomposition():
     assert both.rows.shape == (80, 38)
     # Other degrees of freedom, in deviations and in variances, cancel out.
     np.testing.assert_allclose(wide.variances, both.variances)
-    np.testing.assert_allclose(principal_angles(wide.unmixing.T, both.unmixing.T), 0, atol=1e-9)
+    np.testing.assert_allclose(subspace_angles(wide.unmixing, both.unmixing), 0, atol=1e-9)
 
 
 def test_constant_columns_weigh_nothing_and_change_nothing():
@@ -488,7 +489,6 @@ def turned_by(angles, d=9, seed=0):
 @pytest.mark.parametrize("small", [1e-12, 1e-8, 1e-3, 0.5, np.pi / 2])
 def test_angles_are_exact_however_small(small):
     A, B = turned_by([small, small / 2, 0.0])
-    np.testing.assert_allclose(principal_angles(A, B), [small, small / 2, 0], rtol=1e-6, atol=1e-13)
     assert subspace_distance(A, B) == pytest.approx(np.sin(small), rel=1e-6, abs=1e-13)
     assert subspace_distance(B, A) == pytest.approx(subspace_distance(A, B), abs=1e-13)
 
@@ -502,14 +502,20 @@ def test_distance_is_the_norm_of_the_difference_of_projections():
 def test_a_span_within_another_is_at_distance_zero():
     A = np.random.default_rng(0).normal(size=(4, 8))
     assert subspace_distance(A, A[:2]) < 1e-14 and subspace_distance(A[:2], A) < 1e-14
-    assert principal_angles(A, A[:2]).shape == (2,)
-    assert principal_angles(np.vstack([A, A]), A).shape == (4,)  # a span is a span
+    assert subspace_distance(np.vstack([A, A]), A) < 1e-14  # a span is a span
 
 
 def test_lengths_of_components_do_not_matter():
     A, B = turned_by([0.3, 0.1])
     lengths = np.array([[1e-200], [1e200]])
-    np.testing.assert_allclose(principal_angles(A * lengths, B), [0.3, 0.1])
+    assert subspace_distance(A * lengths, B) == pytest.approx(np.sin(0.3))
+
+
+def test_angles_are_those_of_scipy_and_their_old_name_says_so():
+    A, B = (np.array([*part]) for part in turned_by([0.3, 0.1]))
+    with pytest.warns(FutureWarning, match=r"scipy\.linalg\.subspace_angles"):
+        angles = dpsubspace.principal_angles(A, B)
+    np.testing.assert_allclose(angles, subspace_angles(A.T, B.T))
 
 
 def test_angles_of_fitted_estimators():
@@ -519,13 +525,12 @@ def test_angles_of_fitted_estimators():
     assert subspace_distance(*models) == expected
 
 
-@pytest.mark.parametrize("function", [principal_angles, subspace_distance])
-def test_angles_refuse_what_spans_nothing(function):
+def test_angles_refuse_what_spans_nothing():
     with pytest.raises(ValueError, match="`A` has 4 features and `B` has 3"):
-        function(np.eye(4), np.eye(3))
+        subspace_distance(np.eye(4), np.eye(3))
     with pytest.raises(ValueError, match="`B` has only components of length zero"):
-        function(np.eye(4), np.zeros((2, 4)))
+        subspace_distance(np.eye(4), np.zeros((2, 4)))
     with pytest.raises(ValueError, match="Expected 2D array"):
-        function(np.ones(4), np.eye(4))
+        subspace_distance(np.ones(4), np.eye(4))
     with pytest.raises(ValueError, match="contains NaN"):
-        function(np.full((1, 2), np.nan), np.eye(2))
+        subspace_distance(np.full((1, 2), np.nan), np.eye(2))
