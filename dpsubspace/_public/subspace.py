@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import eigh, subspace_angles, svd
+from scipy.linalg import eigh, svd, svdvals
 from scipy.sparse.linalg import ArpackError, eigsh
 from sklearn.utils.validation import check_array
 
@@ -144,8 +144,9 @@ def principal_angles(A: Any, B: Any) -> np.ndarray:
 
     Notes
     -----
-    Small angles are found from their sines and large ones from their cosines (Knyazev and
-    Argentati, 2002), so all are exact to about 1e-15. Angles change with the units of the
+    Each angle is found from its sine and its cosine together, since the one has the digits of
+    small angles and the other those of large ones (Knyazev and Argentati, 2002): all are exact to
+    about 1e-15. Angles change with the units of the
     features: scale the columns before components are learnt. Nothing is released here, and the
     angle to components of private rows is private only if those components are.
 
@@ -166,8 +167,10 @@ def principal_angles(A: Any, B: Any) -> np.ndarray:
     >>> np.rad2deg(principal_angles(plane, turned)).round(6)
     array([45.,  0.])
     """
-    first, second = _bases(A, B)
-    return subspace_angles(first, second)
+    larger, smaller = sorted(_bases(A, B), key=lambda basis: -basis.shape[1])
+    products = larger.T @ smaller
+    sines = svdvals(smaller - larger @ products)
+    return np.arctan2(sines, svdvals(products)[::-1])
 
 
 def subspace_distance(A: Any, B: Any) -> float:
