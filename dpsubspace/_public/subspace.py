@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import eigh, subspace_angles, svd
+from scipy.linalg import eigh, svd, svdvals
 from scipy.sparse.linalg import ArpackError, eigsh
 from sklearn.utils.validation import check_array
 
@@ -92,7 +92,11 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 
 def principal_angles(A: Any, B: Any) -> np.ndarray:
     """All of the angles, the largest first: a deprecated name, which goes in version 0.3."""
-    return subspace_angles(*_bases(A, B))
+    larger, smaller = sorted(_bases(A, B), key=lambda basis: -basis.shape[1])
+    # From sine and cosine together: the one has the digits of small angles, the other of large ones.
+    products = larger.T @ smaller
+    sines = svdvals(smaller - larger @ products)
+    return np.arctan2(sines, svdvals(products)[::-1])
 
 
 def subspace_distance(A: Any, B: Any) -> float:
