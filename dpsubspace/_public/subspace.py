@@ -93,7 +93,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 def principal_angles(A: Any, B: Any) -> np.ndarray:
     """All of the angles, the largest first: a deprecated name, which goes in version 0.3."""
     larger, smaller = sorted(_bases(A, B), key=lambda basis: -basis.shape[1])
-    # From sine and cosine together: the one has the digits of small angles, the other of large ones.
+    # Sines have the digits of small angles, and cosines those of large ones.
     products = larger.T @ smaller
     sines = svdvals(smaller - larger @ products)
     return np.arctan2(sines, svdvals(products)[::-1])
