@@ -128,7 +128,9 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
         values = series.cat.categories.tolist()
         return _without_missing(np.asarray(series.cat.codes, dtype=np.intp), values, declared=True)
     if kind == "f":
-        return _of_numpy(series.to_numpy(dtype=np.float64, na_value=np.nan), label)
+        # As wide as they are: 0.1 of float32 is the category 0.1 in that width alone.
+        wide = getattr(dtype, "numpy_dtype", np.float64)  # sparse columns have none
+        return _of_numpy(series.to_numpy(dtype=wide, na_value=np.nan), label)
     if kind in "biu":
         wide, fill = {"b": (np.bool_, False), "i": (np.int64, 0), "u": (np.uint64, 0)}[kind]
         missing = np.asarray(series.isna(), dtype=bool)
@@ -146,7 +148,9 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
 def _of_polars(series: Any, label: str) -> Numeric | Coded:
     dtype = series.dtype
     name = str(dtype).partition("(")[0]
-    if dtype.is_float() or dtype.is_decimal() or name in ("Null", "Int128", "UInt128"):
+    if dtype.is_float():
+        return _of_numpy(series.fill_null(np.nan).to_numpy(), label)
+    if dtype.is_decimal() or name in ("Null", "Int128", "UInt128"):
         return _of_numpy(series.cast(float).fill_null(np.nan).to_numpy(), label)
     if dtype.is_integer() or name == "Boolean":
         values = series.fill_null(False if name == "Boolean" else 0)
@@ -175,7 +179,9 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
     if name.startswith(("int", "uint")) or name == "bool":
         values = column.fill_null(False if name == "bool" else 0)
         return Numeric(_joined(values), _joined(column.is_null()))
-    if name.startswith(("float", "double", "halffloat", "decimal", "null")):
+    if name in ("halffloat", "float", "double"):
+        return _of_numpy(_joined(column), label)  # NumPy has NaN where a value is missing
+    if name.startswith(("decimal", "null")):
         # Arrow's check of what a type can hold would name a value in its message.
         return _of_numpy(_joined(column.cast("float64", safe=False).fill_null(np.nan)), label)
     if name.startswith(("date", "time", "duration", "month")):

@@ -231,6 +231,20 @@ def test_a_value_belongs_to_the_category_that_it_equals(column, values, codes):
     assert found.codes[:, 0].tolist() == codes
 
 
+@pytest.mark.parametrize("width", [np.float16, np.float32, np.float64])
+def test_a_category_is_found_in_the_width_of_the_column_in_every_library(width):
+    arrows, polars = library("pyarrow"), library("polars")
+    values = np.array([0.1, 0.2], dtype=width)
+    arrow = arrows.table({"x": values})
+    frames = [pd.DataFrame({"x": values}), arrow, arrow.to_batches()[0]]
+    frames.append(pd.DataFrame({"x": pd.Series(pd.arrays.ArrowExtensionArray(arrow["x"]))}))
+    if width is not np.float16:  # older versions of these libraries have no such numbers
+        frames += [polars.DataFrame({"x": values}), frames[0].convert_dtypes()]
+    for frame in frames:
+        found = read_table(frame, Schema({"x": Categories([0.2, 0.1])}))
+        assert found.codes[:, 0].tolist() == [1, 0]
+
+
 def test_a_column_with_no_value_has_any_categories():
     schema = Schema({"x": Categories(["a", "b"], missing=True)})
     for column in ([None, None], [np.nan, np.nan], pd.array([None, None], dtype="Int64")):
