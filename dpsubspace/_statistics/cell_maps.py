@@ -47,7 +47,11 @@ OFF, ROUNDED = 1.0, (0.25, 0.5, 0.25)
 # octaves, of the part that is not and of what one column tells of another.
 _POOLED, _ANYWHERE, _ALIKE = 0.7, 12.0, 1.5
 
-# A column is found where its size is in a window of 5 octaves with this probability.
+# A column is found where its size, or that of most of its values, is in a window of 5 octaves with
+# this probability. A few values far out, which noise hides, may leave only the latter to be seen;
+# a size that is too large is mended from nearer, and a column that is not found is lost.
+# Of 320 made-up columns, 500 to 1,000 rows at epsilon 0.3 and 1, windows of the size alone left out
+# 40 to 50, and this rule 29 to 41: codes and tails beside zeros, which noise hides.
 _SURE = 0.8
 
 # Standard deviation of a place in an octave over the middle of that, and the number of octaves
@@ -301,6 +305,7 @@ class _Wide:
     square: np.ndarray
     octave: np.ndarray
     log_prior: np.ndarray  # given the octave
+    heap: np.ndarray  # the octave of most of its values
 
 
 @cache
@@ -309,9 +314,14 @@ def _wide() -> _Wide:
     expected = Given.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
     mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
     octave = np.rint(0.5 * np.log2(square)).astype(int)
+    # Zeros are in no octave: what else there is has about the size of the whole.
+    apart = (shapes.share > 0) & (shapes.place != 0)
+    heap = octave.copy()
+    heap[apart] = np.rint(np.log2(np.abs(shapes.place[apart])))
+    heap = np.clip(heap, octave.min(), octave.max()) - octave.min()
     octave -= octave.min()
     total = np.bincount(octave, weights=shapes.prior)
-    return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]))
+    return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]), heap)
 
 
 @cache
@@ -374,8 +384,8 @@ def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) 
     n_columns, n_octaves = sizes.shape
     chosen = np.minimum((np.cumsum(sizes, axis=1) < aim.coarse).sum(axis=1), n_octaves - 1)
     mode = sizes.argmax(axis=1)
-    octave = np.arange(n_octaves)
-    sure = np.where(np.abs(octave - mode[:, None]) <= 2, sizes, 0).sum(axis=1) > _SURE
+    heaps = _heaps(octaves, prior)
+    sure = np.maximum(_in_window(sizes), _in_window(heaps)) > _SURE
     location, scale = np.empty(n_columns), np.empty(n_columns)
     for column in range(n_columns):
         first, last = (chosen[column] + step for step in aim.window)
@@ -388,6 +398,24 @@ def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) 
     scale = np.hypot(scale, _IN_OCTAVE * location)
     within = (mode > _NOTHING) & (mode < n_octaves - _OUTERMOST)
     return Coarse(location, scale, sizes, sure & within)
+
+
+def _in_window(sizes: np.ndarray) -> np.ndarray:
+    """Probability of the 5 octaves about the likeliest one, (c,)."""
+    octave = np.arange(sizes.shape[1])
+    near = np.abs(octave - sizes.argmax(axis=1)[:, None]) <= 2
+    return np.where(near, sizes, 0).sum(axis=1)
+
+
+def _heaps(octaves: Noisy, prior: np.ndarray) -> np.ndarray:
+    """Probability of each octave of most of the values of a column, (c, n_octaves)."""
+    wide, heaps = _wide(), np.empty((len(octaves.values), len(prior)))
+    log_prior = wide.log_prior + np.log(prior)[wide.octave]
+    for some in slices(len(heaps), TOGETHER):
+        weights = normalised(octaves.log_likelihoods(wide.expected, some) + log_prior)
+        counts = [np.bincount(wide.heap, own, len(prior)) for own in weights]
+        heaps[some] = np.reshape(counts, (-1, len(prior)))
+    return heaps
 
 
 def normalised(logs: np.ndarray) -> np.ndarray:

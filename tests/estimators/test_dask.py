@@ -171,8 +171,10 @@ def on_blocks(data):
 def test_a_fit_is_that_on_arrays(client, name):
     model, data, public = FITS[name]
     here, there = clone(model).fit(*data, **public), clone(model).fit(*on_blocks(data), **public)
-    # Without noise the sums are the same, and where an iteration stops is not quite.
-    assert_same(here, there, 1e-6 if model.epsilon != INF else 1e-4)
+    # Without noise an iteration stops where rounding lets it, which differs between parts and
+    # processors: one step more or less moves the solution by less than the tolerance.
+    exact = model.epsilon == INF
+    assert_same(here, there, 1e-4 if exact else 1e-6, but=("n_iter_",) if exact else ())
     assert there.privacy_ == here.privacy_
 
 

@@ -34,12 +34,18 @@ def people(n=600, rows=12, seed=0, d=6, level=1.0, slopes=1.0, noise=0.3):
     return X, 50 + 10 * y, groups, np.arange(n * rows) % rows < rows * 2 // 3
 
 
+# For tests that say how good a fit is. With 20 draws of persons and noise each, the scores below
+# were at least 0.935 and 0.71 at epsilon 3, and 0.942 and 0.81 at epsilon 10, where all noise is
+# about 3 times smaller. So many deviations of the noise separate them from what is asserted.
+PLENTY = 10.0
+
+
 def test_personal_models_beat_one_model_and_the_persons_alone():
     X, y, groups, train = people()
-    model = PersonalizedLinearRegression(epsilon=1.0, random_state=0)
+    model = PersonalizedLinearRegression(epsilon=PLENTY, random_state=0)
     model.fit(X[train], y[train], groups=groups[train])
     ours = model.score(X[~train], y[~train], groups=groups[~train])
-    one = DPLinearRegression(epsilon=1.0, random_state=0)
+    one = DPLinearRegression(epsilon=PLENTY, random_state=0)
     one.fit(X[train], y[train], groups=groups[train])
     scale, errors = X.std(axis=0), []
     for j in range(100):
@@ -299,7 +305,7 @@ def test_a_ledger_of_persons_counts_it():
 @pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
 def test_people_never_seen_are_scored_by_the_shared_model():
     X, y, groups, _ = people(400, level=0.3, slopes=0.1)
-    model = PersonalizedLinearRegression(epsilon=3.0, random_state=0)
+    model = PersonalizedLinearRegression(epsilon=PLENTY, random_state=0)
     with sklearn.config_context(enable_metadata_routing=True):
         scores = cross_val_score(model, X, y, cv=GroupKFold(3), params={"groups": groups})
     assert scores.min() > 0.5
