@@ -36,6 +36,7 @@ from dpsubspace._release.noise import SeededNoise, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import NullRecords, Records, RowMap
+from dpsubspace._solvers.descent import _EMBEDDING_FLOOR as EMBEDDING_FLOOR
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]
@@ -398,7 +399,8 @@ def oracle(G, B, clip, residual_clip):
     """What the step releases, from formed gradients and directions (k, p)."""
     E = G @ B.T
     R = G - E @ B
-    e, r = np.linalg.norm(E, axis=1), np.linalg.norm(R, axis=1)
+    g, e, r = (np.linalg.norm(part, axis=1) for part in (G, E, R))
+    e, r = np.maximum(e, EMBEDDING_FLOOR * g), np.maximum(r, 0.01 * g)  # of shorter ones, less
     return np.minimum(1, clip / e) @ E, np.minimum(1, residual_clip / r) @ R
 
 

@@ -439,7 +439,7 @@ def test_settings_that_diverge_are_refused_before_the_first_release(Classifier):
     assert not hasattr(model, "privacy_")
 
 
-@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:(the noise of|class):dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize(
     "options", [{"alpha": 1e6}, {"learning_rate": 1e40, "alpha": 0.0}], ids=str
 )

@@ -42,12 +42,12 @@ with literally():
     PUBLIC, PUBLIC_LABELS = public_rows(5)
     DIARIES = np.random.default_rng(1).normal(size=(360, 3))
     ELSEWHERE = np.random.default_rng(2).normal(size=(6, 20, 3))
+    TASKS = {f"fit__{name}": value for name, value in tasks(PUBLIC).items()}
 TARGETS = X[:, 0] - X[:, 1] / 2 + X[:, 2]
 PUBLIC_TARGETS = PUBLIC[:, 0]
 WHOSE = np.arange(60) // 2
 PERSONS = {"fit__groups": WHOSE}
 INFORMED = {"fit__X_public": (PUBLIC,)}
-TASKS = {f"fit__{name}": value for name, value in tasks(PUBLIC).items()}
 # Persons differ in the weight of the second column, and public tasks in another direction.
 AUTHORS = np.arange(360) // 6
 ENTRIES = DIARIES[:, 0] + 2 * np.sin(np.arange(60))[AUTHORS] * DIARIES[:, 1]

@@ -126,8 +126,9 @@ AUDITS = walks_of(
     },
 )
 
-LEDGER = PrivacyLedger(2.0, 1e-5, allow_seeded=True)
-LEDGER.fit(DPSGDClassifier(n_iter=2, random_state=0), X, Y)
+with literally():
+    LEDGER = PrivacyLedger(2.0, 1e-5, allow_seeded=True)
+    LEDGER.fit(DPSGDClassifier(n_iter=2, random_state=0), X, Y)
 PARTS = {"names": ["a", "b"], "sq_mus": [0.1, 0.2]}
 BUDGETS = walks_of(
     BudgetDisplay,
@@ -286,10 +287,11 @@ UTILITY = walks_of(
 )
 
 RELEASING = {"pos_label": False, "level": 0.8, "groups": np.arange(90) // 2, "name": "ours"}
-ROC = private_score(BINARY, X, Y, metric="roc_auc", pos_label=True, random_state=0, epsilon=9.0)
-CALIBRATION = private_score(
-    BINARY, X, Y, metric="calibration_curve", pos_label=True, random_state=0, epsilon=9.0
-)
+with literally():
+    ROC = private_score(BINARY, X, Y, metric="roc_auc", pos_label=True, random_state=0, epsilon=9.0)
+    CALIBRATION = private_score(
+        BINARY, X, Y, metric="calibration_curve", pos_label=True, random_state=0, epsilon=9.0
+    )
 
 
 def evaluations(Display, x, y, released, of_reference):
@@ -348,7 +350,8 @@ CALIBRATIONS = evaluations(
 
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 2] > 1, "x", "y")})
 SCHEMA = {"a": (-9, 9), "b": (-9, 9), "c": ["x", "y"]}
-TABLE = tabular_pipeline(DPSGDClassifier(n_iter=2, random_state=0), SCHEMA).fit(FRAME, THREE)
+with literally():
+    TABLE = tabular_pipeline(DPSGDClassifier(n_iter=2, random_state=0), SCHEMA).fit(FRAME, THREE)
 NUMBERS = tabular_pipeline(DPLinearRegression(random_state=0), SCHEMA, target=(-9, 9))
 
 
