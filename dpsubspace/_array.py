@@ -432,8 +432,6 @@ def sum_slack(
     `chunk` and `block` are the most rows of either. With `by_block` a chunk adds up its blocks in
     float64, and not its rows.
 
-    Notes
-    -----
     Proof: a sum of k terms of norm at most C, added in any order with unit roundoff
     u = eps / 2, is off by at most ``k u / (1 - k u)`` times the sum of the norms, so by about
     ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one,

@@ -60,8 +60,6 @@ class ModuleGradients:
     Parameters and errors are those of :class:`ModuleSource`. As many rows go through the module
     together as have activations of 256 MiB, with the same limits.
 
-    Notes
-    -----
     Products are taken in float64, of factors in the dtype of the module.
 
     Gradients that are not finite, or start from scores that are not, count as zero, and so do
@@ -246,8 +244,6 @@ class ModuleSource:
     where it would outlive a call, cannot be copied, cannot be vectorised or gives scores of another
     shape. All of that is found on random rows.
 
-    Notes
-    -----
     Rounding. A record that changes changes its own row of its own chunk, since others are
     computed by the same arithmetic whatever it holds. Of a full batch, chunks are fixed:
     the clipped sum then moves by :func:`~dpsubspace._array.sum_slack` beyond the bound,

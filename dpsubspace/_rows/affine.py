@@ -96,8 +96,6 @@ class Affine:
 class _Folded:
     """Standardising and mixing in one matrix M: ``z_i = M^T (c_i, 1)``.
 
-    Notes
-    -----
     To cut a row takes no rounding, so that its record is M^T c with the numbers that the computer
     has. Let ``m`` be the means in units of the columns and ``u = (w c - m, 1)`` the standardised
     row. Then ``z = W^T u`` but for the rounding of M, and ``|z| >= |u| / |W^-1|``. Entries

@@ -174,8 +174,6 @@ class UserRows:
     def slack(self) -> float:
         """How far rounding can move a sum over users between neighbours, by its largest term.
 
-        Notes
-        -----
         Proof: with a user less, others may be added in other chunks and another order, so count
         the whole error of both sums. A chunk of k terms of norm at most C, added in any
         order, is off by at most ``1.01 k u`` times the sum of its norms (Higham, 2002, section
@@ -205,8 +203,6 @@ def products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def unit_weights(squares: np.ndarray, entries: int) -> np.ndarray:
     """Factors that give contributions of such squared norms the norm 1; 0 for nothing.
 
-    Notes
-    -----
     A squared norm of p entries as computed is off by at most p units of rounding, and the root, the
     quotient and the product by few more: the factor is smaller by four times as much, so
     that no contribution is longer than 1.
