@@ -13,14 +13,13 @@ sum in float32 would need 0.8 % more noise. Torch is imported inside functions.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsubspace._array import BLOCK, EPS, Array, check_device, slices, sum_slack, to_numpy
+from dpsubspace._array import BLOCK, EPS, Array, changed, check_device, slices, sum_slack, to_numpy
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.factors import Held, LayerByLayer
@@ -360,9 +359,7 @@ class ModuleSource:
 
     def relabelled(self, y: Array) -> ModuleSource:
         """The same rows with other targets of the same kind, without new checks."""
-        other = copy.copy(self)
-        other.y = self._targets(y)
-        return other
+        return changed(self, y=self._targets(y))
 
     def scores(self, params: Array, X: np.ndarray) -> np.ndarray:
         """Scores of other rows at the flat `params`, (n, c) in float64."""

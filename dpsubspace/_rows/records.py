@@ -293,6 +293,27 @@ class Records:
         return 1.01 * self.n * EPS * (added + own + 16)
 
 
+class RecordRows:
+    """What rows of records have that are visited chunk by chunk."""
+
+    X: Any
+    records: Records
+
+    @property
+    def n_samples(self) -> int:
+        """Number of records, public."""
+        return self.records.n
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, which is private where it is not that of the records."""
+        return self.X.shape[0]
+
+    @property
+    def data(self) -> Array:
+        return self.X
+
+
 @dataclass(frozen=True)
 class NullRecords:
     """What takes the place of `groups` where some records are null: for tests and audits alone.

@@ -13,7 +13,6 @@ numbers is what ``_array.py`` assumes as well.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsubspace._array import EPS, Total, to_numpy
+from dpsubspace._array import EPS, Total, changed, to_numpy
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
 
@@ -107,17 +106,13 @@ class UserRows:
 
     def sharing(self, weights: np.ndarray, constant: float) -> UserRows:
         """The same rows beside another shared model."""
-        other = copy.copy(self)
-        other.weights, other.constant = np.asarray(weights, float), float(constant)
-        return other
+        return changed(self, weights=np.asarray(weights, float), constant=float(constant))
 
     def as_they_are(self) -> UserRows:
         """The same users' rows as they came, and whole targets in place of residuals."""
-        other = copy.copy(self)
-        other._rows = AffineRows(self._rows.X, Affine.identity(self.width), constant=False)
-        other.weights, other.constant = np.zeros(self.width), 0.0
-        other.whitening, other._cut = np.eye(self.width), math.inf
-        return other
+        rows = AffineRows(self._rows.X, Affine.identity(self.width), constant=False)
+        shared = {"weights": np.zeros(self.width), "constant": 0.0}
+        return changed(self, _rows=rows, whitening=np.eye(self.width), _cut=math.inf, **shared)
 
     # Users, chunk by chunk --------------------------------------------------------------------
 
