@@ -300,8 +300,8 @@ MUTANTS = [
             ),
             (
                 "noise",
-                "return poisson_indices(_system_bits, n, rate)",
-                "return poisson_indices(_system_bits, n, rate / 2)",
+                "return poisson_indices(self._bits, n, rate)",
+                "return poisson_indices(self._bits, n, rate / 2)",
                 f"units/test_sampling.py units/test_release.py {RELEASES}",
             ),
         ]

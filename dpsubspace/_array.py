@@ -21,19 +21,21 @@ still rest on BLAS. In float64 they cost a copy, and there is next to no allowan
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from scipy import sparse
 
 Array = Any
+T = TypeVar("T")
 EPS = float(np.finfo(np.float64).eps)
 
 # Records that are added up before their sum joins the total, in float64. Bounds on rounding rest
@@ -58,6 +60,13 @@ _PIECE, _PIECE_GPU = 1 << 16, 1 << 23
 
 
 _NUMPY = array_namespace(np.empty(0))
+
+
+def changed(one: T, **values: Any) -> T:
+    """Copy of an object, with other values of some attributes."""
+    other = copy.copy(one)
+    vars(other).update(values)
+    return other
 
 
 def namespace(x: Array) -> Any:
@@ -432,8 +441,6 @@ def sum_slack(
     `chunk` and `block` are the most rows of either. With `by_block` a chunk adds up its blocks in
     float64, and not its rows.
 
-    Notes
-    -----
     Proof: a sum of k terms of norm at most C, added in any order with unit roundoff
     u = eps / 2, is off by at most ``k u / (1 - k u)`` times the sum of the norms, so by about
     ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one,

@@ -128,8 +128,6 @@ def remaining(
     Energies are mean squares of public features along each direction that is trained. The
     multiplier is that of all steps together.
 
-    Notes
-    -----
     A fit to m public rows errs by about ``p / m`` in the loss, with p weights that matter;
     private training errs by about ``(p sigma / n)^2``. The shorter the way, the larger the
     second beside the first.
@@ -144,8 +142,6 @@ def break_even(n_weights: float, n_kept: float, *, n_samples: int, multiplier: f
     Without directions `n_weights` are trained, and on them `n_kept`. The multiplier is that of all
     steps together.
 
-    Notes
-    -----
     Private training of q weights errs in the loss by about ``z / (1 + z)`` of what there is to
     learn, with ``z = multiplier sqrt(q) / (n gamma)``: the rate of private empirical risk
     minimisation where that is small (Bassily, Smith, Thakurta, 2014), and no more than a constant

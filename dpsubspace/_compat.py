@@ -44,8 +44,6 @@ def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Cal
     Returns what is called after each step, which gives True to ask for an end, and what is called
     when the fit is done.
 
-    Notes
-    -----
     Privacy: hooks get neither rows nor targets nor a half-trained model. A callback that
     scored them would publish a private number at every step.
     """

@@ -62,8 +62,6 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
 
     `about` is what the message is about, apart from numbers that differ between folds.
 
-    Notes
-    -----
     Python shows a warning once a line and text. scikit-learn resets the filters for each fold,
     upon which Python forgets what it has shown, and folds differ in their number of rows.
     So what was said in a search is remembered here, beside what Python remembers of the

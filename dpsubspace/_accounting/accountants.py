@@ -65,8 +65,6 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
     orders ``e^a`` for a from ``-n step = -count epsilon`` to ``n step``. Below these the curve is
     ``1 - e^a`` and above them 0.
 
-    Notes
-    -----
     Proof. Let H be the largest divergence of what comes after the first mechanism, for any
     output of that, and P, Q be the first outputs of neighbours, with privacy loss L in
     ``[t - epsilon, t]``. The divergence of all is at most ``E_P[H(a - L)] = E_Q[phi(e^L)]`` with
@@ -399,8 +397,6 @@ def under_add_or_remove(
 ) -> tuple[Mechanism, ...]:
     """Parts as Renyi accountants are to count them, which know of add-or-remove only.
 
-    Notes
-    -----
     A Gaussian mechanism on all records is one of mu, under either relation: a replacement moves
     its sum by twice the norm of a record, so that it is a mechanism of half the multiplier. What
     is proved of Renyi divergences, the theorem on private searches among it, is about any pair of
@@ -452,8 +448,6 @@ def renyi_curve(parts: Sequence[Mechanism], orders: np.ndarray) -> np.ndarray:
     An upper bound for each of `orders`, values of a of at least 0. The parts run under
     add-or-remove: Renyi accountants do not double a replacement.
 
-    Notes
-    -----
     With l the likelihood ratio of P to Q under Q and ``t = e^a``, the divergence is
     ``E (l - t)_+``, and Renyi divergences bound ``E l^x`` by ``e^((x - 1) r(x))``. Three bounds
     follow, and the least of them counts. The largest value of ``(l - t) / l^x`` is at

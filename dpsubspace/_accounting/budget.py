@@ -308,8 +308,6 @@ _NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
 class Part:
     """Releases of one name, which have the same noise.
 
-    Notes
-    -----
     Privacy of disjoint blocks (parallel composition). Which block a record belongs to follows from
     its position and public coins, so neighbours differ in one block, b. Releases before that of
     b have the same distribution for both, and so have those after it, given what was released

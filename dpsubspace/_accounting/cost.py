@@ -445,8 +445,6 @@ def dominating_mu(orders: np.ndarray, divergences: np.ndarray, slack: float) -> 
     there, of neighbours in both orders, and the last one is at most `slack`. The inequality is
     proved for what is returned, not sampled.
 
-    Notes
-    -----
     Proof. *Orders below 1.* ``H_t(P || Q) = 1 - t + t H_{1/t}(Q || P)``, and G_mu has the same
     property. If ``H_t <= G_mu(t) + s`` for t of at least 1 and both orders of neighbours, then
     for t below 1 it is at most ``1 - t + t (G_mu(1 / t) + s) = G_mu(t) + t s``.

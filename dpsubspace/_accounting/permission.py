@@ -366,8 +366,6 @@ def observe(kind: str, name: str, address: Address | None = None) -> None:
     The kind is one of ``dpsubspace._workflow.plan.KINDS``. The name is that of a class or function,
     and never anything that depends on the rows.
 
-    Notes
-    -----
     It refuses nothing. Where several ledgers are open and none is known to be meant, each is told.
     """
     try:

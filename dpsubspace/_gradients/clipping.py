@@ -113,8 +113,6 @@ def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     addition to those of other records (0.8 % in float32; in float64 below 1e-6 up to a million
     rows, or a thousand times that where rows are centred).
 
-    Notes
-    -----
     Proof of the bound: record i contributes ``min(1, C / |g_i|) g_i``, which depends on
     record i alone and has norm at most C. Removing it moves the sum by at most C,
     replacing it by at most 2C (triangle inequality). Where a record has several rows, each is
@@ -247,8 +245,6 @@ _FORMED, _PIECE = 1 << 20, 1 << 20
 class PersonSource:
     """Gradients of records that have several rows, one gradient a record.
 
-    Notes
-    -----
     Proof of the bounds: the gradient of a record is a function of its rows alone, whatever they
     are, and is clipped as that of any record. Rounding: rows of other records may lie elsewhere in
     a chunk, where what is computed of them rounds otherwise, which

@@ -8,13 +8,21 @@ model without privacy needs.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dpsubspace._array import EPS, Array, eps_of, namespace, rounded_up, row_squares, vanished
+from dpsubspace._array import (
+    EPS,
+    Array,
+    changed,
+    eps_of,
+    namespace,
+    rounded_up,
+    row_squares,
+    vanished,
+)
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
@@ -180,15 +188,13 @@ class LinearSource:
 
     def beside(self, public: Array | None) -> LinearSource:
         """The same records, with inner products with other features."""
-        other = copy.copy(self)
+        other = changed(self)
         other._set_public(public)
         return other
 
     def relabelled(self, y: Array) -> LinearSource:
         """The same rows with other targets; what is known of rows is shared."""
-        other = copy.copy(self)
-        other.y = self._prepared(y)
-        return other
+        return changed(self, y=self._prepared(y))
 
     def _prepared(self, y: Array) -> Array:
         """Targets; where scores have one column, classes as numbers in the dtype of sums."""
@@ -197,15 +203,11 @@ class LinearSource:
         return namespace(y).astype(y, self._rows.sum_dtype, copy=False)
 
     def with_loss(self, loss: Loss) -> LinearSource:
-        other = copy.copy(self)
-        other.loss = loss
-        return other
+        return changed(self, loss=loss)
 
     def wide(self) -> LinearSource:
         """The same records, used in float64: for fits that are not private."""
-        other = copy.copy(self)
-        other.features = self.features.wide()
-        return other
+        return changed(self, features=self.features.wide())
 
     @property
     def data(self) -> Array:

@@ -13,14 +13,13 @@ sum in float32 would need 0.8 % more noise. Torch is imported inside functions.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsubspace._array import BLOCK, EPS, Array, check_device, slices, sum_slack, to_numpy
+from dpsubspace._array import BLOCK, EPS, Array, changed, check_device, slices, sum_slack, to_numpy
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.factors import Held, LayerByLayer
@@ -60,8 +59,6 @@ class ModuleGradients:
     Parameters and errors are those of :class:`ModuleSource`. As many rows go through the module
     together as have activations of 256 MiB, with the same limits.
 
-    Notes
-    -----
     Products are taken in float64, of factors in the dtype of the module.
 
     Gradients that are not finite, or start from scores that are not, count as zero, and so do
@@ -246,8 +243,6 @@ class ModuleSource:
     where it would outlive a call, cannot be copied, cannot be vectorised or gives scores of another
     shape. All of that is found on random rows.
 
-    Notes
-    -----
     Rounding. A record that changes changes its own row of its own chunk, since others are
     computed by the same arithmetic whatever it holds. Of a full batch, chunks are fixed:
     the clipped sum then moves by :func:`~dpsubspace._array.sum_slack` beyond the bound,
@@ -364,9 +359,7 @@ class ModuleSource:
 
     def relabelled(self, y: Array) -> ModuleSource:
         """The same rows with other targets of the same kind, without new checks."""
-        other = copy.copy(self)
-        other.y = self._targets(y)
-        return other
+        return changed(self, y=self._targets(y))
 
     def scores(self, params: Array, X: np.ndarray) -> np.ndarray:
         """Scores of other rows at the flat `params`, (n, c) in float64."""

@@ -116,8 +116,6 @@ def versions(module: torch.nn.Module) -> dict[str, int]:
 class Trial:
     """Looks for what calls of copies of a module leave behind.
 
-    Notes
-    -----
     Each round must make the same calls, on other rows of the same shapes. What changes in the
     first round only may be a table by the shape of the rows, which is no secret; so integers,
     texts and tensors that are not computed from the rows are let pass there. Later rounds

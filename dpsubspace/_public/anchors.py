@@ -339,8 +339,6 @@ def _part(
 ) -> _Part:
     """Directions within one group.
 
-    Notes
-    -----
     Rounding, with g a gradient, B the directions as their weights M define them, K the exact
     inner products of g with the anchors A, and u their relative error: the coordinates as
     computed differ from ``B g = K M'`` by at most ``e |g|`` with ``e = (u + m eps) |A| |M|`` (by

@@ -210,8 +210,6 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     rows are by their own mean: from another they would first of all be apart by the difference of
     the two.
 
-    Notes
-    -----
     Fewer rows than columns know nothing of most directions. What one row has outside of the
     others' span tells how much there is (leave one out, in closed form by the inverse of
     the Gram matrix): directions are taken to have no less than that, spread evenly.

@@ -296,8 +296,6 @@ class _Matrix(NamedTuple):
 def _pairs(tasks: WhitenedTasks) -> _Matrix:
     """Weighted mean over tasks of unbiased estimates of ``b b'``, b the covariances with y.
 
-    Notes
-    -----
     Let a_i and b_i be a row and a target about the means of a task of m rows, s the sum of
     a_i b_i, Q that of b_i^2 a_i a_i', G that of a_i a_i' and v that of b_i^2. For a pair of rows
     ``h(i, j) = (x_i - x_j) (y_i - y_j) / 2`` has the covariance as its mean, whatever the

@@ -32,8 +32,6 @@ def sample_bingham(
     ValueError if A is not square and finite. RuntimeError if no proposal of very many was accepted:
     `normals` or `uniforms` is broken.
 
-    Notes
-    -----
     The rejection sampler of Kent, Ganeiber and Mardia (2018). Let ``a_j >= 0`` be the largest
     eigenvalue of A less the j-th, so that in the eigenbasis the density is
     ``exp(-sum_j a_j x_j^2)``. For any b in (0, p] and g a vector of standard normals,

@@ -74,8 +74,6 @@ class BoundedSum:
 
         In NumPy, wherever the sum is, since that is where noise is drawn.
 
-        Notes
-        -----
         Proof of the bounds: rounding moves each of the p entries by at most half a step in
         either of two neighbouring sums, so their distance grows by at most one step an entry,
         ``sqrt(p)`` steps in L2 norm. Entries beyond 2^52 steps, which
@@ -115,8 +113,6 @@ def lattice_step(scale: float) -> float:
 def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
     """ValueError where sums over so many records would not fit on the lattices of their noise.
 
-    Notes
-    -----
     An entry of a sum is at most n times the bound on what a record brings, and a step is more
     than 2^-26 of the multiplier times that bound in both relations: the sum has less than
     ``n 2^26 / noise_multiplier`` steps, which must not be more than 2^52. Rounding of p entries
@@ -153,8 +149,6 @@ def gram_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedSum:
     The sum (p, p) is private, and ``|g| <= norm_bound = c`` holds for every record. `slack` is how
     far rounding moves the sum between neighbours, in Frobenius norm and in units of c^2.
 
-    Notes
-    -----
     Proof, without rounding: ``|g g'| = |g|^2 <= c^2``, and
     ``|g g' - h h'|^2 = |g|^4 + |h|^4 - 2 (g' h)^2 <= 2 c^4``. Rounding adds a matrix E of norm
     at most ``slack c^2``. It counts with a factor sqrt(2) for the sake of
@@ -174,8 +168,6 @@ def energy_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedL1
     is how far rounding moves it between neighbours, in L1 norm and in units of c^2. An error E of
     the matrix ``sum g g'`` makes up to ``sqrt(p) |E|`` of it.
 
-    Notes
-    -----
     Proof: what a record adds has no negative entry (the last one by Bessel's inequality) and
     adds up to ``|g|^2 <= c^2``, so a null record moves the sum by at most c^2. A replaced one
     moves it by at most twice that, which two orthogonal records along two directions reach.
@@ -199,8 +191,6 @@ def score_sum(value: np.ndarray) -> BoundedScores:
 
     The private `value` is what records bring to each candidate, plus what is public.
 
-    Notes
-    -----
     Proof: a record that becomes null takes away from each candidate a number in [0, 1], so that
     two moves differ by at most 1. One that is replaced moves each score by a number in
     [-1, 1], so that two moves differ by at most 2, as where a record that was all for one
@@ -273,8 +263,6 @@ def release(
     What comes out is ``total.value + N(0, (noise_multiplier * unit)^2)`` in whole multiples of a
     public step, safe to publish.
 
-    Notes
-    -----
     Privacy: one record moves ``total.value`` by at most ``norm_bound`` (zero_out) or
     ``replace_bound`` (replace_one) in L2 norm, so the output is 1/noise_multiplier-GDP
     or 2/noise_multiplier-GDP respectively (Dong, Roth, Su, 2022, Theorem 2.7). Event:
@@ -307,8 +295,6 @@ def release_laplace(
     bound being ``norm_bound`` (zero_out) or ``replace_bound`` (replace_one), in L1 norm. An epsilon
     of inf adds nothing, and the result is *not private*.
 
-    Notes
-    -----
     Privacy: log densities of the output differ by at most the L1 distance of the sums over
     the scale (Dwork, McSherry, Nissim, Smith, 2006). Event: ``laplace(epsilon)``, which stands
     for one number that moves by the whole bound. That is the worst case. Proof, for two
@@ -356,8 +342,6 @@ def release_direction(
     ``epsilon / (2 c^2)`` (replace_one). Its sign is random. At an epsilon of inf it is the top
     eigenvector, which is *not private*.
 
-    Notes
-    -----
     Privacy: epsilon-differential privacy with no delta, and more: a *bounded range* of epsilon.
     Event: ``bounded_range(epsilon)``. Proof: for neighbours with sums S and T,
 
@@ -413,8 +397,6 @@ def release_choice(
     scores u and d the bound of the relation. At an epsilon of inf it is the first candidate of the
     largest score, which is *not private*.
 
-    Notes
-    -----
     Privacy: epsilon-differential privacy with no delta, and more: a *bounded range* of epsilon.
     Event: ``bounded_range(epsilon)``. Proof: for neighbours with scores u and v,
 

@@ -26,9 +26,13 @@ _AT_ONCE = 1 << 28
 
 
 class NoiseSource(Protocol):
-    @property
-    def secure(self) -> bool:
-        """Whether the noise is unpredictable: reported in the guarantee."""
+    """Random numbers from a source of bits: what is tested with a seed is what is drawn without."""
+
+    secure: bool
+    """Whether the noise is unpredictable: reported in the guarantee."""
+
+    def _bits(self, shape: tuple[int, ...]) -> np.ndarray:
+        """64 random bits an entry, uint64."""
         ...
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
@@ -37,21 +41,24 @@ class NoiseSource(Protocol):
 
     def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
         """Independent integers k with probability in proportion to exp(-|k| / scale), float64."""
-        ...
+        return lattice_laplace(self._bits, shape, scale)
 
     def normals(self, shape: tuple[int, ...]) -> np.ndarray: ...
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent uniforms on (0, 1), never 0 or 1, in float64."""
-        ...
+        return _as_uniform(self._bits(shape))
 
     def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
         """Independent exponential variables of mean 1, as precise near 0 as elsewhere, float64."""
-        ...
+        return -np.log1p(-_fractions(self._bits, shape)[0])
 
     def poisson_sample(self, n: int, rate: float) -> np.ndarray:
-        """Sorted indices of a batch that each of `n` records enters with probability `rate`."""
-        ...
+        """Sorted indices of a batch that each of `n` records enters with probability `rate`.
+
+        What is in a batch must stay as unknown as the noise, so it comes from the same bits.
+        """
+        return poisson_indices(self._bits, n, rate)
 
     def child(self, name: str) -> NoiseSource:
         """Independent stream called `name`; adding a name shifts no other stream."""
@@ -63,7 +70,7 @@ class NoiseSource(Protocol):
 
 
 @dataclass(frozen=True)
-class SecureNoise:
+class SecureNoise(NoiseSource):
     """Noise from the operating system's cryptographic generator.
 
     It holds no state, so there is nothing that a fork or a pickle could repeat.
@@ -71,25 +78,15 @@ class SecureNoise:
 
     secure = True
 
+    def _bits(self, shape: tuple[int, ...]) -> np.ndarray:
+        return _system_bits(shape)
+
     def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
         return lattice_normals(_system_bits, shape, scale)
-
-    def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        return lattice_laplace(_system_bits, shape, scale)
 
     def normals(self, shape: tuple[int, ...]) -> np.ndarray:
         below, signs = _fractions(_system_bits, shape)
         return signs * ndtri(below / 2)
-
-    def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
-        return _as_uniform(_system_bits(shape))
-
-    def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
-        return -np.log1p(-_fractions(_system_bits, shape)[0])
-
-    def poisson_sample(self, n: int, rate: float) -> np.ndarray:
-        """What is in a batch must stay as unknown as the noise, so it comes from the same bits."""
-        return poisson_indices(_system_bits, n, rate)
 
     def child(self, name: str) -> SecureNoise:
         """Return itself: draws of a stateless source are independent already."""
@@ -99,7 +96,7 @@ class SecureNoise:
         return np.random.default_rng()
 
 
-class SeededNoise:
+class SeededNoise(NoiseSource):
     """Reproducible noise for tests, papers and teaching; anyone with the seed can remove it."""
 
     secure = False
@@ -113,20 +110,8 @@ class SeededNoise:
         """NumPy's own normals, which are fast: whoever knows the seed needs no low bits."""
         return np.floor(self._rng.standard_normal(shape) * scale) + 0.0
 
-    def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        return lattice_laplace(self._bits, shape, scale)
-
     def normals(self, shape: tuple[int, ...]) -> np.ndarray:
         return self._rng.standard_normal(shape)
-
-    def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
-        return _as_uniform(self._bits(shape))
-
-    def exponentials(self, shape: tuple[int, ...]) -> np.ndarray:
-        return -np.log1p(-_fractions(self._bits, shape)[0])
-
-    def poisson_sample(self, n: int, rate: float) -> np.ndarray:
-        return poisson_indices(self._bits, n, rate)
 
     def child(self, name: str) -> SeededNoise:
         """Independent stream called `name`, once.
@@ -284,8 +269,6 @@ def lattice_normals(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.nda
     `bits` gives arrays of 64 random bits an entry, and `scale`, the standard deviation, is in [2^9,
     2^40). Gives whole numbers in float64, never -0.
 
-    Notes
-    -----
     Probabilities are right up to a factor: no integer is missing and none is too
     frequent. A cell of about scale / 256 integers is found by inverse CDF from 51 random bits
     below the leading one, of which at least 2^40 fall into each cell, however far out. Their
@@ -315,8 +298,6 @@ def lattice_laplace(bits: _Bits, shape: tuple[int, ...], scale: float) -> np.nda
 
     Of `bits` and a `scale` as :func:`lattice_normals` takes them.
 
-    Notes
-    -----
     The difference of two geometric variables, each a cell of about scale / 256 integers and a
     place in it, as in :func:`lattice_normals`. The probability of k has the same
     factor of ``1 +- 1e-12``, at most squared. The tail ends at 650 scales, beyond which there is a

@@ -41,8 +41,6 @@ def draw_trials(noise: NoiseSource, mean: float, n_candidates: int) -> np.ndarra
     Their mean number is at least 1, and so is the number. Who knows how many trials there were
     knows more than was paid, hence the `noise`.
 
-    Notes
-    -----
     The number is k with probability ``(1 - g)^k / (k log(1 / g))`` (a logarithmic distribution, of
     the parameter g that has this mean), by inversion: the least k whose distribution function is
     above a uniform number. The uniform has 52 bits, so that probabilities are off by 2^-52 at most.
@@ -74,8 +72,6 @@ class Releases:
     There is one stream of noise for each name. `records` tells whose the rows are of which counts
     are taken, where there are any.
 
-    Notes
-    -----
     Privacy: a release of the part called `name` is the mechanism of that part with the scale
     that ``budget.event`` has for it, on a sum that carries how far one record moves it. There
     are at most as many as the event counts. So the event describes what ran, or more.

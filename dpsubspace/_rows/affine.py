@@ -14,7 +14,6 @@ them are needed over and over: once directions are released, W takes the standar
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,7 @@ from dpsubspace._array import (
     as_like,
     at_least,
     at_most,
+    changed,
     chunk_rows,
     device,
     even_slices,
@@ -36,7 +36,7 @@ from dpsubspace._array import (
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
-from dpsubspace._rows.records import Records
+from dpsubspace._rows.records import RecordRows, Records
 
 # Most of what is subtracted, in units of the result, that float32 has digits for.
 _NEAR = 2.0**9
@@ -96,8 +96,6 @@ class Affine:
 class _Folded:
     """Standardising and mixing in one matrix M: ``z_i = M^T (c_i, 1)``.
 
-    Notes
-    -----
     To cut a row takes no rounding, so that its record is M^T c with the numbers that the computer
     has. Let ``m`` be the means in units of the columns and ``u = (w c - m, 1)`` the standardised
     row. Then ``z = W^T u`` but for the rounding of M, and ``|z| >= |u| / |W^-1|``. Entries
@@ -169,7 +167,7 @@ class Mixing:
     folded: _Folded | None = None  # Standardising and mixing in one, where that loses no digits
 
 
-class AffineRows:
+class AffineRows(RecordRows):
     """All records after an affine map, to be visited chunk by chunk.
 
     Has what :class:`~dpsubspace._gradients.linear.LinearSource` and the second moments of
@@ -225,25 +223,25 @@ class AffineRows:
     def mixed(self, mixing: Mixing) -> AffineRows:
         """The records as ``W^T u_i``."""
         most = _CHUNK if mixing.folded is None else _FOLDED_CHUNK
-        return self._changed(mixing=mixing, radius=math.inf, _lengths=None, chunk=self._step(most))
+        return changed(self, mixing=mixing, radius=math.inf, _lengths=None, chunk=self._step(most))
 
     def _step(self, most: int) -> int:
         return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self.width)))
 
     def with_beside(self, beside: Array) -> AffineRows:
         """The records with other numbers (n, c) after those that they have."""
-        return self._changed(_beside=beside, _lengths=None)
+        return changed(self, _beside=beside, _lengths=None)
 
     def clipped(self, radius: float) -> AffineRows:
         """The records, shrunk to norm `radius` where they are longer."""
-        return self._changed(radius=radius)
+        return changed(self, radius=radius)
 
     def taken(self, batch: np.ndarray) -> AffineRows:
         """Some of the records, as they are here; copies their rows."""
         rows = self.records.rows(batch)
         beside = None if self._beside is None else self._beside[rows, :]
         some = self.records.taken(batch)
-        return self._changed(X=self.X[rows, :], _beside=beside, _lengths=None, records=some)
+        return changed(self, X=self.X[rows, :], _beside=beside, _lengths=None, records=some)
 
     def kept(self) -> AffineRows:
         """The records formed once and kept, where a matrix makes them shorter than the rows.
@@ -271,25 +269,12 @@ class AffineRows:
     def wide(self) -> AffineRows:
         return self
 
-    def _changed(self, **values: Any) -> AffineRows:
-        other = copy.copy(self)
-        vars(other).update(values)
-        return other
-
     def rescaled(self, location: np.ndarray, scale: np.ndarray) -> AffineRows:
         """Mapped rows less `location` and over `scale`, and nothing beside them."""
         affine = self.affine.scaled(location, scale)
         return AffineRows(self.X, affine, constant=False, records=self.records)
 
     # Sizes and chunks -----------------------------------------------------------------------
-
-    @property
-    def n_samples(self) -> int:
-        return self.records.n
-
-    @property
-    def n_rows(self) -> int:
-        return self.X.shape[0]
 
     @property
     def width(self) -> int:
@@ -299,10 +284,6 @@ class AffineRows:
     @property
     def beside(self) -> int:
         return 0 if self._beside is None else self._beside.shape[1]
-
-    @property
-    def data(self) -> Array:
-        return self.X
 
     def chunks(self, batch: np.ndarray | None = None) -> list[slice]:
         """Slices that together name every record once; there are no batches."""

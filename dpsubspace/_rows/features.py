@@ -10,7 +10,6 @@ centred.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from dpsubspace._array import (
     as_like,
     at_least,
     at_most,
+    changed,
     chunk_rows,
     column_sums,
     columns_of_product,
@@ -37,7 +37,7 @@ from dpsubspace._array import (
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
-from dpsubspace._rows.records import Records, RowMap, Shift
+from dpsubspace._rows.records import RecordRows, Records, RowMap, Shift
 
 # Bytes of the rows of a batch to gather at once, in float64, and how many rows they are at least:
 # they should not leave the cache before they are used.
@@ -47,7 +47,7 @@ _GATHERED_BYTES, _FEWEST_GATHERED = 1 << 22, 1 << 10
 _WIDE = 1 << 23
 
 
-class Features:
+class Features(RecordRows):
     """All records, to be visited chunk by chunk.
 
     A CSR matrix must have no duplicate entries. The row map gives the factor of each row and its
@@ -92,11 +92,9 @@ class Features:
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
-        other = copy.copy(self)
-        other.shift, other.shrink, other._distances = shift, None, self._distances_with(shift)
-        other.radius, other.zoom, other.only_formed = float("inf"), 1.0, False
-        other._casts = {}
-        return other
+        whole = {"radius": float("inf"), "zoom": 1.0, "only_formed": False, "shrink": None}
+        distances = self._distances_with(shift)
+        return changed(self, shift=shift, _distances=distances, _casts={}, **whole)
 
     def clipped(self, radius: float, zoom: float = 1.0, *, formed: bool = False) -> Features:
         """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
@@ -110,8 +108,7 @@ class Features:
         radius; otherwise it would grow without bound where a row nearly equals the mean (see
         :meth:`norms`).
         """
-        other = copy.copy(self)
-        other.radius, other.zoom, other.shrink, other._casts = float("inf"), 1.0, None, {}
+        other = changed(self, radius=float("inf"), zoom=1.0, shrink=None, _casts={})
         share = radius / self.bound if self.bound < float("inf") else 1.0
         reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
         formed = formed and self.shift is not None
@@ -140,39 +137,21 @@ class Features:
 
         Products with them have so many columns.
         """
-        other = copy.copy(self)
-        other._columns = columns
-        other.chunk = min(self.chunk, chunk_rows(self.X, self._microbatch_size, beside=beside))
-        return other
+        chunk = min(self.chunk, chunk_rows(self.X, self._microbatch_size, beside=beside))
+        return changed(self, _columns=columns, chunk=chunk)
 
     def wide(self) -> Features:
         """The same records, used in float64."""
-        other = copy.copy(self)
-        other.dtype, other._distances = namespace(self.factors).float64, None
-        return other
+        return changed(self, dtype=namespace(self.factors).float64, _distances=None)
 
     def unscaled(self, params: np.ndarray) -> np.ndarray:
         """Weights (width, c) that give features before their `zoom` the same scores."""
         return params * self.zoom
 
     @property
-    def n_samples(self) -> int:
-        """Number of records, public."""
-        return self.records.n
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, which is private where it is not that of the records."""
-        return self.X.shape[0]
-
-    @property
     def width(self) -> int:
         extra = self.shift is not None and self.shift.constant is not None
         return self.X.shape[1] + (self.bias is not None) + extra
-
-    @property
-    def data(self) -> Array:
-        return self.X
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         step = self.chunk
@@ -368,11 +347,8 @@ class FeatureBlock:
     def wide(self) -> FeatureBlock:
         xp = namespace(self.scale)
         X = self.X.astype(np.float64) if sparse.issparse(self.X) else xp.astype(self.X, xp.float64)
-        other = copy.copy(self)
-        other.X, other.scale = X, xp.astype(self.scale, xp.float64)
-        if self.shrink is not None:
-            other.shrink = xp.astype(self.shrink, xp.float64)
-        return other
+        shrink = None if self.shrink is None else xp.astype(self.shrink, xp.float64)
+        return changed(self, X=X, scale=xp.astype(self.scale, xp.float64), shrink=shrink)
 
     def scores(self, params: Array) -> Array:
         """Features times `params` of shape (width, c): (k, c)."""

@@ -3,8 +3,6 @@
 A *record* is what the guarantee hides. Usually that is a row. Where a person has several rows, the
 person is the record, and each of the rows counts for a part of it.
 
-Notes
------
 Lemma. Let S be the set of what single rows can bring to a sum, with 0 in it. A record of several
 rows brings ``sum_i w_i s_i`` with s_i in S, ``w_i >= 0`` and ``sum_i w_i <= 1``: a point of the
 convex hull of S. The longest vector of a convex hull is as long as the longest of the set, and its
@@ -166,8 +164,6 @@ class Records:
     def of_groups(cls, index: np.ndarray, n: int, present: np.ndarray | None = None) -> Records:
         """Rows that belong to `n` records, in equal parts.
 
-        Notes
-        -----
         One over the number of rows is rounded down to a multiple of 2^-24. What the rows of a
         record count for then adds up to at most 1, and sums of such numbers are exact in
         whatever order they are taken. A record of more than 2^24 rows counts for nothing.
@@ -280,8 +276,6 @@ class Records:
         elsewhere in a chunk. With `by_block` a chunk adds up its blocks, and not its rows, in
         float64.
 
-        Notes
-        -----
         Where each row is a record, :func:`~dpsubspace._array.sum_slack` has the proof: neighbours
         share all blocks but one. A record of several rows may have some in every block, and a
         neighbour may have other numbers of rows, which moves all later ones to other blocks. Such
@@ -297,6 +291,27 @@ class Records:
             raise RuntimeError("sums over records of several rows must be taken in float64.")
         added = block + chunk / block if by_block else chunk
         return 1.01 * self.n * EPS * (added + own + 16)
+
+
+class RecordRows:
+    """What rows of records have that are visited chunk by chunk."""
+
+    X: Any
+    records: Records
+
+    @property
+    def n_samples(self) -> int:
+        """Number of records, public."""
+        return self.records.n
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, which is private where it is not that of the records."""
+        return self.X.shape[0]
+
+    @property
+    def data(self) -> Array:
+        return self.X
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,6 @@ class Remote:
     Its recipe says how it is made where the rows are, `needs` are what it is made of, and `here` is
     the same made of no rows.
 
-    Notes
-    -----
     An attribute that the class of `here` names in ``PUBLIC`` is that of `here`. Any other attribute
     and any method gives a Remote: it is made where the rows are. Arithmetic likewise.
     """

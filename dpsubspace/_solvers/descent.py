@@ -84,8 +84,6 @@ class GEPStep:
     of public gradients at the same parameters, and its residual ``g - B' E``. What the
     two add up to is released with noise in proportion to how long each may be.
 
-    Notes
-    -----
     Proof of the bounds. B depends on public rows, public or drawn labels and on parameters
     that earlier releases determine: given those it is a constant. A record's parts are
     functions of its own gradient. ``min(1, S1 / |E|) E`` has norm at most S1 and
@@ -438,8 +436,6 @@ def train(
     more, on batches or on all records. `after_step` is called after each step without any private
     value; True ends the run (its cost stays that of the whole plan, an upper bound).
 
-    Notes
-    -----
     Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums``
     over it, with a state that ``step.begin`` makes without the records; it uses them for
     nothing else. What a batch holds stays private: sums are divided by its *expected* size,

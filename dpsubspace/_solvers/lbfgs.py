@@ -130,8 +130,6 @@ def noise_of_descent(
     `each` is the standard deviation of the noise of an entry of each mean gradient. Gradients were
     embedded on `directions` (k, p), which are orthonormal; None is the whole space.
 
-    Notes
-    -----
     Let e be how far the weights of a noisy descent are from those of the same descent without
     noise, along a direction in which the loss has the curvature h. To first order, a step makes
     of e and its velocity v

@@ -64,8 +64,6 @@ class AdaSSP:
     ) -> Solution:
         """Release the three; the rest is postprocessing.
 
-        Notes
-        -----
         Privacy: a record is its row, constant entry and targets, shrunk together to a public norm.
         Events: three Gaussian mechanisms, on the sums of :func:`_statistics`.
         """
@@ -92,8 +90,6 @@ class AdaSSP:
 def _statistics(rows: Rows, p: int, releases: Releases) -> tuple[BoundedSum, ...]:
     """Least eigenvalue and whole of the moment of the first p entries; their products with others.
 
-    Notes
-    -----
     Proof of the bounds, for records (u, v) of norm at most R, without rounding.
 
     - The moment of u is a sum of outer products of vectors of norm at most R: the bounds of
@@ -177,8 +173,6 @@ class OnePass:
     ) -> Solution:
         """Release a second moment, then sizes of residuals and a gradient of each block.
 
-        Notes
-        -----
         Privacy: the second moment as in
         :class:`~dpsubspace._solvers.regression.WhitenedDescent`. Blocks are disjoint and public
         (:meth:`~dpsubspace._release.releases.Releases.batch`), so a record meets one release
@@ -243,8 +237,6 @@ class _Block:
     def residual_size(self, weights: np.ndarray, before: float, releases: Releases) -> float:
         """Release how long most residuals are, for one target; `before` where noise hides it.
 
-        Notes
-        -----
         Proof of the bounds: a record that is there adds 1 to the count of one size. If it becomes
         null one count falls by 1; if it is replaced, one falls and another rises: sqrt(2).
         Counts are exact in float64.
@@ -302,8 +294,6 @@ class NoisyDescent:
     ) -> Solution:
         """Release the gradients of the steps; the rest is postprocessing.
 
-        Notes
-        -----
         Privacy: the gradient of a record is shrunk to a public norm
         (:func:`~dpsubspace._gradients.clipping.clipped_sum`), and
         :func:`~dpsubspace._solvers.descent.train` releases the sums, one Gaussian mechanism each.

@@ -236,8 +236,6 @@ def pair_statistics(chunk: UserChunk) -> np.ndarray:
 def released_pairs(users: UserRows, releases: Releases) -> tuple[np.ndarray, float]:
     """Sum of the users' pair statistics with noise, and the edge of the spectrum of noise.
 
-    Notes
-    -----
     Privacy: each user brings a vector of norm at most 1, a function of the user's own rows and of
     released numbers, or zero. So the sum moves by at most 1 where the user becomes a null user,
     and by at most 2 where replaced; rounding adds the slack of
@@ -300,8 +298,6 @@ def _round_of(chunk: UserChunk, white: np.ndarray) -> _Round:
 def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases gradients.
 
-    Notes
-    -----
     User j brings ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the directions'
     weights followed by a public multiple of ``m_j v_j``, and w_j one over ``|h_j| |v_j|``, which is
     the Frobenius norm of the product: together a matrix of norm 1, or zero where one of them is
@@ -337,8 +333,6 @@ def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np
 def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases the moments of a least squares problem.
 
-    Notes
-    -----
     User j brings ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of the moment
     ``m_j M_j (x) v_j v_j^T``, M_j the user's mean of ``x x^T``. Here w_j is one over the norm of
     both, of which the squares are ``|g_j|^2 |v_j|^2`` and that multiple of
@@ -471,8 +465,6 @@ class HeadMoments(NamedTuple):
 def released_heads(users: UserRows, releases: Releases, white: np.ndarray) -> HeadMoments:
     """Release what heads along the directions are like.
 
-    Notes
-    -----
     Privacy: what a user brings has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
     function of the user's own rows and of released directions, and so a norm of at most the root
     of the sum of their squares. The sum moves by that or twice that, and the slack of rounding.
@@ -534,8 +526,6 @@ def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
 def released_comparison(users: UserRows, releases: Releases, prior: HeadPrior) -> HeadPrior:
     """The same kinds of heads, each weighted by how well it does for all users.
 
-    Notes
-    -----
     Privacy: a user brings the differences of his mean losses, a vector that is a function of his
     own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2, and the
     slack of rounding. Event: one Gaussian mechanism.

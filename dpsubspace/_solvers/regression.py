@@ -129,8 +129,6 @@ class Moments:
     ) -> Solution:
         """Release the second moment of rows and targets; the rest is postprocessing.
 
-        Notes
-        -----
         Privacy: a record is its row, constant entry and targets, shrunk together to a public
         norm. Bounds and event are those of :func:`~dpsubspace._statistics.moments.released_moment`.
 
@@ -159,8 +157,6 @@ def shrunk_least_squares(
     `own`; that of `shared` is over ``sqrt(2) tau``, with tau the factor of the targets when noise
     was added. There are n rows.
 
-    Notes
-    -----
     Along an eigenvector of the moment with eigenvalue a, noisy ``x y`` has the variance
     ``t a^2 + s a / n + v`` if weights have the variance t, targets the variance s about their
     prediction, and v is that of the noise in both moments. The best linear estimate
@@ -202,8 +198,6 @@ class WhitenedDescent:
     ) -> Solution:
         """Release a second moment and the gradients of the steps; the rest is postprocessing.
 
-        Notes
-        -----
         Privacy: the matrix W that whitens rows is released (:func:`released_whitening`), and is a
         constant of the steps. The gradient of a record is
         ``W^T u (u^T W theta - y)^T``; it is shrunk to a public norm
@@ -247,8 +241,6 @@ class WhitenedDescent:
 def released_whitening(rows: AffineRows, releases: Releases) -> np.ndarray:
     """Matrix that whitens rows, of their released second moment.
 
-    Notes
-    -----
     Privacy: rows are shrunk to a public norm, with the bounds and the event of
     :func:`~dpsubspace._statistics.moments.released_moment`. What follows is postprocessing.
     """
@@ -306,8 +298,6 @@ def whitening(moment: np.ndarray, noise: float) -> np.ndarray:
 class Path:
     """Points of a descent from zero by one step size, and the noisy gradients released there.
 
-    Notes
-    -----
     What is said here is postprocessing. A gradient is ``M w - b`` and noise, which moves later
     points but not its own.
     """
@@ -396,8 +386,6 @@ def found_on(
     `least` is the curvature of white rows by public numbers: what is found is not below, since a
     curvature that noise has made too small would send weights far beyond the minimum.
 
-    Notes
-    -----
     Small steps, and those that clipping makes small, end on the way. What is left of it follows
     from the curvature of the path, or along what was found where that is larger; and the whole way
     is what is looked for. Of that, noise leaves the share of James and Stein (1961), with which the

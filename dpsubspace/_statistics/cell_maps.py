@@ -82,8 +82,6 @@ COLUMNS, TARGETS = Aim(0.8, (-2, 0), 0.6, False), Aim(0.5, (-1, 1), 0.5, True)
 class CellMap:
     """Public linear map of the counts of cells: `matrix` has one row for each cell.
 
-    Notes
-    -----
     Proof of the bounds: a record that is in cell i of a column adds row i to what is released of
     that column. When it becomes null it takes that away, and when it is replaced, another row is
     there instead. The bounds are the largest norm of a row and the largest distance of two, of

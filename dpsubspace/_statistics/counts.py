@@ -224,8 +224,6 @@ def noisy_radius(
     standard deviations of the noise are added, so that noise errs to the side of radii that are too
     large, and `largest` comes out where it hides the records.
 
-    Notes
-    -----
     Privacy: bisection asks how many records are outside of radii that its earlier answers
     determine. A record moves such a count by at most 1, whether it becomes null or is
     replaced. What follows is postprocessing. Event: :data:`RADIUS_COUNTS` Gaussian mechanisms.
@@ -256,8 +254,6 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
 
     Of `values` (n, k), what is outside of [0, 1] is clipped, and NaN counts as 0.
 
-    Notes
-    -----
     Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
     null, so their vector by at most sqrt(k). Event: one Gaussian mechanism.
     """
@@ -328,8 +324,6 @@ def noisy_ranges(
     Gives the low and the high ends of the outermost cells, single or next to each other, that are
     too full for noise (without any, of those that stand out most), and whether any cells were.
 
-    Notes
-    -----
     Privacy: the counts of all cells of all columns are one release. A record is in one cell a
     column, so it moves the vector of counts by sqrt(c) when it becomes null, and by at most
     sqrt(2 c) when it is replaced, which takes 1 from one cell a column and adds it to another.

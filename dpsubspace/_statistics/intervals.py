@@ -102,8 +102,6 @@ def noisy_intervals(
 
     Gives low and high ends, and whether noise has left a column's size to be seen.
 
-    Notes
-    -----
     Privacy: as for :func:`noisy_scales`. First a public map of the counts of all columns in
     octaves, and then the same in cells that are functions of earlier releases alone. A record is
     in one cell of a column, so it moves what is released of c columns by at most sqrt(c) times the

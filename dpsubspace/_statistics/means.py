@@ -48,8 +48,6 @@ def noisy_focus(
     :data:`FOCUS_RELEASES` called `name`, and `ratio` is the public number of records over the noise
     multiplier of the whole fit. Gives low and high ends.
 
-    Notes
-    -----
     Privacy: the first release is the sum of the values, of which a record brings one in [-1, 1]
     a column. It moves the vector by sqrt(c) when it becomes null and by 2 sqrt(c) when it is
     replaced. The mean m that follows is cut to [-1, 1]. The second is the sum of ``|z - m|``,
@@ -82,8 +80,6 @@ def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
     A :class:`~dpsubspace._rows.records.RowMap` has bounded them, or they were shifted and then
     clipped to a radius.
 
-    Notes
-    -----
     Proof of the bound: a row is a function of its record alone and has norm at most
     `norm_bound`; removing it moves the sum by at most that, replacing it by at most
     twice that. Records of several rows have the same bounds, by the lemma of
@@ -123,8 +119,6 @@ def noisy_mean(
     `beyond` is by how many standard deviations the square of the noisy mean must exceed that of
     noise; the mean is taken to be zero where it does not. 0 only shrinks.
 
-    Notes
-    -----
     Privacy: the sum is released and divided by the public number of rows. Event: one
     Gaussian mechanism. What follows is postprocessing: the positive-part estimator of James
     and Stein (1961), which has a smaller mean squared error than the noisy mean whatever the
@@ -175,8 +169,6 @@ def _squares(norms: Array, largest: float, records: Records) -> Total:
 def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "spread") -> float:
     """Release the mean square of lengths, those above `largest` taken as that; not below 0.
 
-    Notes
-    -----
     Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
     moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
     """
@@ -215,8 +207,6 @@ def recentred_mean(
     budget has a "coarse mean", the counts of a "coarse radius", and a "mean"; `radius` are options
     of :func:`noisy_radius`.
 
-    Notes
-    -----
     Privacy: the coarse mean and radius are constants once they are released, so a row that is
     shifted by the one and clipped to twice the other is a function of its record alone, of
     norm at most that. Event: that of :func:`noisy_mean`, :func:`noisy_radius` and
@@ -241,8 +231,6 @@ def searched_mean(
     "centre" and a "radius" beside it. Gives the mean (width,) and the radius about it of nearly all
     rows; without recentring, twice the bound.
 
-    Notes
-    -----
     Privacy: as for :func:`recentred_mean`. Event: a Gaussian mechanism for the first mean, one
     for each stage of the search and one for the second mean.
     """

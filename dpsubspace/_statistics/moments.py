@@ -81,8 +81,6 @@ def _counted_norms(features: Features | AffineRows) -> Array:
 def second_moment(rows: Rows) -> BoundedSum:
     """Sum of ``phi_i phi_i^T``, of shape (p, p), without null records.
 
-    Notes
-    -----
     Bounds: those of :func:`~dpsubspace._release.mechanisms.gram_sum`, of which the slack is that of
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
@@ -184,8 +182,6 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     The basis is public or released, and `norms` (n,) are those of the features, inf for null
     records.
 
-    Notes
-    -----
     Proof of the bounds: record i brings the outer product of ``phi_i`` and ``B^T phi_i``. Its
     norm is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding
     cannot make it longer. Replacing a record moves the sum by
@@ -224,8 +220,6 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     the features, inf for null records. The packed moment has k (k + 1) / 2 entries, and the sum
     comes after them.
 
-    Notes
-    -----
     Proof of the bounds: record i brings ``(z z^T, r)`` with ``|z|^2 + r <= c^2`` and
     ``r >= 0``, which is made sure of after rounding. Its squared norm is
     ``|z|^4 + r^2 <= (|z|^2 + r)^2 <= c^4``. Between two records the first part moves by at
@@ -288,8 +282,6 @@ def released_moment(
 
     Gives that, and the standard deviation s of the noise on its diagonal.
 
-    Notes
-    -----
     Analyze Gauss. Noise of the packed triangle is a symmetric Gaussian matrix, of deviation
     s on the diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral
     norm is about ``s sqrt(2 p)``, where the triangle of equal deviations of Dwork, Talwar,
@@ -469,8 +461,6 @@ class Bingham:
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
         """Release `n_components` directions and the energies along them.
 
-        Notes
-        -----
         Privacy: rows projected to the complement of released directions are no longer than
         before, so every draw has the sensitivity of the first; energies are bounded by
         :func:`~dpsubspace._release.mechanisms.energy_sum`.

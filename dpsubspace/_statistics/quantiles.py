@@ -111,8 +111,6 @@ def noisy_quantiles(
     Gives values (k, c) of the grid: the quantile, where many values are tied at it, or one of a
     rank that noise cannot tell from the one asked for.
 
-    Notes
-    -----
     Privacy: at each stage, every search of a column has one midpoint, which is a function of
     earlier releases. The midpoints of a column cut the line into cells, and the counts
     of all cells of all columns are one release. A record is in one cell a column, however
@@ -356,8 +354,6 @@ def noisy_extents(
     Gives low and high ends, and whether noise has left the column to be seen. A search always finds
     it.
 
-    Notes
-    -----
     Privacy: that of :func:`~dpsubspace._statistics.quantiles.noisy_quantiles` or of
     :func:`~dpsubspace._statistics.intervals.noisy_intervals`, and before it that of
     :func:`~dpsubspace._statistics.counts.noisy_shares` for gaps. What follows is postprocessing.

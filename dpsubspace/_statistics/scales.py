@@ -115,8 +115,6 @@ def noisy_scales(
     "cells". Without noise, means and standard deviations come out as they are (not private), found
     unless the column is constant.
 
-    Notes
-    -----
     Privacy: with "octaves", public maps of the counts of all columns in cells, and with each of
     "cells", the same in cells that follow from what was released before. A record is in one cell
     of a column, so it moves what is released of c columns by sqrt(c) times the bounds of

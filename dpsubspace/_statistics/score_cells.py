@@ -39,8 +39,6 @@ def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np
     What rows bring is cut to [-1, 1], and what is not a number counts as 0. A record brings the
     mean of its rows, and nothing if it is null.
 
-    Notes
-    -----
     What a record brings is rounded to a multiple of a public step, so that sums are exact in any
     order. Where the rows of one record lie elsewhere because of another, what it brings may be
     rounded otherwise, by one step. The slack is that for all records: a sum moves between
@@ -65,8 +63,6 @@ def root_scores(totals: np.ndarray, slack: float, public: np.ndarray) -> Bounded
     norm at most 1. `slack` is how far rounding moves a sum between neighbours, in L2 norm. `public`
     (n_candidates,) is what else a candidate is given, by public knowledge.
 
-    Notes
-    -----
     Proof: the score is minus the length of the sum. A record that becomes null takes a vector of
     norm at most 1 out of each, which changes each length by a number in [-1, 1], and one that is
     replaced by a number in [-2, 2]. The moves of two candidates differ by at most 2, and 4.
@@ -81,8 +77,6 @@ def rank_scores(counts: np.ndarray, rank: float) -> BoundedScores:
     The private `counts` (n_candidates,) are the records at each candidate, in their order; of a
     record of several rows, parts that add up to at most 1. The rank is public.
 
-    Notes
-    -----
     Score: minus the distance of `rank` from the ranks that a candidate has, which go from the
     number of records below it to that with those at it. The value of the rank has a score of 0,
     however many records are tied there. Proof of the bounds: whether a record becomes null or is
@@ -115,8 +109,6 @@ class ScoreTotal:
     `n_moving` is the public number of records where what one brings may be rounded otherwise
     because of the rows of another.
 
-    Notes
-    -----
     Bounds: those of :func:`~dpsubspace._release.mechanisms.score_sum`. What a record brings is
     rounded to a multiple of 2^-24, of which the sum is exact in whatever order it is taken. Where
     other records may move by rounding, each moves by one step at most, and two of its scores by
@@ -151,8 +143,6 @@ def score_total(values: np.ndarray, records: Records) -> BoundedSum:
 
     What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
 
-    Notes
-    -----
     Proof of the bounds: what a record brings is an average of such numbers, and 0 for a null
     record, rounded to a multiple of 2^-24, of which sums are exact in whatever order they are
     taken. So a record that becomes null takes away a number in [0, 1], and one that is replaced
@@ -198,8 +188,6 @@ def counted(cells: np.ndarray, n_cells: int, records: Records) -> BoundedL1Sum:
     Cells are (n_rows,), in one list, or (n_rows, k) in each of k lists; counts are one after the
     other.
 
-    Notes
-    -----
     Proof of the bounds: a row is in one cell of each list, so that a null record takes 1 from one
     count of each, and a replaced one moves two counts of each by 1. Which cell that is may depend
     on anything that the row says, such as the public group that it belongs to: so all groups are
@@ -219,8 +207,6 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
     Of `values` (n_rows, k), what is outside of [0, 1] counts as the nearer end, and what is not a
     number as 1. Shares (k,) are public weights above 0, which add up to 1.
 
-    Notes
-    -----
     Proof of the bounds: number j of a record is in [0, 1] whether it is null or not, so that it
     moves by at most 1 in *both* relations, and the L1 norm of all by at most the sum of shares.
     Each row's part is rounded down to a multiple of a power of 2, so small as exact sums over n
@@ -240,8 +226,6 @@ def grouped_sums(
 
     Of shape (n_groups, 2, k): `group` is the number of each row's.
 
-    Notes
-    -----
     Proof of the bounds: number v of a row brings ``s v`` and ``s (1 - v)`` to its own group, with s
     its share, and nothing to others: together ``s``, and all numbers at most 1 in L1 norm. So a
     null record takes 1 away. A row that is replaced may leave one group for another, of which

@@ -116,8 +116,6 @@ class Summed:
     ) -> Summed:
         """The same of a group, from sums and what is left to 1, of shape (2, k).
 
-        Notes
-        -----
         All entries together are about the size N of the group. A mean ``S / (s N)`` is off by about
         ``(1 / s - m) e / N`` by the noise e of its own sum, and by ``- m e / N`` by that of each of
         the ``2 k - 1`` other entries: as much in standard deviations as one Laplace variable of

@@ -66,8 +66,6 @@ def noisy_standard(
 
     They are columns of the records. Ranges are public or released, and values outside are clipped.
 
-    Notes
-    -----
     Proof of the bounds: a record brings ``(v_j, v_j^2)`` with ``-1 <= v_j <= 1`` for each of c
     columns, which has norm at most ``sqrt(2 c)``. Replacing v by w moves a pair by
     ``(v - w)^2 (1 + (v + w)^2)``, squared. With ``s = |v + w|`` and ``t = |v - w|``, where

@@ -13,7 +13,6 @@ numbers is what ``_array.py`` assumes as well.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsubspace._array import EPS, Total, to_numpy
+from dpsubspace._array import EPS, Total, changed, to_numpy
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
 
@@ -107,17 +106,13 @@ class UserRows:
 
     def sharing(self, weights: np.ndarray, constant: float) -> UserRows:
         """The same rows beside another shared model."""
-        other = copy.copy(self)
-        other.weights, other.constant = np.asarray(weights, float), float(constant)
-        return other
+        return changed(self, weights=np.asarray(weights, float), constant=float(constant))
 
     def as_they_are(self) -> UserRows:
         """The same users' rows as they came, and whole targets in place of residuals."""
-        other = copy.copy(self)
-        other._rows = AffineRows(self._rows.X, Affine.identity(self.width), constant=False)
-        other.weights, other.constant = np.zeros(self.width), 0.0
-        other.whitening, other._cut = np.eye(self.width), math.inf
-        return other
+        rows = AffineRows(self._rows.X, Affine.identity(self.width), constant=False)
+        shared = {"weights": np.zeros(self.width), "constant": 0.0}
+        return changed(self, _rows=rows, whitening=np.eye(self.width), _cut=math.inf, **shared)
 
     # Users, chunk by chunk --------------------------------------------------------------------
 
@@ -174,8 +169,6 @@ class UserRows:
     def slack(self) -> float:
         """How far rounding can move a sum over users between neighbours, by its largest term.
 
-        Notes
-        -----
         Proof: with a user less, others may be added in other chunks and another order, so count
         the whole error of both sums. A chunk of k terms of norm at most C, added in any
         order, is off by at most ``1.01 k u`` times the sum of its norms (Higham, 2002, section
@@ -205,8 +198,6 @@ def products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def unit_weights(squares: np.ndarray, entries: int) -> np.ndarray:
     """Factors that give contributions of such squared norms the norm 1; 0 for nothing.
 
-    Notes
-    -----
     A squared norm of p entries as computed is off by at most p units of rounding, and the root, the
     quotient and the product by few more: the factor is smaller by four times as much, so
     that no contribution is longer than 1.
