@@ -50,8 +50,8 @@ _POOLED, _ANYWHERE, _ALIKE = 0.7, 12.0, 1.5
 # A column is found where its size, or that of most of its values, is in a window of 5 octaves with
 # this probability. A few values far out, which noise hides, may leave only the latter to be seen;
 # a size that is too large is mended from nearer, and a column that is not found is lost.
-# Of 320 made-up columns, 500 to 1,000 rows at epsilon 0.3 and 1, windows of the size alone left out
-# 40 to 50, and this rule 29 to 41: codes and tails beside zeros, which noise hides.
+# Of 320 made-up columns, 500 to 1,000 rows at epsilon 0.3 and 1, the window of the size alone
+# left out 40 to 50, and this rule 29 to 41: codes and tails beside zeros, which noise hides.
 _SURE = 0.8
 
 # Standard deviation of a place in an octave over the middle of that, and the number of octaves

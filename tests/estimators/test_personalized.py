@@ -18,6 +18,7 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
 )
+from dpsubspace._rows.records import check_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
@@ -76,7 +77,9 @@ def test_heads_of_others_depend_on_a_person_by_what_is_released_only():
     model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=groups)
     shared = model._shared_._scaled
     other_y = np.where(groups == 3, -y, y)
-    found, _ = shared.in_units(shared.heads(model._shared_._personal, X, other_y, groups, 80))
+    scaled = (other_y - shared.targets.location[0]) / shared.targets.scale[0]
+    users = shared.users(X, scaled, check_groups(groups, X))
+    found, _ = shared.in_units(model._shared_._personal.heads(users))
     changed = (found != model.personal_coef_).any(axis=1)
     assert list(np.flatnonzero(changed)) == [3]
 
