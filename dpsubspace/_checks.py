@@ -141,3 +141,8 @@ def check_bounds(
             f"`{name}` must be a tuple (low, high) with low < high: two finite numbers, or two"
             f" arrays of one number a {column}{count}, not a pair for each, got {shown(value)}."
         )
+
+
+def is_ours(thing: object) -> bool:
+    """Whether `thing` is of a class of this package itself."""
+    return type(thing).__module__.partition(".")[0] == __name__.partition(".")[0]

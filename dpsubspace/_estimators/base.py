@@ -52,6 +52,13 @@ class PrivateEstimator(BaseEstimator):
 
     n_features_in_: int  # set by scikit-learn's validation
 
+    # For walks over models: whether a transformer gives as many columns as it gets, and whether the
+    # parameter `estimator` is a model that was fitted before, which `fit` leaves as it is.
+    _keeps_columns = False
+    _asks_fitted = False
+    # What audits plant among the rows (_workflow.canaries); None where nothing is known.
+    _canary: str | None = None
+
     @nameless
     def privacy_event(
         self,

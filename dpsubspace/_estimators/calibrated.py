@@ -218,6 +218,9 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     True
     """
 
+    _canary = "held-out labels"
+    _asks_fitted = True
+
     # Set by `fit`.
     n_features_in_: int
     classes_: np.ndarray

@@ -130,6 +130,8 @@ class _Plan:
 class _Conformal(PrivateEstimator):
     """What both share: a threshold of scores that are the larger, the worse a prediction is."""
 
+    _asks_fitted = True
+
     # Parameters that every subclass has.
     estimator: Any
     confidence_level: float
@@ -289,6 +291,8 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
     >>> bool(sets[range(len(sets)), y[1400:]].mean() > 0.9)
     True
     """
+
+    _canary = "held-out labels"
 
     # Set by `fit`.
     classes_: np.ndarray
@@ -479,6 +483,8 @@ class DPConformalRegressor(ExactR2, _Conformal):
     >>> bool(np.mean((low <= y[2000:]) & (y[2000:] <= high)) > 0.9)
     True
     """
+
+    _canary = "held-out numbers"
 
     def __init__(
         self,

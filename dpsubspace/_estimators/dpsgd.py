@@ -183,6 +183,8 @@ class DPSGDClassifier(LinearClassifier):
     True
     """
 
+    _canary = "linear labels"
+
     epsilon: float | None = 1.0
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
@@ -427,6 +429,8 @@ class DPSGDFClassifier(LinearClassifier):
     True
     """
 
+    _canary = "linear labels"
+
     epsilon: float | None = 1.0
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
@@ -650,6 +654,8 @@ class DPSGDRegressor(LinearRegressor):
     >>> model.fit(X, y).score(X, y) > 0.7
     True
     """
+
+    _canary = "linear numbers"
 
     epsilon: float | None = 1.0
     delta: float | str = "auto"

@@ -240,6 +240,7 @@ class GEPClassifier(LinearClassifier):
     True
     """
 
+    _canary = "linear labels"
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
 
     epsilon: float | None = 1.0
@@ -501,6 +502,7 @@ class GEPRegressor(LinearRegressor):
     True
     """
 
+    _canary = "linear numbers"
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
 
     epsilon: float | None = 1.0

@@ -426,6 +426,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     ['near', 'far']
     """
 
+    _canary = "directions"
+
     n_components: int | str = "auto"
     epsilon: float | None = 1.0
     delta: float | str = "auto"

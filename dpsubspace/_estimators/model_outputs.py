@@ -16,10 +16,10 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
+from dpsubspace._estimators.composites import predictor
 from dpsubspace._rows.inputs import NO_NUMBERS, without_values
 from dpsubspace._rows.records import Records, check_groups
 
@@ -110,9 +110,7 @@ def scores_of(model: Any, X: Any, n: int, n_classes: int) -> np.ndarray:
 
 def threshold_of(model: Any, *, probabilities: bool) -> float:
     """Score beyond which a classifier predicts the second class, as its parameters tell."""
-    while isinstance(model, Pipeline):
-        model = model[-1]
-    found = "auto"
+    model, found = predictor(model), "auto"
     if isinstance(model, TunedThresholdClassifierCV):
         found = model.best_threshold_
     elif isinstance(model, FixedThresholdClassifier):

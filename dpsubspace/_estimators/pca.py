@@ -445,6 +445,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     True
     """
 
+    _canary = "components"
     _takes_collections = True
 
     # Public data are asked for once, here, so that no user has to route them.

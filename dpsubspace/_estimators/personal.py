@@ -232,6 +232,8 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     (4,)
     """
 
+    _canary = "shared model"
+
     # scikit-learn passes public rows, and who rows belong to, on without being asked.
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
     __metadata_request__predict: ClassVar = {"groups": True}

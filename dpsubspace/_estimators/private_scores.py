@@ -14,6 +14,7 @@ from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import PrivateCall
+from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import (
     by_record,
     losses,
@@ -230,7 +231,7 @@ def private_score(
         public.append(f"levels of groups ({len(apart.levels)})")
     call = PrivateCall("private_score", budget, noise, records, rows.n_features, tuple(public))
     tell_before(asked, budget, records, len(classes), 1 if apart is None else apart.n_groups)
-    if has_seen(model, X):
+    if any(has_seen(part.model, X) for part in opened(model, fitted=True).walk()):
         warn(
             f"`X` has rows that this {type(model).__name__} was fitted to: the score will be about"
             " these rows, on which the model is too good, and not about new ones. Hold out some"

@@ -600,6 +600,8 @@ class DPLinearRegression(_LinearRegression):
     True
     """
 
+    _canary = "regression"
+
     # scikit-learn passes public rows on without being asked.
     __metadata_request__fit: ClassVar = {"X_public": True}
 
@@ -802,6 +804,8 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     >>> model.score(X[0], y[0]) > 0.7
     True
     """
+
+    _canary = "regression"
 
     # scikit-learn passes public rows on without being asked.
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}

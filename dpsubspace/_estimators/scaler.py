@@ -188,7 +188,9 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     True
     """
 
+    _canary = "ranges"
     _takes_collections = True
+    _keeps_columns = True
 
     # scikit-learn passes X_public on to this step without being asked.
     __metadata_request__fit = {"X_public": True}  # noqa: RUF012

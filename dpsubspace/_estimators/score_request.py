@@ -12,7 +12,7 @@ import numpy as np
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._checks import shown
-from dpsubspace._rows.inputs import models_inside
+from dpsubspace._estimators.composites import opened
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import FROM_CELLS, FROM_LABELS, SUMS, needed_sums
 from dpsubspace._tables.frames import read_table
@@ -260,7 +260,8 @@ def _levels(levels: Any) -> Categories:
 
 def _of_schemas(name: str, model: Any) -> Categories:
     """What the schema of a model says about a column."""
-    schemas = (getattr(part, "schema", None) for part in models_inside(model))
+    inside = opened(model, fitted=True).walk()
+    schemas = (getattr(part.model, "schema", None) for part in inside)
     for schema in (as_schema(each) for each in schemas if isinstance(each, Mapping)):
         kind = schema.get(name)
         if isinstance(kind, Categories):

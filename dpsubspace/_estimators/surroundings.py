@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, TypeVar, cast, dataclass_transform
 
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Binarizer, Normalizer, PolynomialFeatures
-from sklearn.utils import get_tags
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import Payer
-from dpsubspace._estimators.torch_features import TorchFeatures
+from dpsubspace._checks import is_ours
+from dpsubspace._estimators.composites import CHOOSES, FITS, descends, opened
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
 
 # Words of scikit-learn --------------------------------------------------------------------------
@@ -103,15 +101,6 @@ def estimator(cls: _C) -> _C:
 
 # Surroundings -----------------------------------------------------------------------------------
 
-_ROW_BY_ROW = (Binarizer, FrozenEstimator, Normalizer, PolynomialFeatures, TorchFeatures)
-# Those of modules that take long to import: where there is such a step, its module is there.
-_OF_TEXT = {
-    "sklearn.feature_extraction": "FeatureHasher",
-    "sklearn.feature_extraction.text": "HashingVectorizer",
-}
-# Functions of a user's own, which may keep what they are given.
-_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer")
-
 # Modules of scikit-learn that fit clones, by what they do.
 _SEVERAL_FITS = {
     "sklearn.model_selection": "a search or a cross-validation",
@@ -124,25 +113,6 @@ _SEVERAL_FITS = {
     "sklearn.inspection": "an inspection",
 }
 
-# Classes of scikit-learn, by name since to import them takes time, that fit others and take nothing
-# from the rows but what those release; with the parameters that hold what they fit.
-_FIT_OTHERS = {
-    "Pipeline": ("steps",),
-    "ColumnTransformer": ("transformers", "remainder"),
-    "FeatureUnion": ("transformer_list",),
-    "VotingClassifier": ("estimators",),
-    "VotingRegressor": ("estimators",),
-    "TransformedTargetRegressor": ("regressor", "transformer"),
-    "BaggingClassifier": ("estimator",),
-    "BaggingRegressor": ("estimator",),
-    "MultiOutputClassifier": ("estimator",),
-    "MultiOutputRegressor": ("estimator",),
-    "OneVsOneClassifier": ("estimator",),
-    "OneVsRestClassifier": ("estimator",),
-    "OutputCodeClassifier": ("estimator",),
-    "RFE": ("estimator",),
-}
-
 # What fits and scores in one call, in modules of sklearn.model_selection.
 _SCORING = (
     "_fit_and_score",
@@ -153,20 +123,6 @@ _SCORING = (
 
 _FITS = ("fit", "fit_transform", "fit_predict", "partial_fit")
 _PACKAGE = __name__.partition(".")[0]
-
-
-def works_row_by_row(step: Any) -> bool:
-    """Whether `step` maps each row by itself and takes nothing else from the rows.
-
-    scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
-    the columns that it is given.
-    """
-    if isinstance(step, str):
-        return step in ("passthrough", "drop")
-    if any(callable(getattr(step, name, None)) for name in _FUNCTIONS):
-        return False
-    of_text = [getattr(sys.modules.get(module), name, None) for module, name in _OF_TEXT.items()]
-    return step is None or type(step) in (*_ROW_BY_ROW, *of_text)
 
 
 # What is around a fit -----------------------------------------------------------------------------
@@ -219,13 +175,9 @@ def _host(frame: FrameType) -> _Host | None:
         return None
     # One name of whoever calls, whose others may be rows; workers of an ensemble have that of it.
     owner = frame.f_locals.get("self", frame.f_locals.get("ensemble"))
-    if _is_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
+    if is_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
         owner = None
     return _Host(module, name, owner) if several or owner is not None else None
-
-
-def _is_ours(thing: Any) -> bool:
-    return type(thing).__module__.partition(".")[0] == _PACKAGE
 
 
 def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
@@ -239,13 +191,14 @@ def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
         if owner is None:
             continue
         of = type(owner).__name__
-        if _descends(owner, "BaseSearchCV"):
+        around = opened(owner)
+        if around.kind == CHOOSES:
             if not scored:  # the fit that follows the choice
                 yield "choice", of
-        elif (inside := _inside(owner)) is None or getattr(owner, "bootstrap", False):
+        elif around.kind != FITS or getattr(owner, "bootstrap", False):
             yield "unknown", of
         else:
-            yield from (("step", type(x).__name__) for step in inside for x in _learners(step))
+            yield from (("step", type(x).__name__) for x in around.learners())
 
 
 def learners_around() -> Iterator[tuple[str, str]]:
@@ -253,37 +206,6 @@ def learners_around() -> Iterator[tuple[str, str]]:
     for kind, of in _seen("", [*_hosts(sys._getframe(1))]):
         if kind in ("step", "unknown"):
             yield kind, of
-
-
-def _inside(owner: Any) -> list[Any] | None:
-    """Steps and estimators that `owner` fits, where it learns nothing by itself; else None."""
-    names = _FIT_OTHERS.get(type(owner).__name__) if _is_theirs(type(owner)) else None
-    if names is None:
-        return [owner.estimator] if _descends(owner, "BaseSearchCV") else None
-    values = [getattr(owner, name) for name in names]
-    parts = [value if isinstance(value, list) else [("", value)] for value in values]
-    return [part[1] for some in parts for part in some]
-
-
-def _is_theirs(kind: type) -> bool:
-    return kind.__module__.startswith("sklearn.")
-
-
-def _descends(thing: Any, name: str) -> bool:
-    """Whether `thing` is of a class of scikit-learn of this name, or of one made from it."""
-    return any(kind.__name__ == name and _is_theirs(kind) for kind in type(thing).__mro__)
-
-
-def _learners(step: Any) -> Iterator[Any]:
-    """What learns from its rows without privacy in a step, as far as can be told."""
-    if _is_ours(step) or works_row_by_row(step):
-        return
-    if (inside := _inside(step)) is not None:
-        for inner in inside:
-            yield from _learners(inner)
-    # Encoders that are told all categories learn nothing.
-    elif get_tags(step).requires_fit and isinstance(getattr(step, "categories", "auto"), str):
-        yield step
 
 
 # What is said of it -------------------------------------------------------------------------------
@@ -333,26 +255,26 @@ def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> 
 def _warn_of_step(name: str, hosts: list[_Host]) -> None:
     """Warn of the first step of a Pipeline that learns from the rows, or part of another model."""
     pipelines = [host.owner for host in hosts if type(host.owner) is Pipeline]
-    steps = [step for pipeline in pipelines for step in pipeline.steps]
-    found = next((step for step in steps if any(_learners(step[1]))), None)
+    steps = [step for pipeline in pipelines for step in opened(pipeline).inside]
+    found = next((step for step in steps if [*step.learners()]), None)
     if found is None:
         _warn_of_part(name, hosts)
     else:
         warn(
-            f"step {found[0]!r} ({type(found[1]).__name__}) before {name} learns from the rows"
+            f"step {found.name!r} ({type(found.model).__name__}) before {name} learns from the rows"
             " without any privacy, and what it has learned is part of the Pipeline: the"
             f" guarantee covers {name} alone. Use a BoundedScaler or a DPPCA, or fit the step"
             " on public rows and wrap it in sklearn.frozen.FrozenEstimator.",
             PrivacyWarning,
-            about=("learning step", name, found[0]),
+            about=("learning step", name, found.name),
         )
 
 
 def _warn_of_part(name: str, hosts: list[_Host]) -> None:
     """Warn of the first part of what is fitted around that learns from the rows."""
     owners = [host.owner for host in hosts if host.owner is not None]
-    parts = ((owner, part) for owner in owners for part in _inside(owner) or ())
-    learners = ((type(owner).__name__, x) for owner, part in parts for x in _learners(part))
+    known = (around for around in map(opened, owners) if around.kind in (CHOOSES, FITS))
+    learners = ((around.name, learner) for around in known for learner in around.learners())
     whole, found = next(learners, ("", None))
     if found is not None:
         warn(
@@ -388,7 +310,7 @@ def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:
 
 def _sets_seeds(owner: Any) -> bool:
     """Whether `owner` sets `random_state` of what it fits, as scikit-learn's ensembles do."""
-    return _descends(owner, "BaseEnsemble") or _descends(owner, "RANSACRegressor")
+    return descends(owner, "BaseEnsemble") or descends(owner, "RANSACRegressor")
 
 
 def seeding_ensemble() -> str | None:

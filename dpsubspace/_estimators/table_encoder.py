@@ -247,6 +247,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     0.0
     """
 
+    _canary = "bought ranges"
+
     def __init__(
         self,
         schema: Any,

@@ -305,6 +305,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     True
     """
 
+    _canary = "table"
+
     # What scikit-learn's Pipeline has for them, and what would be wrong here: a cache of
     # transformers would give away what another fit has bought.
     transform_input = None

@@ -417,6 +417,7 @@ class DPModuleClassifier(PrivateClassifier):
     True
     """
 
+    _canary = "module labels"
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
 
     module: Any = field(default=None, kw_only=False)
@@ -681,6 +682,7 @@ class DPModuleRegressor(PrivateRegressor):
     True
     """
 
+    _canary = "module numbers"
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
 
     module: Any = field(default=None, kw_only=False)

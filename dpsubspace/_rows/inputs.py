@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -49,11 +49,7 @@ def remember(estimator: Any, X: Any) -> None:
 
 
 def has_seen(model: Any, X: Any) -> bool:
-    """Whether `X` has rows that a model, or one that it is made of, is known to be fitted to."""
-    return any(_overlaps(part, X) for part in models_inside(model))
-
-
-def _overlaps(model: Any, X: Any) -> bool:
+    """Whether `X` has rows that a model itself, and none inside of it, is known to be fitted to."""
     try:
         known, region = _SEEN[model]
     except (KeyError, TypeError):  # or no estimator that can be referred to
@@ -69,16 +65,6 @@ def _overlaps(model: Any, X: Any) -> bool:
         return np.shares_memory(seen, X, max_work=_WORK)  # pyright: ignore[reportArgumentType]
     except (ValueError, TypeError, np.exceptions.TooHardError):
         return False
-
-
-def models_inside(model: Any) -> Iterator[Any]:
-    yield model
-    for _, step in getattr(model, "steps", None) or []:
-        yield from models_inside(step)
-    for name in ("best_estimator_", "estimator_", "estimator"):
-        inner = getattr(model, name, None)
-        if inner is not None and not isinstance(inner, str):
-            yield from models_inside(inner)
 
 
 def _owner(X: Any) -> Any:

@@ -2,8 +2,8 @@
 
 Design note. An audit asks whether a record took part, by what a fit has released. How well that
 can be told depends on the record, on the rows beside it, and on what is looked at. A
-:class:`Design` says all three, and :data:`DESIGNS` has one for each estimator and function: to make
-a new one auditable is to add a line there. Estimators know nothing of audits.
+:class:`Design` says all three. :data:`DESIGNS` has them by name, and an estimator says as its
+``_canary`` which one is for it: one like another needs no line here.
 
 A guarantee holds for every table. So a design may put other rows in the place of those that it is
 given: a canary that tips the balance between two heaps of equal size is told far better than
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -27,22 +27,14 @@ from sklearn.utils import check_array
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import mechanisms_of
 from dpsubspace._estimators import choice, functions, private_scores
-from dpsubspace._estimators.calibrated import DPCalibratedClassifier
-from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
-from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
-from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
-from dpsubspace._estimators.gsd import GSDScorer
-from dpsubspace._estimators.pca import DPPCA
-from dpsubspace._estimators.personal import PersonalizedLinearRegression
-from dpsubspace._estimators.regression import DPLinearRegression, PublicSubspaceLinearRegression
-from dpsubspace._estimators.scaler import BoundedScaler
-from dpsubspace._estimators.table_encoder import TableEncoder
-from dpsubspace._estimators.tabular import TabularPipeline
-from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
+from dpsubspace._estimators.base import PrivateEstimator
+from dpsubspace._estimators.composites import PRIVATE, opened
 from dpsubspace._rows.records import NullRecords
 from dpsubspace._statistics.intervals import LEAST
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
 from dpsubspace.exceptions import PrivacyError
+
+_PACKAGE = __name__.partition(".")[0]
 
 # Values that heaps of rows have where nothing else is said: far apart, and in range of everything.
 _FAR = 2.0**39
@@ -103,25 +95,24 @@ def subject_of(estimator: Any, y: Any, fit_params: Mapping[str, Any] | None) -> 
     given = dict(fit_params or {})
     if "groups" in given:
         raise ValueError("`fit_params` has 'groups': pass them as `groups`.")
-    if _is_function(estimator) and estimator in DESIGNS:
+    design = design_of(estimator)
+    if design is not None and _is_function(estimator):
         allowed = inspect.signature(estimator).parameters
         if unknown := [name for name in given if name not in allowed]:
             raise ValueError(f"`fit_params` has {unknown[0]!r}, which no parameter is called.")
         parameters = {name: p.default for name, p in allowed.items()} | given
         left_out = ["X", "random_state", "groups"]
-        left_out += [] if DESIGNS[estimator].targets is None else ["y"]
+        left_out += [] if design.targets is None else ["y"]
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         missing = [name for name, value in parameters.items() if value is inspect.Parameter.empty]
         if missing:
             raise ValueError(f"`fit_params` lacks {missing[0]!r}, which the function needs.")
-        subject = Subject(estimator, parameters, {}, DESIGNS[estimator])
+        subject = Subject(estimator, parameters, {}, design)
     else:
         if isinstance(estimator, type):
             raise PrivacyError(
                 f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
             )
-        known = (DESIGNS[kind] for kind in type(estimator).__mro__ if kind in DESIGNS)
-        design = next(known, None)
         if design is None:
             raise PrivacyError(_refusal(estimator))
         subject = Subject(estimator, estimator.get_params(deep=False), given, design)
@@ -137,16 +128,32 @@ def subject_of(estimator: Any, y: Any, fit_params: Mapping[str, Any] | None) -> 
 def _refusal(estimator: Any) -> str:
     """Why `estimator` cannot be audited, and what can."""
     name = getattr(estimator, "__name__", type(estimator).__name__)
+    below = (each for part in opened(estimator).inside for each in part.walk())
+    inside = {type(each.model).__name__ for each in below if each.kind == PRIVATE}
     if hasattr(estimator, "steps"):
         return (
             f"{name} cannot be audited as a whole: pass one private step of it, and as `X` rows as"
             " the steps before it give them. What several steps cost together follows from their"
             " events, which a PrivacyLedger adds up."
         )
-    if hasattr(estimator, "estimator"):
-        return f"{name} cannot be audited: pass the private estimator inside of it."
-    known = ", ".join(sorted(kind.__name__ for kind in DESIGNS))
-    return f"{name} cannot be audited, since nothing is known of its canaries. These can: {known}."
+    if inside:
+        return (
+            f"{name} cannot be audited: pass the private estimator inside of it,"
+            f" {' or '.join(sorted(inside))}."
+        )
+    known = sorted({*_auditable(PrivateEstimator), *(each.__name__ for each in _FUNCTIONS)})
+    return (
+        f"{name} cannot be audited, since nothing is known of its canaries. These can:"
+        f" {', '.join(known)}."
+    )
+
+
+def _auditable(kind: type[PrivateEstimator]) -> Iterator[str]:
+    """Names of the classes of this package whose canaries are known."""
+    for each in kind.__subclasses__():
+        if each._canary is not None and each.__module__.startswith(f"{_PACKAGE}."):
+            yield each.__name__
+        yield from _auditable(each)
 
 
 # What is planted ------------------------------------------------------------------------------
@@ -406,7 +413,7 @@ def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
     """How many columns reach as far as the heap, how often searches went up, and sizes, by end."""
-    if isinstance(fitted, TableEncoder):
+    if hasattr(fitted, "ranges_"):
         ends = np.array([*fitted.ranges_.values()]).T
     else:
         ends = np.stack([fitted.data_min_, fitted.data_max_])
@@ -477,32 +484,41 @@ def _own_variances(fitted: Any, planted: Planted) -> np.ndarray:
     return np.diag(fitted.value)[-(planted.index.max() + 1) :]
 
 
-_CLASSES = Design(_of_linear, "classes", own=_own_weights)
-_NUMBERS = Design(_of_linear, "numbers", own=_own_weights)
+_FUNCTIONS = (
+    functions.private_mean,
+    functions.private_quantile,
+    functions.private_covariance,
+    choice.select_public,
+    private_scores.private_score,
+)
 
-# The canaries of everything that can be audited: a new estimator or function is one line.
-DESIGNS: dict[Any, Design] = {
-    DPSGDClassifier: _CLASSES,
-    DPSGDFClassifier: _CLASSES,
-    GEPClassifier: _CLASSES,
-    DPSGDRegressor: _NUMBERS,
-    GEPRegressor: _NUMBERS,
-    DPLinearRegression: Design(_of_linear, "numbers", rows=_at_an_end),
-    PublicSubspaceLinearRegression: Design(_of_linear, "numbers", rows=_at_an_end),
-    PersonalizedLinearRegression: Design(_of_shared, "numbers", rows=_at_an_end),
-    DPModuleClassifier: Design(_of_module, "classes"),
-    DPModuleRegressor: Design(_of_module, "numbers"),
-    BoundedScaler: Design(_of_ranges, rows=_around_ranges),
-    TableEncoder: Design(_of_ranges, rows=_around_bought),
-    TabularPipeline: Design(_of_tabular, "classes"),
-    DPPCA: Design(_of_components, rows=_two_lines),
-    GSDScorer: Design(_of_directions, rows=_two_lines),
-    functions.private_mean: Design(_of_mean, own=_own_entries),
-    functions.private_quantile: Design(_of_quantiles, rows=_around_quantiles),
-    functions.private_covariance: Design(_of_covariance, own=_own_variances, instead=0.0),
-    DPCalibratedClassifier: Design(_of_held_out, "classes"),
-    DPConformalClassifier: Design(_of_held_out, "classes"),
-    DPConformalRegressor: Design(_of_held_out, "numbers"),
-    private_scores.private_score: Design(_of_score, "classes"),
-    choice.select_public: Design(_of_choice, rows=_between_sets),
+# The canaries of everything that can be audited: of estimators by what they have as `_canary`, of
+# functions by their name.
+DESIGNS = {
+    "linear labels": Design(_of_linear, "classes", own=_own_weights),
+    "linear numbers": Design(_of_linear, "numbers", own=_own_weights),
+    "regression": Design(_of_linear, "numbers", rows=_at_an_end),
+    "shared model": Design(_of_shared, "numbers", rows=_at_an_end),
+    "module labels": Design(_of_module, "classes"),
+    "module numbers": Design(_of_module, "numbers"),
+    "ranges": Design(_of_ranges, rows=_around_ranges),
+    "bought ranges": Design(_of_ranges, rows=_around_bought),
+    "table": Design(_of_tabular, "classes"),
+    "components": Design(_of_components, rows=_two_lines),
+    "directions": Design(_of_directions, rows=_two_lines),
+    "held-out labels": Design(_of_held_out, "classes"),
+    "held-out numbers": Design(_of_held_out, "numbers"),
+    "private_mean": Design(_of_mean, own=_own_entries),
+    "private_quantile": Design(_of_quantiles, rows=_around_quantiles),
+    "private_covariance": Design(_of_covariance, own=_own_variances, instead=0.0),
+    "private_score": Design(_of_score, "classes"),
+    "select_public": Design(_of_choice, rows=_between_sets),
 }
+
+
+def design_of(what: Any) -> Design | None:
+    """Canaries of an estimator or a function; None where none are known."""
+    if _is_function(what):
+        return DESIGNS[what.__name__] if what in _FUNCTIONS else None
+    name = what._canary if isinstance(what, PrivateEstimator) else None
+    return None if name is None else DESIGNS[name]

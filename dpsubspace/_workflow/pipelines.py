@@ -6,15 +6,15 @@ of ``Pipeline`` could store the means of the rows that pass through it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import is_regressor
-from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._estimators.surroundings import works_row_by_row
+from dpsubspace._estimators.composites import FROZEN, ROW_BY_ROW, Node, is_private, opened
 from dpsubspace._rows.records import PERSON, ROW, group_index
 from dpsubspace.exceptions import PrivacyError
 
@@ -29,32 +29,37 @@ def private_parts(
 
     `columns` allows a ColumnTransformer alone, or as the last step.
     """
-    if _is_private(estimator):
+    found = private_nodes(estimator, fitted=fitted, columns=columns)
+    return [(node.name, node.model) for node in found]
+
+
+def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False) -> list[Node]:
+    """The same with what is known of where they are; PrivacyError where something may learn."""
+    if _spends(estimator):
         _check_methods(estimator)
-        return [(type(estimator).__name__, estimator)]
+        return [opened(estimator)]
     if isinstance(estimator, type):
         raise PrivacyError(
             f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
         )
-    if columns and type(estimator) is ColumnTransformer:
-        estimator = Pipeline([("columns", estimator)])
-    if type(estimator) is not Pipeline:
+    alone = columns and type(estimator) is ColumnTransformer
+    if not (alone or type(estimator) is Pipeline):
         raise PrivacyError(
             f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
             " estimators of this package and Pipelines of them, but no subclasses, since these"
             " may do more with the rows. What fits clones (grid search, cross-validation,"
             " ensembles) is counted inside of `with ledger:`, fit by fit."
         )
-    parts = []
-    for name, step in _flat_steps(estimator.steps, fitted):
-        if _is_private(step):
-            _check_methods(step)
-            parts.append((name, step))
-        elif not (fitted or works_row_by_row(step)):  # fitted steps were checked before
-            raise PrivacyError(_refusal(name, step))
-    last = estimator.steps[-1][1]
-    inside = columns and parts and type(last) is ColumnTransformer
-    if not (_is_private(last) or inside):
+    steps = [*_flat(opened(estimator, "columns" if alone else "", fitted=fitted))]
+    for step in steps:
+        if not (_spends(step.model) or fitted or step.kind in (ROW_BY_ROW, FROZEN)):
+            raise PrivacyError(_refusal(step.name, step.model))
+        if not fitted or _spends(step.model):  # the others were checked before
+            _check_methods(step.model)
+    parts = [step for step in steps if _spends(step.model)]
+    last = opened(estimator).inside[-1].model
+    inside = columns and parts and (alone or type(last) is ColumnTransformer)
+    if not (_spends(last) or inside):
         raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
     return parts
 
@@ -106,49 +111,41 @@ def plan_of(part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = "
 
 def fits_unseen(estimator: Any) -> bool:
     """Whether parts may release something where nobody sees it: elsewhere, or as clones."""
-    if getattr(estimator, "memory", None) is not None:
-        return True
-    steps = getattr(estimator, "steps", ())
-    return any(type(step) is ColumnTransformer for _, step in steps)
+    steps = opened(estimator).inside if type(estimator) is Pipeline else ()
+    inside = any(type(step.model) is ColumnTransformer for step in steps)
+    return inside or getattr(estimator, "memory", None) is not None
 
 
-def _flat_steps(steps: Iterable[tuple[Any, ...]], fitted: bool) -> Iterator[tuple[str, Any]]:
-    """Steps with the transformers of a ColumnTransformer in its place."""
-    for name, step, *_ in steps:
-        if type(step) is ColumnTransformer:
-            _check_columns(name, step)
-            inner = step.transformers_ if fitted else step.transformers
-            yield from _flat_steps(inner, fitted)
-            if not fitted:
-                yield "remainder", step.remainder
-        else:
-            yield name, step
+def _flat(node: Node) -> Iterator[Node]:
+    """Steps of a Pipeline, with those of a ColumnTransformer in its place."""
+    _check_methods(node.model)
+    for how in node.peeks():
+        raise PrivacyError(f"step {node.name!r} {_PEEKS[how]}")
+    for step in node.inside:
+        yield from _flat(step) if type(step.model) is ColumnTransformer else [step]
 
 
-def _check_columns(name: str, step: ColumnTransformer) -> None:
-    """PrivacyError if `step` itself would learn from the rows."""
-    columns = [chosen for *_, chosen in step.transformers]
-    if any(callable(c) and type(c) is not make_column_selector for c in columns):
-        raise PrivacyError(
-            f"step {name!r} chooses columns by a function, which may look at the private rows:"
-            " give names, positions or a make_column_selector."
-        )
-    if step.sparse_threshold != 0:
-        raise PrivacyError(
-            f"step {name!r} may count the zeros of the private rows to choose between a dense and"
-            " a sparse matrix: set sparse_threshold=0 for a dense one."
-        )
+_PEEKS = {
+    "columns": (
+        "chooses columns by a function, which may look at the private rows: give names, positions"
+        " or a make_column_selector."
+    ),
+    "zeros": (
+        "may count the zeros of the private rows to choose between a dense and a sparse matrix: set"
+        " sparse_threshold=0 for a dense one."
+    ),
+}
 
 
-def _is_private(step: Any) -> bool:
-    """Whether `step` is an estimator of this package itself that has a cost."""
-    ours = type(step).__module__.partition(".")[0] == __name__.partition(".")[0]
-    return ours and hasattr(step, "privacy_event")
+def _spends(step: Any) -> bool:
+    """Whether `step` is an estimator of this package itself that says what its fit costs."""
+    return is_private(step) and hasattr(step, "privacy_event")
 
 
 def _check_methods(estimator: Any) -> None:
     """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
-    replaced = [name for name in vars(estimator) if callable(getattr(type(estimator), name, None))]
+    own = vars(estimator) if hasattr(estimator, "__dict__") else ()
+    replaced = [name for name in own if callable(getattr(type(estimator), name, None))]
     if replaced:
         raise PrivacyError(
             f"{type(estimator).__name__} has another {replaced[0]!r} than its class: what that does"

@@ -8,25 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scipy.optimize import brentq
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Binarizer, Normalizer
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.cost import Cost, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import composed, is_free, mechanisms_of
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_integer, check_real, shown
-from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.score_request import guarantee_in
-from dpsubspace._workflow.pipelines import private_parts
+from dpsubspace._workflow.pipelines import private_nodes
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-
-# Steps behind which there are as many columns as before.
-_KEEP_COLUMNS = (BoundedScaler, Binarizer, Normalizer)
 
 # How much of a budget may stay unused where only a search finds the shares.
 _TOLERANCE = 2e-4
@@ -481,23 +475,10 @@ def _items(what: Any) -> Iterator[_Plan | tuple[str, Any, bool]]:
 
 
 def _fitted(estimator: Any, *, alone: bool = False) -> Iterator[tuple[str, Any, bool]]:
-    parts = private_parts(estimator, columns=True)
+    parts = private_nodes(estimator, columns=True)
     if alone and len(parts) > 1:
         raise ValueError("a step of a list must be one estimator: give a Pipeline without a name.")
-    intact = intact_parts(estimator)
-    yield from ((name, part, id(part) in intact) for name, part in parts)
-
-
-def intact_parts(estimator: Any) -> set[int]:
-    """Identities of estimators that see as many columns as are given."""
-    if type(estimator) is not Pipeline:
-        return {id(estimator)}
-    found = set()
-    for _, step in estimator.steps:
-        found.add(id(step))
-        if not (step is None or step == "passthrough" or type(step) in _KEEP_COLUMNS):
-            break
-    return found
+    yield from ((node.name, node.model, node.whole) for node in parts)
 
 
 def _agreed_relation(planned: Iterable[_Plan], given: str | None) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
-from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
@@ -26,8 +25,17 @@ from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import composed, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
 from dpsubspace._checks import check_integer, shown
+from dpsubspace._estimators.composites import (
+    CHOOSES,
+    FITS,
+    FROZEN,
+    LEARNS,
+    PRIVATE,
+    Node,
+    is_private,
+    opened,
+)
 from dpsubspace._estimators.score_request import guarantee_in
-from dpsubspace._estimators.surroundings import works_row_by_row
 from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.plan import named
@@ -123,18 +131,9 @@ def account_of(subject: Any, sizes: Sizes) -> Account:
 # Models and Pipelines ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A step of a Pipeline, or of what is inside of one."""
-
-    name: str
-    step: Any
-    kind: str  # "private", "row by row", "frozen" or "learns"
-
-
 def _of_model(model: Any, sizes: Sizes) -> Account:
-    steps = list(_steps(type(model).__name__, model))
-    private = [step for step in steps if step.kind == "private"]
+    steps = [*_steps(opened(model, fitted=True))]
+    private = [step for step in steps if step.kind == PRIVATE]
     if not private:
         raise PrivacyError(
             f"{type(model).__name__} has no statement on privacy: pass an estimator of this"
@@ -143,86 +142,76 @@ def _of_model(model: Any, sizes: Sizes) -> Account:
             " other classes fit clones, fit inside `with PrivacyLedger(...) as ledger:` and report"
             " the ledger."
         )
-    fitted = [step for step in private if hasattr(step.step, "privacy_")]
-    planned = not fitted or (_is_ours(model) and not hasattr(model, "privacy_"))
+    private += [each for step in steps if _learns(step) for each in step.walk() if _paid(each)]
+    fitted = [step for step in private if hasattr(step.model, "privacy_")]
+    planned = not fitted or (is_private(model) and not hasattr(model, "privacy_"))
     items = [
-        Item(s.name, getattr(s.step, "privacy_", None) or _plan(s.step, sizes), what=_what(s.step))
+        Item(s.name, getattr(s.model, "privacy_", None) or _plan(s, sizes), what=_what(s.model))
         for s in (private if planned else fitted)
     ]
     whole = "pipeline" if isinstance(model, Pipeline) else "fit" if len(items) == 1 else "model"
     account = _summed(type(model).__name__, whole, items)
     unfitted = [] if planned else [step.name for step in private if step not in fitted]
-    inside = [_FITTED_BEFORE] if any(_model_inside(step.step) for step in private) else []
+    inside = [_FITTED_BEFORE] if any(_asked(step) for step in private) else []
     notes = [f"step {name!r} was given no columns and released nothing" for name in unfitted]
     account.planned = planned
     account.cautions += inside
-    account.reasons += _reasons(model, steps)
+    account.reasons += dict.fromkeys(reason for step in steps for reason in _reasons(step))
     account.uncharged += notes
-    account.vouched += _vouched(model, steps)
+    account.vouched += dict.fromkeys(what for step in steps for what in _vouched(step))
     return account
 
 
-def _steps(name: str, model: Any) -> Iterator[_Step]:
-    """Leaves of Pipelines and ColumnTransformers, with what each does with the rows."""
-    if type(model) is Pipeline:
-        for inner, step in model.steps:
-            yield from _steps(inner, step)
-    elif type(model) is ColumnTransformer:
-        found = {inner: step for inner, step, _ in getattr(model, "transformers_", [])}
-        for inner, step, _ in model.transformers:
-            # A step that scikit-learn replaced when it was fitted is judged as it was given.
-            given = isinstance(step, str) or inner not in found or isinstance(found[inner], str)
-            yield from _steps(inner, step if given else found[inner])
-        yield from _steps("remainder", found.get("remainder", model.remainder))
-    elif _is_ours(model):
-        yield _Step(name, model, "private")
-        if (inner := _model_inside(model)) is not None:
-            yield from _steps(f"{name}, model inside", inner)
-    elif type(model) is FrozenEstimator:
-        inside = list(_steps(name, model.estimator))
-        private = any(step.kind == "private" for step in inside)
-        yield from inside if private else [_Step(name, model.estimator, "frozen")]
-    elif works_row_by_row(model) or (name == "remainder" and _passes(model)):
-        yield _Step(name, model, "row by row")
-    else:
-        yield _Step(name, model, "learns")
+def _steps(node: Node) -> Iterator[Node]:
+    """Pipelines and ColumnTransformers with all of their steps, and what was fitted before."""
+    if node.kind == FROZEN and any(each.kind == PRIVATE for each in node.walk()):
+        yield from _steps(node.inside[0])
+        return
+    yield node
+    if _is_open(node):
+        for each in node.inside:
+            yield from _steps(each)
+    for each in _asked(node):
+        yield from _steps(replace(each, name=f"{node.name}, model inside"))
 
 
-def _is_ours(step: Any) -> bool:
-    ours = type(step).__module__.partition(".")[0] == __name__.partition(".")[0]
-    return ours and (hasattr(step, "privacy_event") or hasattr(step, "privacy_"))
+def _is_open(node: Node) -> bool:
+    """Whether all that it does with rows is what its steps do, and what a ledger asks of it."""
+    return type(node.model) in (Pipeline, ColumnTransformer)
 
 
-def _model_inside(model: Any) -> Any:
-    """Model that was fitted before, and that `model` recalibrates, say; None without one."""
-    inner = getattr(model, "estimator", None)
-    if inner is None or hasattr(model, "candidates"):  # a search fits its own
-        return None
-    return inner
+def _asked(node: Node) -> tuple[Node, ...]:
+    """Model that was fitted before, and that this recalibrates, say."""
+    return node.inside if getattr(node.model, "_asks_fitted", False) else ()
 
 
-def _passes(step: Any) -> bool:
-    """Whether this is what scikit-learn puts in the place of "passthrough"."""
-    return type(step).__name__ == "FunctionTransformer" and step.func is None
+def _learns(node: Node) -> bool:
+    """Whether nothing says that this learns nothing without privacy."""
+    return node.kind in (FITS, CHOOSES, LEARNS) and not _is_open(node)
 
 
-def _reasons(model: Any, steps: list[_Step]) -> Iterator[str]:
-    for step in steps:
-        if step.kind == "learns":
-            yield (
-                f"step {step.name!r} ({type(step.step).__name__}) may have learned from the"
-                " private rows without any noise, and what it learned is stored in the model."
-                f"{_learned(step.step)} The guarantees of the other steps do not cover it. (If it"
-                " was fitted on public rows, wrap it in sklearn.frozen.FrozenEstimator to say so)"
-            )
-    for transformer in _column_transformers(model):
-        if any(callable(chosen) for *_, chosen in transformer.transformers):
-            yield "a ColumnTransformer chose its columns by a function, which may look at the rows"
-        if getattr(transformer, "sparse_threshold", 0) != 0 and len(transformer.transformers) > 1:
-            yield (
-                "a ColumnTransformer may have counted the zeros of the private rows to choose a"
-                " sparse or a dense form (its sparse_threshold is not 0)"
-            )
+def _paid(node: Node) -> bool:
+    return node.kind == PRIVATE and hasattr(node.model, "privacy_")
+
+
+def _reasons(step: Node) -> Iterator[str]:
+    if _learns(step):
+        yield (
+            f"step {step.name!r} ({type(step.model).__name__}) may have learned from the"
+            " private rows without any noise, and what it learned is stored in the model."
+            f"{_learned(step.model)} The guarantees of the other steps do not cover it. (If it"
+            " was fitted on public rows, wrap it in sklearn.frozen.FrozenEstimator to say so)"
+        )
+    yield from (_PEEKED[how] for how in step.peeks())
+
+
+_PEEKED = {
+    "columns": "a ColumnTransformer chose its columns by a function, which may look at the rows",
+    "zeros": (
+        "a ColumnTransformer may have counted the zeros of the private rows to choose a"
+        " sparse or a dense form (its sparse_threshold is not 0)"
+    ),
+}
 
 
 def _what(step: Any) -> str:
@@ -250,33 +239,27 @@ _FITTED_BEFORE = (
 )
 
 
-def _column_transformers(model: Any) -> Iterator[ColumnTransformer]:
-    if type(model) is Pipeline:
-        for _, step in model.steps:
-            yield from _column_transformers(step)
-    elif type(model) is ColumnTransformer:
-        yield model
-
-
-def _vouched(model: Any, steps: list[_Step]) -> Iterator[str]:
-    for step in steps:
-        if step.kind == "frozen":
-            name = type(step.step).__name__
-            yield f"that the frozen step {step.name!r} ({name}) was fitted on public rows only"
-    if getattr(model, "memory", None) is not None:
+def _vouched(step: Node) -> Iterator[str]:
+    if step.kind == FROZEN:
+        name = type(step.inside[0].model).__name__
+        yield f"that the frozen step {step.name!r} ({name}) was fitted on public rows only"
+    if _is_open(step) and getattr(step.model, "memory", None) is not None:
         yield "that nobody sees the folder in which the Pipeline keeps transformed private rows"
+    if any(callable(chosen) for *_, chosen in getattr(step.model, "transformers", ())):
+        yield "that the types of columns are public, by which a ColumnTransformer chose them"
 
 
-def _plan(part: Any, sizes: Sizes) -> PrivacyGuarantee:
-    """Statement that a fit of `part` would make."""
-    name = type(part).__name__
+def _plan(step: Node, sizes: Sizes) -> PrivacyGuarantee:
+    """Statement that a fit of a private step would make."""
+    part, name = step.model, type(step.model).__name__
     if sizes.n_samples is None:
         raise PrivacyError(
             f"{name} is not fitted. Report what a fit would cost, before any rows are seen, with"
             f" privacy_report({name}(...), n_samples=1000), or call fit first."
         )
     n_samples = check_integer("n_samples", sizes.n_samples, low=1)
-    event = part.privacy_event(n_samples, sizes.n_features, sizes.n_outputs)
+    n_features = sizes.n_features if step.whole else None
+    event = part.privacy_event(n_samples, n_features, sizes.n_outputs)
     asked = part._whole
     delta = Target(1.0, asked.delta).delta_at(n_samples)
     epsilon = getattr(asked, "epsilon", None)
@@ -292,7 +275,7 @@ def _plan(part: Any, sizes: Sizes) -> PrivacyGuarantee:
         public=(f"number of records ({n_samples})", "all parameters but random_state"),
         of=name,
         n_samples=n_samples,
-        n_features=sizes.n_features,
+        n_features=n_features,
     )
 
 
@@ -393,11 +376,11 @@ def _plans_of(
     candidate: Any = clone(search.estimator)
     candidate.set_params(**{name: clone(value, safe=False) for name, value in params.items()})
     found = []
-    for step in _steps(type(candidate).__name__, candidate):
-        if step.kind == "private":
-            if delta is not None and step.step._whole.delta == "auto":
-                step.step._set_whole(delta=delta)
-            found.append((step.name, _plan(step.step, sizes)))
+    for step in _steps(opened(candidate)):
+        if step.kind == PRIVATE:
+            if delta is not None and step.model._whole.delta == "auto":
+                step.model._set_whole(delta=delta)
+            found.append((step.name, _plan(step, sizes)))
     return found
 
 

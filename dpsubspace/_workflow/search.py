@@ -12,7 +12,6 @@ from joblib import effective_n_jobs
 from sklearn.base import MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import ParameterGrid, ParameterSampler
-from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
@@ -22,9 +21,9 @@ from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._checks import check_bounds, check_choice, check_real, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._estimators.table_encoder import TableEncoder
-from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
@@ -305,7 +304,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 " since that might tell of rows: fit the candidates to public or invented rows."
             )
         for _, part in private_parts(model, fitted=True):
-            part.privacy_ = self.privacy_
+            if hasattr(part, "privacy_"):  # one without columns was not fitted
+                part.privacy_ = self.privacy_
         if labels is not None:
             self.classes_ = labels
         self.best_estimator_, self.best_params_, self.best_score_ = model, params, score
@@ -330,7 +330,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         """Columns of scores, and the labels where there are any."""
         if not is_classifier(self.estimator):
             return (y.shape[1] if is_regressor(self.estimator) and y.ndim == 2 else 1), None
-        last = _last(self.estimator)
+        last = predictor(self.estimator, fitted=False)
         labels = check_classes(y, getattr(last, "classes", None), grouped=records.grouped)[0]
         return (1 if len(labels) == 2 else len(labels)), labels
 
@@ -540,7 +540,8 @@ class _Plan:
         }
         candidates = [Candidate.of(self.estimator, p, self.target, of_fits) for p in self.params]
         if labels is not None:  # of which training rows may lack one
-            for last in (_last(candidate.estimator) for candidate in candidates):
+            for candidate in candidates:
+                last = predictor(candidate.estimator, fitted=False)
                 last.set_params(
                     **({"classes": labels.tolist()} if hasattr(last, "classes") else {})
                 )
@@ -633,16 +634,10 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
             yield from ParameterGrid(dict(space))
 
 
-def _last(estimator: Any) -> Any:
-    """What predicts: the last step of a Pipeline."""
-    several = type(estimator) in (Pipeline, TabularPipeline)
-    return estimator.steps[-1][1] if several else estimator
-
-
 def _of_tables(estimator: Any) -> bool:
     """Whether columns may be of any type: a ColumnTransformer or a schema says what they are."""
-    steps = estimator.steps if type(estimator) in (Pipeline, TabularPipeline) else []
-    return any(type(step) in (ColumnTransformer, TableEncoder) for _, step in steps)
+    inside = (type(node.model) for node in opened(estimator).walk(frozen=False))
+    return any(kind in (ColumnTransformer, TableEncoder) for kind in inside)
 
 
 def _taken(X: Any, rows: np.ndarray) -> Any:

@@ -55,13 +55,14 @@ from dpsubspace._accounting.permission import already_paid, inside_ledger, only_
 from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import PrivateCall, named_parameters
+from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import score_total
-from dpsubspace._workflow.pipelines import private_parts
-from dpsubspace._workflow.planner import intact_parts, share_of_parts
+from dpsubspace._workflow.pipelines import private_nodes, private_parts
+from dpsubspace._workflow.planner import share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ class Candidate:
 
     def columns_of(self, part: Any) -> int | None:
         """Number of columns that a private part gets, where that is known before the data are."""
-        return self.sizes["n_features"] if id(part) in intact_parts(self.estimator) else None
+        whole = {id(node.model) for node in private_nodes(self.estimator) if node.whole}
+        return self.sizes["n_features"] if id(part) in whole else None
 
     @property
     def paying(self) -> list[Any]:
@@ -247,7 +249,7 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in given.items() if k in taken}
     if not given or get_config()["enable_metadata_routing"]:
         return given
-    inside = any(type(step) is ColumnTransformer for _, step in model.steps)
+    inside = any(type(step.model) is ColumnTransformer for step in opened(model).inside)
     if {*given} - {"groups"} or inside:
         raise ValueError(
             f"{', '.join(sorted(given))} of a Pipeline must reach its steps, transformed by those"
