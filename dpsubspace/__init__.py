@@ -135,7 +135,7 @@ def __getattr__(name: str) -> Any:
     if name == "principal_angles":
         warnings.warn(
             "`dpsubspace.principal_angles` goes in version 0.3: `scipy.linalg.subspace_angles` of"
-            " transposed components gives the same angles.",
+            " transposed components gives the same angles, to about 1e-8.",
             FutureWarning,
             stacklevel=2,
         )

@@ -33,7 +33,7 @@ ADAPTIVE_PARTS = {"coarse mean": 0.3, "coarse radius": 0.125, "mean": 0.45, "rad
 # Noise of the counts behind a radius, over the number of records, that is too much for it.
 ADAPTIVE_NOISE = 0.1
 
-# Share of the ranges of rows and targets that a regressor buys.
+# Share of the ranges of rows and targets that a regressor estimates privately.
 BOUNDS_SHARE = 0.1
 
 # Share of what finds where in their range the targets of a table lie.

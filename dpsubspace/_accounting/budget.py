@@ -214,7 +214,7 @@ class Target:
     def delta_at(self, n_samples: int | None) -> float:
         """Delta for a number of records; ValueError where it depends on that and is unknown.
 
-        "auto" is the ledger's inside of one: a smaller delta would waste what was bought.
+        "auto" is the ledger's inside of one: a smaller delta would waste what was paid for.
         """
         if self.delta != "auto":
             return float(self.delta)

@@ -8,7 +8,7 @@ from too few rows ends near a constant and not far from it.
 Design note. Second moments hold everything that least squares needs, but noise in them multiplies
 the weights: with p columns it costs sqrt(p) more than noise in gradients does. Gradients need
 several steps, and few where curvature is the same in all directions. :class:`WhitenedDescent`
-therefore buys a rough second moment first, and takes its steps in coordinates in which the rows
+therefore releases a rough second moment first, and takes its steps in coordinates in which the rows
 are white.
 """
 

@@ -49,8 +49,8 @@ _LATER = 10
 def places(values: np.ndarray, digits: int, octaves: int, *, closed: bool = False) -> np.ndarray:
     """Integers in the order of `values`, for cells that are equal parts of octaves.
 
-    NaN counts as inf. An octave has 2^digits parts, [a, b) above 0 and their mirror images, (-b,
-    -a], below. There are `octaves` of them on either side of 1, and values between 2^-octaves and
+    NaN counts as inf. An octave has 2^digits parts, [a, b) above 0 and their mirror images
+    below. There are `octaves` of them on either side of 1, and values between 2^-octaves and
     its negative are in place 0. With `closed` all places are [a, b); those below 0 start at -1
     then, of [-2^-octaves, 0).
 
@@ -185,7 +185,7 @@ class CountedRanks:
 # Counts that are released -----------------------------------------------------------------------
 
 # Octaves on either side of 1 in which values are counted. What is nearer to 0 than the last of
-# them counts as 0, and no bound that is bought is smaller, or larger than the other end.
+# them counts as 0, and no bound that is released is smaller, or larger than the other end.
 _OCTAVES = 40
 SMALLEST, LARGEST = 2.0**-_OCTAVES, 2.0**_OCTAVES
 

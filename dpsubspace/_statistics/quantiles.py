@@ -271,9 +271,9 @@ def turns_up(
 
 
 # Ranges -----------------------------------------------------------------------------------------
-# Ranges of columns that are bought: where nearly all of the values of each lie.
+# Private ranges of columns: where nearly all of the values of each lie.
 #
-# Design note. There are two ways to buy a range. A search for quantiles takes twenty releases and
+# Design note. There are two ways to estimate one. A search for quantiles takes twenty releases and
 # assumes nothing: it is used where public sizes and the budget say that its noise hides no more
 # rows than are to be left out, so that no turn of it is wrong but by an accident of 1 in 30,000.
 # With fewer rows it would leave out all that noise hides, most of the rows of a small table. Counts
@@ -291,7 +291,7 @@ _SAFE = 4.0
 # this share of the records: more of them look closer, and each has more noise.
 _COUNTS, _VISIBLE = (4, 3, 2), 0.25
 
-# Part of what buys ranges that counts missing values first, where there may be any.
+# Part of what private ranges cost that counts missing values first, where there may be any.
 GAPS = 0.1
 
 
@@ -303,7 +303,7 @@ def range_part(
     *,
     level: float = LEVEL,
 ) -> Part:
-    """Releases that buy the ranges of some columns with a `share` of the budget.
+    """Releases that estimate the ranges of some columns with a `share` of the budget.
 
     A search for quantiles, where public sizes say that noise hides none of them; or counts.
     """

@@ -75,7 +75,7 @@ class Encoding:
     # Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1. None
     # puts each column between -1 and 1 by itself.
     decay: float | None
-    # Ranges of numbers. Those of the schema's ranges are there from the start, and bought ones are
+    # Ranges of numbers. Those of the schema's ranges are there from the start; private ones are
     # added by :meth:`with_ranges`.
     ranges: tuple[tuple[str, Pair], ...]
 
@@ -187,7 +187,7 @@ class Encoding:
     # Ranges -----------------------------------------------------------------------------------
 
     def with_ranges(self, ranges: Mapping[str, Pair]) -> Encoding:
-        """Return the encoding with the ranges that were bought, by name of the column."""
+        """Return the encoding with the private ranges that were released, by column."""
         known = dict(self.ranges)
         known |= {name: (float(low), float(high)) for name, (low, high) in ranges.items()}
         return replace(self, ranges=tuple((a, known[a]) for a in self.schema.numbers if a in known))
