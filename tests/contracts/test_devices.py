@@ -1,9 +1,12 @@
 """The same arithmetic through torch: on its CPU everywhere, on a GPU where there is one."""
 
+import math
+
 import numpy as np
 import pytest
 from helpers import ESTIMATORS, INFORMED, blobs, with_plan
 from scipy import sparse
+from sklearn.base import is_classifier
 
 from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier, GradientDirections
 from dpsubspace._statistics.moments import MECHANISMS
@@ -28,17 +31,37 @@ WAYS = [
     {"directions": GradientDirections(), "chunk": 128},
     {"directions": PAPER},
     {"init": "zero", "mirror": True, "n_iter": 10},
-    {"n_components": 2, "epsilon": float("inf"), "n_iter": 30},
+    {"n_components": 2, "epsilon": float("inf")},
 ]
 CASES += [(Estimator, options) for Estimator in INFORMED for options in WAYS]
 
 
 def fitted(Estimator, X, y, device, chunk=None, **options):
-    options = {"epsilon": 5.0, "n_iter": 30, "random_state": 0, **options}
+    options = {"epsilon": 5.0, "random_state": 0, **options}
+    options.setdefault("n_iter", 30 if options["epsilon"] < math.inf else "auto")
     return with_plan(Estimator(device=device, **options), chunk=chunk)(X, y)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # at 30 iterations
+def weights(model):
+    return np.column_stack([np.atleast_2d(model.coef_), np.ravel(model.intercept_)])
+
+
+def assert_same_minimum(here, there, X):
+    """Both are where the slope of one convex loss has no entry above 1e-6.
+
+    With weights V and W and scores Z and Y, ``mean((p(Z) - p(Y)) . (Z - Y))`` is then at most
+    ``2e-6 |V - W|_1``, as rows have a norm of at most 1. Probabilities p follow scores by no more
+    than half of their move, so that the mean of ``|p(Z) - p(Y)|^2`` is at most half of that.
+    Among the weights is that of a constant entry of 0.15, which `offset_` has together with the
+    product of the others and a mean of norm at most 1: 1e-5 in place of 1e-6 counts it. Weights
+    themselves may differ along what the loss hardly depends on.
+    """
+    moved = np.abs(weights(there) - weights(here)).sum()
+    moved += np.abs(there.offset_ - here.offset_).sum()
+    apart = np.sum((there.predict_proba(X) - here.predict_proba(X)) ** 2, axis=1)
+    assert np.mean(apart) <= 1e-5 * moved + 1e-9
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(("Estimator", "options"), CASES, ids=str)
 @pytest.mark.parametrize("device", DEVICES, ids=str)
@@ -47,8 +70,10 @@ def test_torch_gives_the_numbers_of_numpy(device, Estimator, options, dtype):
     X = X.astype(dtype)
     here, there = (fitted(Estimator, X, y, where, **options) for where in ("cpu", device))
     tolerance = 1e-9 if dtype == np.float64 else 2e-3
-    np.testing.assert_allclose(there.coef_, here.coef_, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(there.intercept_, here.intercept_, rtol=tolerance, atol=tolerance)
+    if is_classifier(here) and here.epsilon == math.inf:
+        assert_same_minimum(here, there, X)
+    else:
+        np.testing.assert_allclose(weights(there), weights(here), rtol=tolerance, atol=tolerance)
     assert there.privacy_ == here.privacy_
     arrays = [value for value in vars(there).values() if hasattr(value, "shape")]
     assert arrays and all(isinstance(value, np.ndarray) for value in arrays)

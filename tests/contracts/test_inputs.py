@@ -440,6 +440,7 @@ def test_settings_that_diverge_are_refused_before_the_first_release(Classifier):
 
 
 @pytest.mark.filterwarnings("ignore:(the noise of|class):dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "options", [{"alpha": 1e6}, {"learning_rate": 1e40, "alpha": 0.0}], ids=str
 )
