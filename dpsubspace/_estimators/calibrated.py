@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,18 +12,19 @@ from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice
-from dpsubspace._estimators.base import ExactAccuracy, PrivateCall, PrivateEstimator
+from dpsubspace._estimators.base import Checked, ExactAccuracy, Given, Plan, PrivateEstimator
 from dpsubspace._estimators.model_outputs import (
     Frozen,
-    HeldOut,
     check_frozen,
     held_out_labels,
     pure_target,
+    shown_to,
 )
 from dpsubspace._release.mechanisms import BoundedScores
-from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import ROW, Records
 from dpsubspace._statistics.score_cells import root_scores, sums_of_records
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -64,11 +65,12 @@ class _Map:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Plan(Plan):
     """Parameters of a fit, which nothing can change any more."""
 
     target: Target
     method: str
+    frozen: Frozen | None = None
 
     def worth_it(self, n_samples: int) -> bool:
         """Whether so many records can tell anything above the noise, by public sizes."""
@@ -77,20 +79,24 @@ class _Plan:
         apart = 1 if self.target.neighboring_relation == "zero_out" else 2
         return epsilon * n_samples >= _FEWEST * apart
 
-    def budget(self, n_samples: int | None) -> Budget:
+    def budget(self, sizes: Sizes) -> Budget:
         """One choice, or nothing."""
+        n_samples = sizes.n_samples
         enough = n_samples is None or self.worth_it(n_samples)
         parts = {"map": Part(1.0, kind="range")} if enough else {}
         return Budget.split(self.target, parts, n_samples)
 
-    def chosen(self, frozen: Frozen, rows: HeldOut, releases: Releases) -> _Map:
-        """Release a map."""
+    def run(self, ready: Data, releases: Releases, rng: Any, after_step: Any) -> _Map:
+        """Release a map, where records can tell anything of it."""
+        if not releases.budget.parts or self.frozen is None:
+            return _Map()
+        n = ready.records.n
         find = _temperature_sums if self.method == "temperature" else _sigmoid_sums
         scale, doubled = releases.budget.scales["map"], 1 + (not self._zero_out)
         strength = scale / (2 * doubled)  # of what one candidate is better by than another
-        cut = self._cut(rows.records.n * strength)
-        logs = rows.shown_to(frozen.log_probabilities)
-        slopes, intercepts, totals, slack = find(logs, rows.y, rows.records, cut)
+        cut = self._cut(n * strength)
+        logs = shown_to(self.frozen.log_probabilities, ready)
+        slopes, intercepts, totals, slack = find(logs, ready.targets, ready.records, cut)
         public = np.zeros(len(slopes))
         if self.target.private:
             public -= _penalties(slopes, intercepts) / strength
@@ -99,7 +105,7 @@ class _Plan:
         kept = 1.0
         if self.target.private:
             # Noise and prior alone would give about so much, which is taken off.
-            off = 1 / (1 / _SPREAD + _USUAL / cut * rows.records.n * strength)
+            off = 1 / (1 / _SPREAD + _USUAL / cut * n * strength)
             length = math.hypot(slopes[best], intercepts[best])
             kept = max(0.0, 1 - off / length) if length else 0.0
         return _Map(math.exp(kept * slopes[best]), kept * intercepts[best])
@@ -272,26 +278,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        plan = self._plan()
-        frozen = check_frozen(self.estimator, "predict_proba", "classifier")
-        n_classes = len(frozen.classes)
-        if plan.method == "sigmoid" and n_classes != 2:
-            raise ValueError(
-                f"method='sigmoid' is for two classes, and the estimator has {n_classes}: use"
-                " method='temperature'."
-            )
-        rows = held_out_labels(frozen, X, y, groups)
-        noise, budget = as_noise(self.random_state), plan.budget(rows.records.n)
-        public = (f"the estimator and its labels ({n_classes})",)
-        call = PrivateCall(self, budget, noise, rows.records, rows.n_features, public)
-        if not budget.parts:
-            _tell_of_few(plan.target, rows.records)
-        releases = call.paid()
-        found = plan.chosen(frozen, rows, releases) if budget.parts else _Map()
-        self._frozen, self.n_features_in_ = frozen, rows.n_features
-        self.classes_, self.intercept_ = frozen.classes, found.intercept
-        self.slope_ = found.slope  # last: now it can predict
-        return self
+        return self._fit_by(self._plan(), X, y, groups=groups)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows.
@@ -333,13 +320,36 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
 
     # The fit --------------------------------------------------------------------------------
 
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().budget(sizes.n_samples)
-
     def _plan(self) -> _Plan:
         """Parameters of the fit; ValueError where one is out of its range."""
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
         return _Plan(pure_target(self), method)
+
+    def _check(self, plan: _Plan, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        frozen = check_frozen(self.estimator, "predict_proba", "classifier")
+        n_classes = len(frozen.classes)
+        if plan.method == "sigmoid" and n_classes != 2:
+            raise ValueError(
+                f"method='sigmoid' is for two classes, and the estimator has {n_classes}: use"
+                " method='temperature'."
+            )
+        data = held_out_labels(frozen, given.X, given.y, given.groups)
+        public = (f"the estimator and its labels ({n_classes})",)
+        return Checked(replace(plan, frozen=frozen), data, public, (frozen, data.X.shape[1]))
+
+    def _advise(
+        self, plan: _Plan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
+        """Warn that nothing is done, by public sizes."""
+        if not budget.parts:
+            _tell_of_few(plan.target, sizes.known("n_samples", "the warning"), guarantee.unit)
+
+    def _store(self, found: _Map, about: tuple[Frozen, int]) -> None:
+        """Store what predictions need."""
+        self._frozen, self.n_features_in_ = about
+        self.classes_, self.intercept_ = self._frozen.classes, found.intercept
+        self.slope_ = found.slope  # last: now it can predict
 
 
 # What records bring to candidates -----------------------------------------------------------
@@ -404,13 +414,13 @@ def _penalties(slopes: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
     return np.hypot(slopes / np.where(slopes > 0, _ABOVE, _BELOW), intercepts / _SHIFT)
 
 
-def _tell_of_few(target: Target, records: Records) -> None:
+def _tell_of_few(target: Target, n: int, unit: str) -> None:
     """Warn that nothing is done, by public sizes."""
     apart = 1 if target.neighboring_relation == "zero_out" else 2
-    few, unit = _FEWEST * apart, records.unit
+    few = _FEWEST * apart
     of_persons = "" if unit == ROW else f" (n_samples: {unit}s)"
     warn(
-        f"epsilon={target.epsilon:g} and {records.n} {unit}s are too few to tell anything of"
+        f"epsilon={target.epsilon:g} and {n} {unit}s are too few to tell anything of"
         f" probabilities above the noise: they stay as they are, and nothing is released or"
         f" charged. epsilon * n_samples{of_persons} should be at least {few:g}.",
         PrivacyWarning,

@@ -15,13 +15,14 @@ from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import ExactAccuracy, ExactR2, PrivateCall, PrivateEstimator
 from dpsubspace._estimators.model_outputs import (
     Frozen,
-    HeldOut,
     check_frozen,
     held_out_labels,
     held_out_targets,
     pure_target,
+    shown_to,
 )
 from dpsubspace._release.noise import as_noise
+from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -152,7 +153,7 @@ class _Conformal(PrivateEstimator):
         self,
         plan: _Plan,
         frozen: Frozen,
-        rows: HeldOut,
+        rows: Data,
         scores: np.ndarray,
         candidates: np.ndarray,
         public: tuple[str, ...],
@@ -164,13 +165,13 @@ class _Conformal(PrivateEstimator):
         wanted = rank.wanted(plan.level)
         if wanted is None:  # nothing smaller than the last one would do, and that is public
             budget = Budget.split(plan.target, {}, records.n)
-        call = PrivateCall(self, budget, noise, records, rows.n_features, public)
+        call = PrivateCall(self, budget, noise, records, rows.X.shape[1], public)
         if wanted is None:
             _tell_of_few(plan, rank, records)
         elif rank.above_all(wanted) > _UNSURE:
             _tell_of_width(plan, rank, records)
         releases = call.paid()
-        self._frozen, self.n_features_in_ = frozen, rows.n_features
+        self._frozen, self.n_features_in_ = frozen, rows.X.shape[1]
         self.expected_coverage_ = self.likely_coverage_ = 1.0
         if wanted is None:
             return float(candidates[-1])
@@ -344,8 +345,8 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         rows = held_out_labels(frozen, X, y, groups)
-        missed = rows.shown_to(lambda X: -np.expm1(frozen.log_probabilities(X)))
-        scores = missed[np.arange(len(rows.y)), rows.y]
+        missed = shown_to(lambda X: -np.expm1(frozen.log_probabilities(X)), rows)
+        scores = missed[np.arange(len(rows.targets)), rows.targets]
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
         candidates = _probabilities(plan.fineness(rows.records.n))
         found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
@@ -534,8 +535,8 @@ class DPConformalRegressor(ExactR2, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict", "regressor")
         rows = held_out_targets(frozen, X, y, groups)
-        candidates, targets = _errors(plan.bounds, plan.fineness(rows.records.n)), rows.y
-        predicted = _cut(rows.shown_to(frozen.predictions), plan.bounds)
+        candidates, targets = _errors(plan.bounds, plan.fineness(rows.records.n)), rows.targets
+        predicted = _cut(shown_to(frozen.predictions, rows), plan.bounds)
         if len(predicted) != len(targets):
             raise ValueError("`estimator` must predict one number a row.")
         with np.errstate(over="ignore"):  # further apart than numbers go is infinitely far

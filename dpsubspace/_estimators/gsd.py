@@ -598,12 +598,14 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         found_in, k = space if sets else None, None if plan.n_components is None else wanted
         plan = replace(plan, n_components=min(wanted, most), unit=not sets, space=found_in)
         known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
-        return Checked(plan, Data(X, None, 1, records), known, (space, k, bool(sets)))
+        data = Data(X, None, 1, records)
+        plan.check_size(data)
+        return Checked(plan, data, known, (space, k, bool(sets)))
 
     def _advise(
         self, plan: _GradientPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        warn_of_spectrum(plan, budget, sizes)
+        warn_of_spectrum(plan, budget, sizes, guarantee.unit)
 
     def _sets(self, X: Any, X_public: Any, records: Records) -> tuple[np.ndarray, ...]:
         """Public sets, of which a dict has the names."""

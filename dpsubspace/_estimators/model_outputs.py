@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.composites import predictor
 from dpsubspace._rows.inputs import NO_NUMBERS, without_values
+from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records, check_groups
 
 
@@ -210,30 +211,9 @@ class Frozen:
             return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Private rows, checked, and what is public of them.
-
-    Parameters
-    ----------
-    X : array-like
-        Rows.
-    y : ndarray of shape (n_rows,)
-        Targets, or the index of each label.
-    records : Records
-        Whose the rows are.
-    n_features : int
-        Number of columns.
-    """
-
-    X: Any
-    y: np.ndarray
-    records: Records
-    n_features: int
-
-    def shown_to(self, says: Callable[[Any], np.ndarray]) -> np.ndarray:
-        """What is said of the rows, of those of each person by themselves."""
-        return by_record(self.X, self.records, lambda X, _: {"": says(X)})[""]
+def shown_to(says: Callable[[Any], np.ndarray], data: Data) -> np.ndarray:
+    """What is said of private rows, of those of each person by themselves."""
+    return by_record(data.X, data.records, lambda X, _: {"": says(X)})[""]
 
 
 def pure_target(estimator: Any) -> Target:
@@ -272,10 +252,10 @@ def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
     return Frozen(estimator, None if n_features is None else int(n_features))
 
 
-def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
     """Rows and labels, which must be those of the model."""
     rows = _rows(frozen, X, y, groups)
-    labels, classes = rows.y, frozen.classes
+    labels, classes = rows.targets, frozen.classes
     known = {label: code for code, label in enumerate(classes.tolist())}
     try:
         codes = np.array([known[label] for label in labels.tolist()], dtype=np.intp)
@@ -286,19 +266,19 @@ def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
             "`y` has labels that are not in `classes_` of the estimator: drop those rows, or fit"
             " the estimator with all labels that can occur."
         )
-    return HeldOut(X, codes, rows.records, rows.n_features)
+    return replace(rows, targets=codes)
 
 
-def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
     """Rows and one finite number each."""
     rows, targets = _rows(frozen, X, y, groups), None
     with suppress(TypeError, ValueError):  # whose messages may have entries
-        targets = np.asarray(rows.y, dtype=np.float64)
+        targets = np.asarray(rows.targets, dtype=np.float64)
     if targets is None:
         raise ValueError(NO_NUMBERS)
     if not np.isfinite(targets).all():
         raise ValueError("Input y contains NaN or infinity: drop those rows.")
-    return HeldOut(X, targets, rows.records, rows.n_features)
+    return replace(rows, targets=targets)
 
 
 def _without_sizes(check: Callable[..., np.ndarray], data: Any, **options: Any) -> np.ndarray:
@@ -310,7 +290,7 @@ def _without_sizes(check: Callable[..., np.ndarray], data: Any, **options: Any) 
     raise ValueError(message)
 
 
-def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
     """Rows, as many targets, and whose they are; the model checks what is in the rows."""
     if not (hasattr(X, "shape") and len(X.shape) == 2):
         X = _without_sizes(np.asarray, X)
@@ -327,4 +307,4 @@ def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
             f"X has {n_features} features, but the estimator is expecting {frozen.n_features}"
             " features as input."
         )
-    return HeldOut(X, y, check_groups(groups, X), n_features)
+    return Data(X, y, 1, check_groups(groups, X))

@@ -30,7 +30,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
-from dpsubspace._rows.records import PERSON, ROW, Records, RowMap, Shift, check_groups
+from dpsubspace._rows.records import Records, RowMap, Shift, check_groups
 from dpsubspace._rows.remote import made
 from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread, recentred_mean
@@ -160,11 +160,14 @@ class SpectralPlan(Plan):
         """Columns of what directions are found in."""
         return n_features if self.space is None else self.space.width
 
-    def prepared(self, data: Data, where: Any, budget: Budget) -> tuple[Data, Any]:
-        """Data and the device; MemoryError where the mechanism needs more than there is."""
+    def check_size(self, data: Data) -> None:
+        """ValueError or MemoryError where there are too few rows or too many columns."""
         width = self.width(data.X.shape[1])
-        k, public = self.n_released(data.records.n, width), data.public is not None
-        _check_memory(self.mechanism(width), width, k, public and self.space is None)
+        k = self.n_released(data.records.n, width)
+        _check_memory(self.mechanism(width), width, k, data.public is not None)
+
+    def prepared(self, data: Data, where: Any, budget: Budget) -> tuple[Data, Any]:
+        """Data where they are used, and that device."""
         # Coordinates are computed once they are paid for, since a module may fail on a row.
         X = on_device(data.X, where) if self.space is None else data.X
         return replace(data, X=X, records=data.records.on_device(where)), where
@@ -176,7 +179,7 @@ class SpectralPlan(Plan):
         data, where = ready
         X, sets = data.X, [] if data.public is None else data.public.sets
         if self.space is not None:
-            X, sets = on_device(self.space.embedded(X), where), []
+            X = on_device(self.space.embedded(X), where)
         rows, unit, mean = self.bounded(X, data.records, sets, releases)
         n, width = data.records.n, X.shape[1]
         spectrum = self.mechanism(width)(rows, self.n_released(n, width), releases)
@@ -256,13 +259,12 @@ class FittedSpectrum:
     n_samples: int
 
 
-def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes) -> None:
+def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes, unit: str) -> None:
     """Warn of what public quantities already tell to be a bad idea."""
     width, n_samples = (sizes.known(x, "the warning") for x in ("n_features", "n_samples"))
     width = plan.width(width)
     ratio = plan.mechanism(width).noise(budget.scales, width) / n_samples
     if ratio > 0.5:
-        unit = PERSON if sizes.persons else ROW
         warn(
             f"the noise of the second moment is {ratio:.2g} times as strong as all of"
             f" {n_samples} {unit}s in one direction: expect components that are mostly noise."
@@ -585,12 +587,14 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         public = PublicRows.of(check_public_rows(self, X, given.X_public, records), None)
         known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
         known += [] if public is None else [public.statement]
-        return Checked(plan, Data(X, None, 1, records, public), tuple(known), plan)
+        data = Data(X, None, 1, records, public)
+        plan.check_size(data)
+        return Checked(plan, data, tuple(known), plan)
 
     def _advise(
         self, plan: SpectralPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        warn_of_spectrum(plan, budget, sizes)
+        warn_of_spectrum(plan, budget, sizes, guarantee.unit)
 
     def _store(self, found: FittedSpectrum, plan: SpectralPlan) -> None:
         """Set what is released, in the terms of scikit-learn's PCA and the units of the rows."""

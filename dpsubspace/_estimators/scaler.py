@@ -17,13 +17,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
-from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._estimators.base import Checked, Given, Plan, PrivateEstimator, checked_target
 from dpsubspace._estimators.lazy import by_blocks
-from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
-from dpsubspace._rows.public import check_public_rows
+from dpsubspace._rows.public import Data, PublicRows, check_public_rows
 from dpsubspace._rows.records import RowMap, check_groups
 from dpsubspace._statistics.quantiles import (
     LEVEL,
@@ -46,7 +46,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Plan(Plan):
     """What a fit needs of the parameters: nothing that is changed later has an effect on it.
 
     `source` says where bounds come from: "auto", "given", "public" or "private".
@@ -58,13 +58,17 @@ class _Plan:
     level: float
     feature_range: tuple[float, float]
     row_norm: str | None
-    random_state: Any
 
-    def resolved(self, *, public: bool) -> _Plan:
+    def resolved(self, sizes: Sizes) -> _Plan:
         """Where bounds come from, if there are public rows or not."""
         if self.source != "auto":
             return self
-        return replace(self, source="public" if public else "private")
+        return replace(self, source="public" if sizes.n_public else "private")
+
+    def budget(self, sizes: Sizes) -> Budget:
+        """What is released, with which noise, and what it costs."""
+        parts = self.parts(sizes.n_samples, sizes.n_features)
+        return Budget.split(self.target, parts, sizes.n_samples)
 
     def parts(self, n_samples: int | None, n_features: int | None) -> dict[str, Part]:
         """A search for quantiles, where public sizes say that noise leaves enough; or counts."""
@@ -74,15 +78,16 @@ class _Plan:
             n_features = check_integer("n_features", n_features, low=1)
         return {"bounds": range_part(self.target, n_samples, n_features, level=self.level)}
 
-    def bounds(
-        self, X: np.ndarray, public_sets: tuple[np.ndarray, ...], releases: Releases
+    def run(
+        self, ready: Data, releases: Releases, rng: Any, after_step: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ends of the columns: given, of public rows, or released."""
+        X = ready.X
         if self.source == "given":
             low, high = (np.broadcast_to(np.asarray(b, float), X.shape[1]) for b in self.given)
             return low.copy(), high.copy()
-        if self.source == "public":
-            return exact_extents(np.concatenate(public_sets).astype(np.float64), self.level)
+        if self.source == "public" and ready.public is not None:
+            return exact_extents(ready.public.X, self.level)
         if not releases.budget.private:
             weights = releases.records_of(X).weights_numpy
             return exact_extents(X.astype(np.float64), self.level, weights)
@@ -255,28 +260,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        plan = self._plan()
-        X = _dense(self, X, reset=True)
-        if plan.source == "private" or (plan.source == "auto" and X_public is None):
-            refuse_exact_quantiles(plan.target, X)
-        records, n_features = check_groups(groups, X), X.shape[1]
-        n_samples = records.n
-        public_sets = check_public_rows(self, X, X_public, records)
-        plan = plan.resolved(public=bool(public_sets))
-        if plan.source == "given":
-            check_bounds("bounds", plan.given, n_features, column="feature")
-        if plan.source == "public" and not public_sets:
-            raise ValueError(
-                "bounds='public' needs public rows: fit(X, X_public=(rows,)), or give (low, high),"
-                " or use bounds='auto' to buy bounds where there are no public rows."
-            )
-        noise, known = as_noise(plan.random_state), _PUBLIC.get(plan.source, ())
-        budget = Budget.split(plan.target, plan.parts(n_samples, n_features), n_samples)
-        call = PrivateCall(self, budget, noise, records, n_features, known)
-        _warn(budget, n_samples, n_features, records.unit)
-        low, high = plan.bounds(X, public_sets, call.paid())
-        self._set(low, high, plan.feature_range, plan.row_norm)
-        return self
+        return self._fit_by(self._plan(), X, groups=groups, X_public=X_public)
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:
@@ -339,13 +323,50 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     def _budget(self, sizes: Sizes) -> Budget:
         # Public rows of a Pipeline may be those of another step: then bounds are bought.
-        plan, n_samples = self._plan().resolved(public=False), sizes.n_samples
-        return Budget.split(plan.target, plan.parts(n_samples, sizes.n_features), n_samples)
+        return super()._budget(replace(sizes, n_public=0))
 
-    def _set(
-        self, low: np.ndarray, high: np.ndarray, feature_range: Any, row_norm: str | None
+    def _check(self, plan: _Plan, given: Given) -> Checked:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        X = _dense(self, given.X, reset=True)
+        if plan.source == "private" or (plan.source == "auto" and given.X_public is None):
+            refuse_exact_quantiles(plan.target, X)
+        records = check_groups(given.groups, X)
+        public = PublicRows.of(check_public_rows(self, X, given.X_public, records), None)
+        data = Data(X, None, 1, records, public)
+        plan = plan.resolved(plan.sizes(data))
+        if plan.source == "given":
+            check_bounds("bounds", plan.given, X.shape[1], column="feature")
+        if plan.source == "public" and public is None:
+            raise ValueError(
+                "bounds='public' needs public rows: fit(X, X_public=(rows,)), or give (low, high),"
+                " or use bounds='auto' to buy bounds where there are no public rows."
+            )
+        return Checked(plan, data, _PUBLIC.get(plan.source, ()), plan)
+
+    def _advise(
+        self, plan: _Plan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Store the map that takes [low, high] to the feature range and bounds rows."""
+        """Warn of what public quantities already tell to be a bad idea."""
+        if not budget.parts:
+            return
+        n_samples, n_features = (sizes.known(x, "it") for x in ("n_samples", "n_features"))
+        unit = guarantee.unit
+        hidden, searched = hidden_records(budget, "bounds", n_features)
+        # Cells that stand out of the noise are rarely all but a few; ranks are as far off as that.
+        if hidden > (_WORTH_TELLING if searched else 0.5) * n_samples:
+            warn(
+                "the noise of the counts that bounds are read from hides about"
+                f" {min(hidden, n_samples):.0f} of {n_samples} {unit}s at either end of each of"
+                f" {n_features} features. So many {unit}s may lie outside of the bounds that are"
+                " found. Give `bounds` from public knowledge or public rows, buy the bounds of"
+                " fewer features, or use a larger epsilon.",
+                PrivacyWarning,
+                about=("bounds", n_features, budget.target.epsilon),
+            )
+
+    def _store(self, found: tuple[np.ndarray, np.ndarray], plan: _Plan) -> None:
+        """Store the map that takes bounds to the feature range and bounds rows."""
+        (low, high), row_norm, feature_range = found, plan.row_norm, plan.feature_range
         start, end = (float(value) for value in feature_range)
         longest = max(abs(start), abs(end)) * math.sqrt(len(low))
         shrink = (1 - _ROUNDING) / longest if row_norm == "ball" else 1.0
@@ -381,7 +402,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             level=LEVEL if self.level == "auto" else float(self.level),
             feature_range=self.feature_range,
             row_norm=self.row_norm,
-            random_state=self.random_state,
         )
 
 
@@ -407,21 +427,3 @@ def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None) -> np.ndarray:
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Middles and half widths of ranges, without overflow."""
     return low / 2 + high / 2, high / 2 - low / 2
-
-
-def _warn(budget: Budget, n_samples: int, n_features: int, unit_name: str) -> None:
-    """Warn of what public quantities already tell to be a bad idea."""
-    if not budget.parts or not budget.private:
-        return
-    hidden, searched = hidden_records(budget, "bounds", n_features)
-    # Cells that stand out of the noise are rarely all but a few; ranks are as far off as that.
-    if hidden > (_WORTH_TELLING if searched else 0.5) * n_samples:
-        warn(
-            "the noise of the counts that bounds are read from hides about"
-            f" {min(hidden, n_samples):.0f} of {n_samples} {unit_name}s at either end of each of"
-            f" {n_features} features. So many {unit_name}s may lie outside of the bounds that are"
-            " found. Give `bounds` from public knowledge or public rows, buy the bounds of fewer"
-            " features, or use a larger epsilon.",
-            PrivacyWarning,
-            about=("bounds", n_features, budget.target.epsilon),
-        )

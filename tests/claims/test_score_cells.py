@@ -14,9 +14,10 @@ from scipy import stats
 
 from dpsubspace import audit_epsilon, private_score
 from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators.model_outputs import HeldOut
+from dpsubspace._estimators.model_outputs import shown_to
 from dpsubspace._release import mechanisms
 from dpsubspace._release.mechanisms import release_laplace
+from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import bounded_sums, counted, grouped_sums
 
@@ -261,7 +262,7 @@ def test_people_are_shown_alone_to_whatever_is_held_out_from_a_model():
         (Records.of_groups(one, 40), X),
         (Records.of_groups(one[1:], 40), X[1:]),
     ):
-        held = HeldOut(rows, np.zeros(len(rows)), records, X.shape[1])
-        shown = held.shown_to(Placed(2).predict_proba)
+        held = Data(rows, np.zeros(len(rows)), 1, records)
+        shown = shown_to(Placed(2).predict_proba, held)
         alone = [Placed(2).predict_proba(row[None])[0] for row in X[2:]]
         np.testing.assert_array_equal(shown[-39:], alone)

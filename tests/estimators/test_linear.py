@@ -152,7 +152,7 @@ def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options, s
         preprocessing="adaptive", neighboring_relation=relation, random_state=0, **options
     )
     fit, sizes = with_plan(model, centre=AdaptiveCentre(share)), Sizes(400, 5, 3)
-    before = fit.keywords["plan"].resolved(sizes).budget(sizes).event
+    before = fit.args[0].resolved(sizes).budget(sizes).event
     if share == 0.1:
         assert before == model.privacy_event(400, 5, 3)
     with releases(monkeypatch) as seen:

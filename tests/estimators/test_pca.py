@@ -273,9 +273,8 @@ def test_any_bound_on_norms_will_do_in_single_precision(mechanism, unit):
 def test_hooks_cannot_change_what_is_charged(monkeypatch):
     """A hook that runs user code between calibration and noise changes nothing."""
     model = DPPCA(2, epsilon=0.05, random_state=0)
-    monkeypatch.setattr(
-        spectral_module, "_warn", lambda *_: model.set_params(neighboring_relation="replace_one")
-    )
+    hook = lambda *_: model.set_params(neighboring_relation="replace_one")  # noqa: E731
+    monkeypatch.setattr(spectral_module, "warn_of_spectrum", hook)
     with releases(monkeypatch) as seen:
         model.fit(table())
     ran = composed(gaussian(multiplier) for _, _, multiplier in seen)
