@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsubspace._release import noise
 
-__all__ = ["begin", "literally", "salted"]
+__all__ = ["begin", "literally", "plain_states", "salted"]
 
 _salts: list[str] = []  # the last one counts; "" is none
 
@@ -56,6 +56,20 @@ def literally():
         yield
     finally:
         _salts.pop()
+
+
+@contextlib.contextmanager
+def plain_states():
+    """Have seeds of a RandomState mean what they say, and no others.
+
+    For what scikit-learn says of data that it draws by a literal seed: noise is still salted.
+    """
+    kept = np.random.RandomState
+    np.random.RandomState = np.random.mtrand.RandomState = _Plain
+    try:
+        yield
+    finally:
+        np.random.RandomState = np.random.mtrand.RandomState = kept
 
 
 class _AnyState(type):

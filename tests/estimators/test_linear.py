@@ -95,13 +95,14 @@ def test_counter_example_that_only_centring_solves(fit_intercept):
     assert worst[DPSGDClassifier] < 0.6
 
 
-@pytest.mark.parametrize("row_norm", ["l2", 1200.0])
+@pytest.mark.parametrize("row_norm", ["l2", 12_000.0])
 @pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.filterwarnings("ignore:the released mean:dpsubspace.PrivacyWarning")
 def test_adaptive_preprocessing_learns_far_from_the_origin(fit_intercept, row_norm):
-    """Classes a few units apart, a thousand units away."""
-    X, y = blobs(n=2000, d=10)
-    X += 300.0
-    options = {"epsilon": 1.0, "fit_intercept": fit_intercept, "row_norm": row_norm}
+    """Classes a few units apart, ten thousand units away."""
+    y = np.arange(2000) % 3
+    X = 3000.0 + 4 * np.eye(10)[y] + np.random.default_rng(0).normal(size=(2000, 10))
+    options = {"epsilon": 3.0, "fit_intercept": fit_intercept, "row_norm": row_norm}
     changes = {}
     if row_norm == "l2":  # a constant entry that rows so long do not hide
         changes["bounds"] = MappedRows(RowMap(norm="l2", bias=10.0 if fit_intercept else None))
@@ -112,7 +113,9 @@ def test_adaptive_preprocessing_learns_far_from_the_origin(fit_intercept, row_no
         for name in ("practical", "adaptive", "auto")
     }
     scores = {name: model.score(X[1000:], y[1000:]) for name, model in models.items()}
-    assert scores["adaptive"] == scores["auto"] > 0.95
+    # Of 200 fits, 0.993 with a deviation of 0.005 (the worst had 0.926), and of 48, 0.34 (chance is
+    # 1/3) with one of 0.04 (the best had 0.48): limits are 9 deviations away, or more.
+    assert scores["adaptive"] == scores["auto"] > 0.8
     assert scores["practical"] < 0.7
     assert models["practical"].radius_ == math.inf
     bound = models["adaptive"]._fitted_row_map.bound

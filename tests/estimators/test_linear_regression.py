@@ -136,11 +136,13 @@ def test_outliers_of_targets_and_rows_are_shrunk():
 
 
 def test_entries_far_out_are_cut_in_fit_and_predict():
-    X, y = table()
+    X, y = table(n=20_000)
     model = DPLinearRegression(**BOUNDS, random_state=0).fit(X, y)
     low, high = model.bounds_
+    # At 4, and of 25 fits of 5000 rows the worst was off by 0.3: four times less is left here.
     assert np.all(low < -3) and np.all(high > 3)
-    assert np.array_equal(model.predict(1e6 * X), model.predict(np.clip(1e6 * X, low, high)))
+    cut = model.predict(np.clip(1e6 * X, low, high))
+    np.testing.assert_allclose(model.predict(1e6 * X), cut, rtol=1e-9, atol=1e-9)
     inside = np.all((low < X) & (high > X), axis=1)
     exact = X[inside] @ model.coef_ + model.intercept_
     assert np.allclose(model.predict(X[inside]), exact)

@@ -416,24 +416,36 @@ def test_bad_public_rows_are_refused():
         assert not hasattr(model, "privacy_")
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.5])
-@pytest.mark.parametrize("mechanism", ["adaptive", "gaussian"])
-@pytest.mark.parametrize("centered", [True, False])
-def test_public_rows_and_private_ones_find_more_than_either_alone(centered, mechanism, epsilon):
+def shares_found(centered, n_fits, **options):
+    """Means of what is found of digits by private rows, 50 public rows, and both."""
     X = Normalizer().fit_transform(load_digits().data)
     shares = []
-    for seed in range(4):
+    for seed in range(n_fits):
         order = np.random.default_rng(seed).permutation(len(X))
         shown, hidden = X[order[:50]], X[order[50:]]
-        options = {"mechanism": mechanism, "epsilon": epsilon, "delta": 1e-5}
-        options |= {"centered": centered, "data_norm": 1.0, "random_state": seed}
-        alone = DPPCA(8, **options).fit(hidden)
-        both = DPPCA(8, **options).fit(hidden, X_public=(shown,))
+        model = DPPCA(8, delta=1e-5, centered=centered, data_norm=1.0, random_state=seed, **options)
+        alone = model.fit(hidden).components_
+        both = model.fit(hidden, X_public=(shown,)).components_
         public = np.linalg.svd(shown - centered * shown.mean(axis=0), full_matrices=False)[2][:8]
-        found = (alone.components_, public, both.components_)
-        shares.append([captured(hidden, components, centered) for components in found])
-    private, public, both = np.mean(shares, axis=0)
+        shares.append([captured(hidden, found, centered) for found in (alone, public, both)])
+    return np.mean(shares, axis=0)
+
+
+# At these, either alone finds about as much. In 16 fits or more, both together found more than the
+# better one by at least 2.7 deviations of one fit: the mean of 6 has 6.6 of its own.
+@pytest.mark.parametrize(("mechanism", "epsilon"), [("adaptive", 0.5), ("gaussian", 1.5)])
+@pytest.mark.parametrize("centered", [True, False])
+def test_public_rows_and_private_ones_find_more_than_either_alone(centered, mechanism, epsilon):
+    private, public, both = shares_found(centered, 6, mechanism=mechanism, epsilon=epsilon)
     assert both > max(private, public)
+
+
+@pytest.mark.parametrize("mechanism", ["adaptive", "gaussian"])
+@pytest.mark.parametrize("centered", [True, False])
+def test_private_rows_that_noise_hides_do_public_ones_little_harm(centered, mechanism):
+    """Of 25 fits, one found 0.000 to 0.001 more than public rows, with a deviation of 0.009."""
+    private, public, both = shares_found(centered, 2, mechanism=mechanism, epsilon=0.1)
+    assert both > public - 0.045 and both > private + 0.06
 
 
 def test_public_rows_from_elsewhere_do_little_harm(rng):
