@@ -203,11 +203,16 @@ def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
 def tabular(X, target, random_state, *, groups=None, **options):
     """Fit of a table of which the first column is bought and the second has gaps, as options say.
 
+    About half of the values are missing in either, wherever the last column of the rows lies: of
+    60 rows all but 5 would be once in 1e12. An encoder that refuses, since noise has hidden a range
+    in what was released, is an outcome like any other.
+
     Labels and targets are made of the rows, so that a record that is replaced has others.
     """
     X = np.asarray(X, dtype=np.float64)
     frame = [*X.T[:3], np.where(X[:, 3] > 0, "a", np.where(X[:, 3] > -2, "b", "c"))]
-    frame[1] = np.where(X[:, -1] > 1, np.nan, frame[1])
+    odd = X[:, -1] % 2 > 1
+    frame[1] = np.where(odd, np.nan, frame[1])
     schema = {
         "bought": dpsubspace.Range(-9, 9)
         if options.get("free")
@@ -217,7 +222,7 @@ def tabular(X, target, random_state, *, groups=None, **options):
         "category": ["a", "b"],
     }
     if not options.get("free"):
-        frame[0] = np.where(X[:, -1] < -1, np.nan, frame[0])
+        frame[0] = np.where(odd, frame[0], np.nan)
     if options.get("alone"):
         schema |= {"gaps": dpsubspace.PrivateRange(missing=True), "low": dpsubspace.PrivateRange()}
     frame = np.array(frame, dtype=object).T
@@ -225,7 +230,11 @@ def tabular(X, target, random_state, *, groups=None, **options):
     if options.get("alone"):
         encoder = dpsubspace.TableEncoder(schema, epsilon=target.epsilon, **budget)
         encoder.set_params(random_state=random_state)
-        return encoder.fit(frame, groups=groups)
+        try:
+            return encoder.fit(frame, groups=groups)
+        except dpsubspace.PrivacyError as error:
+            encoder.refused_ = str(error)
+            return encoder
     model = options.get("model", dpsubspace.DPSGDClassifier)(random_state=random_state, **budget)
     small = {"n_iter": 4, "classes": [False, True]}
     model.set_params(**{k: v for k, v in small.items() if k in model.get_params()})

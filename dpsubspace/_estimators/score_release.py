@@ -50,7 +50,8 @@ _EDGES, _RANGE, _SUMS_BESIDE, _LABELS_BESIDE = 0.15, 0.1, 0.3, 0.3
 # bounds.
 _SMALL_CLASS, _USUAL_MEAN, _USUAL_SPREAD = 0.05, 1 / 3, 1 / 6
 
-# Share of decision values in one cell of the public grid above which their order is hidden.
+# Share of decision values in one cell of the public grid, or in the two beside 0, above which their
+# order is hidden.
 _IN_ONE = 0.9
 
 
@@ -278,7 +279,9 @@ class Said:
         counts, _ = self._counts(releases, "edges", np.searchsorted(grid, self.scores), FINE)
         n = self.records.n
         fine = [on_simplex(each, n) for each in counts[0]]
-        if not self.probabilities and max(each.max() for each in fine) > _IN_ONE * n:
+        beside = slice(FINE // 2 - 1, FINE // 2 + 1)
+        most = max(max(each.max(), each[beside].sum()) for each in fine)
+        if not self.probabilities and most > _IN_ONE * n:
             _tell_of_scale()
         return fine, [grid] * len(fine)
 
@@ -421,9 +424,9 @@ def _hidden_variance() -> PrivacyError:
 def _tell_of_scale() -> None:
     """Warn of decision values of another size than the grid is made for, as it was released."""
     warn(
-        "nearly all decision values of the model lie in one cell of the public grid, which is 0.25"
-        " wide near 0 and wider beyond: their order is hidden, and what depends on it is worth"
-        " nothing, intervals included. Use a model with `predict_proba`, or scale the features so"
+        "nearly all decision values of the model lie in one cell of the public grid, of which those"
+        " beside 0 end at 0.0007 and others are about as wide as they are far from 0: the order is"
+        " hidden, and what depends on it is worth nothing, intervals included. Use a model with `predict_proba`, or scale the features so"
         " that decision values are about 1 in size.",
         PrivacyWarning,
         about=("scale of scores",),

@@ -163,8 +163,9 @@ def score_total(values: np.ndarray, records: Records) -> BoundedSum:
 FINE = 64
 _TOP = {True: 12.0, False: 1e6}
 
-# Between its cells, those near 0 are so narrow in units of scores (half of a log-odds).
-_NEAR = 0.5
+# What is smaller than this lies in the cells beside 0, and cells beyond grow by a factor each. Half
+# of a log-odds is little; decision values may be of any size.
+_NEAR = {True: 0.5, False: 1e-3}
 
 # Cells of errors by size: half octaves below 1, and what is smaller.
 ERRORS = 41
@@ -268,8 +269,9 @@ def _largest(shares: np.ndarray, n: int) -> float:
 
 def fine_edges(*, probabilities: bool) -> np.ndarray:
     """Public inner edges of the grid: narrow near 0 and wide far out, of log-odds or decisions."""
-    end = np.arcsinh(_TOP[probabilities] / _NEAR)
-    return _NEAR * np.sinh(np.linspace(-end, end, FINE - 1))
+    near = _NEAR[probabilities]
+    end = np.arcsinh(_TOP[probabilities] / near)
+    return near * np.sinh(np.linspace(-end, end, FINE - 1))
 
 
 def n_cells(n: int, epsilon: float) -> int:

@@ -220,8 +220,11 @@ def test_weights_are_those_of_least_squares_where_noise_is_small(name, targets):
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_noise_of_weights_is_about_what_is_said(name):
-    X, Y = table(seed=3)
-    X, Y = np.tile(X / X.std(axis=0), (10, 1)), np.tile(Y / Y.std(), (10, 1))
+    """Where columns are no close relatives, of whose weights "plain" says too little."""
+    rng, n = np.random.default_rng(3), 10 * N
+    X = rng.standard_normal((n, P)) @ (np.eye(P) + 0.3 * np.eye(P, k=1))
+    Y = X.sum(axis=1, keepdims=True) / 3 + 0.5 * rng.standard_normal((n, 1))
+    X, Y = X / X.std(axis=0), Y / Y.std()
     found, said = [], []
     for seed in range(30):
         solver = SOLVERS[name]
@@ -230,7 +233,9 @@ def test_noise_of_weights_is_about_what_is_said(name):
         found.append(solution.weights[:, 0])
         said.append(np.linalg.norm(solution.noise, axis=1) * solution.sizes[0])
     ratio = np.std(found, axis=0) / np.mean(said, axis=0)
-    assert 1 / 3 < np.exp(np.log(ratio).mean()) < 3
+    # The logarithm has a deviation of 0.08, of draws of rows and noise, about -0.2 for "descent",
+    # 0.2 for "plain" and 0 for the others: an end is at 7.7 of these or more.
+    assert 1 / 2 < np.exp(np.log(ratio).mean()) < 5 / 2
 
 
 @pytest.mark.parametrize("name", SOLVERS)

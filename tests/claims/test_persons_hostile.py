@@ -195,16 +195,16 @@ def test_nobody_is_told_the_model_of_a_person_with_a_name_nearby(how):
     X = np.random.default_rng(0).normal(size=(120, 2))
     model = PersonalizedLinearRegression(epsilon=1e5, random_state=0).fit(X, levels, groups=groups)
     row = np.zeros((1, 2))
-    own = model.predict(row, groups=[2**53])
+    own, other, nobody = (model.predict(row, groups=[name]) for name in (2**53, 2**53 + 1, 9))
     try:
         if how == "add_user":
             model.add_user(1.5, X[:30], levels[:30])
-            found = model.predict(row, groups=[2**53 + 1])
-        else:
-            found = model.predict(row, groups=[float(2**53 + 1)])
+            assert model.predict(row, groups=[2**53 + 1]) == other
+        else:  # a name that no whole number has, or that of a person who is not there
+            assert model.predict(row, groups=[float(2**53 + 1)]) == nobody
     except ValueError:
         return
-    assert abs(float(found[0] - own[0])) > 1
+    assert own != other != nobody != own
 
 
 def test_a_display_in_a_notebook_names_nobody():
