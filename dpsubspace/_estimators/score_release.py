@@ -425,7 +425,7 @@ def _tell_of_scale() -> None:
     """Warn of decision values of another size than the grid is made for, as it was released."""
     warn(
         "nearly all decision values of the model lie in one cell of the public grid, whose cells"
-        " beside 0 end at 0.0007 and whose others are about as wide as they are far from 0. So their"
+        " beside 0 end at 0.0007 and whose others are about as wide as they are far from 0. Their"
         " order is hidden, and what depends on it is worth nothing, intervals included. Use a model"
         " with `predict_proba`, or scale the features so that decision values are about 1 in size.",
         PrivacyWarning,
