@@ -29,6 +29,7 @@ from dpsubspace import (
     PublicDataWarning,
 )
 from dpsubspace._accounting.events import composed, is_free
+from dpsubspace._estimators import base
 from dpsubspace._estimators import scaler as scaler_module
 from dpsubspace._release.noise import SeededNoise
 
@@ -228,9 +229,7 @@ def test_the_noise_is_that_of_the_event(monkeypatch, relation, epsilon):
     options = {"neighboring_relation": relation, "delta": 1e-5, "random_state": 0}
 
     def p_value(factor):
-        monkeypatch.setattr(
-            scaler_module, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor)
-        )
+        monkeypatch.setattr(base, "as_noise", lambda state: ScaledNoise(SeededNoise(state), factor))
         with releases(monkeypatch) as seen:
             scaler = BoundedScaler(epsilon=epsilon, **options).fit(X)
         event = scaler.privacy_.event
