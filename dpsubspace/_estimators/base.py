@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -345,6 +345,9 @@ class PrivateCall:
     n_features: int
     public: tuple[str, ...] = ()
     joint: bool = False
+    _paid: list[tuple[Releases, Settle | None]] = field(
+        default_factory=list, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         adds_noise = self.budget.private and bool(self.budget.parts)
@@ -370,19 +373,17 @@ class PrivateCall:
 
     def paid(self) -> Releases:
         """Pay for all of it, once, and let it be released: from here on, failing costs as much."""
-        return self._paid[0]
-
-    @cached_property
-    def _paid(self) -> tuple[Releases, Settle | None]:
-        if isinstance(self.whose, str):
-            settle = about_to_release(self.guarantee)
-        else:
-            settle = self.whose._start_spending(self.guarantee)
-        return Releases(self.budget, self.noise, self.records), settle
+        if not self._paid:
+            if isinstance(self.whose, str):
+                settle = about_to_release(self.guarantee)
+            else:
+                settle = self.whose._start_spending(self.guarantee)
+            self._paid.append((Releases(self.budget, self.noise, self.records), settle))
+        return self._paid[0][0]
 
     def ended_after(self, budget: Budget) -> None:
         """Let it have cost no more than `budget`, some of its parts: nothing else was released."""
-        said, settle = replace(self, budget=budget).guarantee, self._paid[1]
+        said, (_, settle) = replace(self, budget=budget).guarantee, self._paid[0]
         if settle is not None:
             settle(said.event)
         if not isinstance(self.whose, str):
