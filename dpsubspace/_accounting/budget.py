@@ -180,8 +180,9 @@ class Target:
     neighboring_relation: str = "zero_out"  # "zero_out" or "replace_one": what the guarantee hides
     # That of each release of the last part of a budget, where `epsilon` is None.
     noise_multiplier: float | None = None
-    # What has been released before out of the same budget: what is calibrated has the rest.
-    already_spent: DpEvent | None = None
+    # Releases of the same fit that come first, with noise that is fixed: all others are calibrated
+    # to the rest, and they are one budget.
+    first: Budget | None = None
 
     def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
         """The same in plain numbers; `pure` allows a delta of 0, `multipliers` no epsilon."""
@@ -225,10 +226,10 @@ class Target:
         return default_delta(check_integer("n_samples", n_samples, low=1))
 
     def cost(self, parts: Mapping[str, Part], scales: Mapping[str, float]) -> Cost:
-        """What `parts` cost with such noise, beside what has been released before."""
+        """What `parts` cost with such noise, beside what is released first."""
         from dpsubspace._accounting.accountants import merged
 
-        before = () if self.already_spent is None else mechanisms_of(self.already_spent)
+        before = () if self.first is None else mechanisms_of(self.first.event)
         relation = self.neighboring_relation
         new = [part.mechanism(scales[name], relation) for name, part in parts.items()]
         return Cost(merged([*before, *new]), relation)
@@ -258,7 +259,7 @@ class Target:
         epsilon, free = self.epsilon, is_free(event)
         if free:
             epsilon, delta = 0.0, 0.0
-        elif epsilon is None or self.already_spent is not None:
+        elif epsilon is None:
             epsilon = Cost.of(event, relation).epsilon(delta)
         return PrivacyGuarantee(
             event=event,
@@ -383,18 +384,33 @@ class Budget:
     def split(
         cls, target: Target, parts: Mapping[str, Part], n_samples: int | None = None
     ) -> Budget:
-        """Share `target` out among `parts`, of which at most one is sampled."""
+        """Share `target` out among `parts`, of which at most one is sampled.
+
+        Releases of `target` that come first are parts of the result as well.
+        """
         private = target.private
         if not private or not parts:
             nothing = {name: _NO_NOISE[part.kind] for name, part in parts.items()}
-            return cls(target, parts, nothing, non_private() if parts else composed([]), private)
+            event = non_private() if parts else composed([])
+            return cls(target, parts, nothing, event, private)._after(target.first)
         if all(part.kind != "gaussian" for part in parts.values()):
             scales = _of_epsilon(target, parts, n_samples)
         elif target.epsilon is None:
             scales = _beside_multiplier(target, parts)
         else:
             scales = _of_mu(target, parts, n_samples)
-        return cls(target, parts, scales, _event(target, parts, scales), private)
+        event = _event(target, parts, scales)
+        return cls(target, parts, scales, event, private)._after(target.first)
+
+    def _after(self, first: Budget | None) -> Budget:
+        """The same and what is released first."""
+        if first is None:
+            return self
+        if both := first.parts.keys() & self.parts.keys():
+            raise RuntimeError(f"two releases of one fit must not share the names {both}.")
+        event = composed([first.event, self.event]) if self.private else self.event
+        parts, scales = {**first.parts, **self.parts}, {**first.scales, **self.scales}
+        return replace(self, parts=parts, scales=scales, event=event)
 
     def only(self, *names: str) -> Budget:
         """The same for some of its parts, with the noise that they have, and what these cost."""

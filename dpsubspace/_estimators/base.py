@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -36,6 +36,8 @@ from dpsubspace._solvers.descent import STEPS, Descent
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+    from dpsubspace._accounting.permission import Settle
 
 
 class PrivateEstimator(BaseEstimator):
@@ -122,13 +124,14 @@ class PrivateEstimator(BaseEstimator):
         X_public: Any = None,
         y_public: Any = None,
         noise: NoiseSource | None = None,
+        call: PrivateCall | None = None,
     ) -> Self:
         """Fit by a plan, with noise of `random_state` or of the pipeline around this.
 
         What an estimator has of its own: `_plan`, `_check`, `_advise`, `_store` and `_tell`.
         """
         checked = self._check(plan, Given(X, y, groups, X_public, y_public))
-        found, budget = fit_privately(self, checked, noise)
+        found, budget = fit_privately(self, checked, noise, call)
         self._store(found, checked.about)
         self._tell(found, budget, checked)
         return self
@@ -147,13 +150,13 @@ class PrivateEstimator(BaseEstimator):
     def _tell(self, found: Any, budget: Budget, checked: Checked) -> None:
         """Warn of what was released where it tells of a poor result."""
 
-    def _start_spending(self, guarantee: PrivacyGuarantee) -> None:
+    def _start_spending(self, guarantee: PrivacyGuarantee) -> Settle | None:
         """Record the cost and forget an earlier fit, just before the first release."""
         seen: list[tuple[str, str]] = []
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
             seen = warn_of_surroundings(self, guarantee, payer_of(self._address))
-        about_to_release(guarantee, self._address)
+        settle = about_to_release(guarantee, self._address)
         for kind, name in seen:
             observe(kind, name, self._address)
         if self._around:
@@ -161,6 +164,11 @@ class PrivateEstimator(BaseEstimator):
         if (left := address_once_used(self._address)) is not self._address:
             self._address = left
         self._forget()
+        self._state(guarantee)
+        return settle
+
+    def _state(self, guarantee: PrivacyGuarantee) -> None:
+        """Let `guarantee` be the statement about what is or will be fitted here."""
         self.privacy_ = guarantee
 
     def _forget(self) -> None:
@@ -337,6 +345,9 @@ class PrivateCall:
     n_features: int
     public: tuple[str, ...] = ()
     joint: bool = False
+    _paid: list[tuple[Releases, Settle | None]] = field(
+        default_factory=list, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         adds_noise = self.budget.private and bool(self.budget.parts)
@@ -361,12 +372,22 @@ class PrivateCall:
         )
 
     def paid(self) -> Releases:
-        """Pay for all of it, and let it be released: from here on, failing costs as much."""
-        if isinstance(self.whose, str):
-            about_to_release(self.guarantee)
-        else:
-            self.whose._start_spending(self.guarantee)
-        return Releases(self.budget, self.noise, self.records)
+        """Pay for all of it, once, and let it be released: from here on, failing costs as much."""
+        if not self._paid:
+            if isinstance(self.whose, str):
+                settle = about_to_release(self.guarantee)
+            else:
+                settle = self.whose._start_spending(self.guarantee)
+            self._paid.append((Releases(self.budget, self.noise, self.records), settle))
+        return self._paid[0][0]
+
+    def ended_after(self, budget: Budget) -> None:
+        """Let it have cost no more than `budget`, some of its parts: nothing else was released."""
+        said, (_, settle) = replace(self, budget=budget).guarantee, self._paid[0]
+        if settle is not None:
+            settle(said.event)
+        if not isinstance(self.whose, str):
+            self.whose._state(said)
 
 
 @contextmanager
@@ -481,7 +502,10 @@ class Checked(NamedTuple):
 
 
 def fit_privately(
-    estimator: Any, checked: Checked, noise: NoiseSource | None = None
+    estimator: Any,
+    checked: Checked,
+    noise: NoiseSource | None = None,
+    call: PrivateCall | None = None,
 ) -> tuple[Any, Budget]:
     """Carry out a plan on checked data, after setting ``privacy_``; the result and its budget.
 
@@ -493,6 +517,8 @@ def fit_privately(
         What to do, and on what.
     noise : NoiseSource or None, default=None
         Where noise comes from; None is what the estimator's `random_state` says.
+    call : PrivateCall or None, default=None
+        That of a fit which this is a part of, and which has paid for it.
 
     Notes
     -----
@@ -507,7 +533,10 @@ def fit_privately(
     plan = plan.resolved(sizes)
     budget, n_features = plan.budget(sizes), data.X.shape[1]
     joint = estimator._joint
-    call = PrivateCall(estimator, budget, noise, data.records, n_features, public, joint)
+    if call is None:
+        call = PrivateCall(estimator, budget, noise, data.records, n_features, public, joint)
+    elif call.budget != budget:
+        raise RuntimeError("a part of a fit would release something else than was paid for.")
     if budget.private:
         estimator._advise(plan, call.guarantee, budget, sizes)
     with plain_arithmetic(where):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bool
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
-from dpsubspace._release.noise import NoiseSource, as_noise
+from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._statistics.quantiles import (
@@ -304,8 +304,9 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         purchase = plan.purchase()
         budget = purchase.budget(target, records.n)
         purchase.check_legible(budget, records)
-        noise = as_noise(self.random_state)
-        self._learn(target, plan, purchase, budget, table.numbers, records, noise)
+        noise, public = as_noise(self.random_state).child("table"), ("schema of the table",)
+        releases = PrivateCall(self, budget, noise, records, len(plan.schema), public).paid()
+        self._learn(target, plan, purchase, table.numbers, releases)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -365,10 +366,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         target: Target,
         plan: TablePlan,
         purchase: Purchase,
-        budget: Budget,
         numbers: np.ndarray,
-        records: Records,
-        noise: NoiseSource,
+        releases: Releases,
         targets: np.ndarray | None = None,
     ) -> dict[str, tuple[float, float]]:
         """Estimate ranges and store the encoding; the ranges that were found.
@@ -380,28 +379,20 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         plan : TablePlan
             Parameters of the encoding.
         purchase : Purchase
-            What is bought.
-        budget : Budget
-            What that costs.
+            What is estimated.
         numbers : ndarray of shape (n_rows, n_numbers)
             Private columns of numbers, in the order of the schema.
-        records : Records
-            Whose the rows are.
-        noise : NoiseSource
-            Where noise comes from.
+        releases : Releases
+            What was paid for.
         targets : ndarray of shape (n_rows, n_targets), optional
-            Private targets whose ranges are bought as well, after those of the columns.
+            Private targets whose ranges are estimated as well, after those of the columns.
         """
         schema, ranges = plan.schema, {}
-        public = ("schema of the table",)
-        call = PrivateCall(self, budget, noise.child("table"), records, len(schema), public)
-        bought = [schema.numbers.index(name) for name in schema.private_ranges]
-        values = numbers[:, bought]
-        values = values if targets is None else np.column_stack([values, targets])
-        releases = call.paid()
         if purchase.names:
+            values = numbers[:, [schema.numbers.index(name) for name in schema.private_ranges]]
+            values = values if targets is None else np.column_stack([values, targets])
             ranges = purchase(values, releases)
-        encoding = plan.encoding(target, records.n).with_ranges(
+        encoding = plan.encoding(target, releases.records_of(numbers).n).with_ranges(
             {name: ranges[name] for name in schema.private_ranges}
         )
         self.schema_: Schema = schema

@@ -1,17 +1,19 @@
 """From a raw table to a private model in one call, with one budget for all of it.
 
-Where to check the privacy claim: :meth:`TabularPipeline.fit` is the whole fit. Ranges are bought
-by :class:`~dpsubspace._estimators.table_encoder.TableEncoder`, and the model runs its own fit on
-encoded rows, calibrated to what the ranges have left of the budget (``Target.already_spent``).
+Where to check the privacy claim: :meth:`TabularPipeline.fit` is the whole fit. There is one budget
+(``_Parts.budget``): ranges that are estimated privately are its first parts, and all that the
+model releases its others. One :class:`~dpsubspace._estimators.base.PrivateCall` pays for it and
+gives the releases, of which :class:`~dpsubspace._estimators.table_encoder.TableEncoder` takes the
+first, and the model's own fit, on encoded rows, the others.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -19,13 +21,16 @@ from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._accounting.cost import Cost
-from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._accounting.permission import about_to_release, already_paid, payer_of
 from dpsubspace._checks import shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
-from dpsubspace._estimators.base import Given, PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._estimators.base import (
+    Checked,
+    Given,
+    PrivateCall,
+    PrivateEstimator,
+    checked_target,
+)
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
 from dpsubspace._estimators.surroundings import with_words
@@ -37,14 +42,14 @@ from dpsubspace._estimators.table_encoder import (
 )
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import remember
-from dpsubspace._rows.public import Data
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.records import check_groups
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import Table, read_table
 from dpsubspace._tables.schema import PrivateRange, Range
 
 if TYPE_CHECKING:
-    from dpsubspace._accounting.permission import Address, Settle
+    from dpsubspace._accounting.guarantee import PrivacyGuarantee
+    from dpsubspace._accounting.permission import Address
 
 
 # Of the budget (of mu^2), for ranges that are bought.
@@ -195,27 +200,21 @@ class _Parts:
                 " of the budget."
             )
 
-    def budget(self, before: Budget, sizes: Sizes) -> Budget:
-        """That of the model after ranges that cost `before`, with the event of both."""
-        rest = self.rest(before, sizes)
-        return replace(rest, event=composed([before.event, rest.event]))
-
-    def rest(self, before: Budget, sizes: Sizes) -> Budget:
-        """That of the model alone."""
+    def budget(self, ranges: Budget, sizes: Sizes) -> Budget:
+        """All that a fit releases: `ranges` first, and then what the model does."""
         encoding, n_features = self.table.encoding(self.target, sizes.n_samples), None
         if sizes.n_samples is not None:
             n_features = encoding.n_features
         # Which range is bought changes nothing of what the model costs.
         limits = (-1.0, 1.0) if self.buys_target else self.limits
         sizes = replace(sizes, n_features=n_features)
-        return self.fit(encoding, before, limits).resolved(sizes).budget(sizes)
+        return self.fit(encoding, ranges, limits).resolved(sizes).budget(sizes)
 
-    def fit(self, encoding: Encoding, before: Budget, limits: tuple[Any, Any] | None) -> Any:
-        """Parameters of the model's fit behind an encoding, after what was released before."""
+    def fit(self, encoding: Encoding, ranges: Budget, limits: tuple[Any, Any] | None) -> Any:
+        """Parameters of the model's fit behind an encoding, with `ranges` in its budget."""
         plan = self.model.for_table(encoding.bound, encoding.extent, limits)
-        if self.target.private and not is_free(before.event):
-            plan = replace(plan, target=replace(plan.target, already_spent=before.event))
-        return plan
+        first = ranges if ranges.parts else None
+        return replace(plan, target=replace(plan.target, first=first))
 
 
 class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -290,7 +289,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     counts as not set; anything else is a ValueError. The same holds for the encoder and a value
     of the model. A step that has a `random_state` uses its own, and the encoder that of the model
     where neither it nor the pipeline has one. ``pipeline[:-1]`` is a scikit-learn Pipeline that
-    encodes, and ``pipeline[-1]`` the fitted model, of which the statement covers its own part only.
+    encodes, and ``pipeline[-1]`` the fitted model. Both have the statement of the whole fit. A step
+    that is fitted by itself afterwards has one of its own, which that of the pipeline leaves out.
 
     Examples
     --------
@@ -312,11 +312,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     transform_input = None
     memory = None
     verbose = False
-
-    # What a search says in place of the steps, where it fitted this; and what the ranges cost that
-    # the model was fitted behind, whatever becomes of the encoder.
-    _said: PrivacyGuarantee | None = None
-    _before: PrivacyGuarantee | None = None
 
     # None where the model has the value, unlike in other estimators.
     delta: Any
@@ -414,23 +409,24 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers)
-        checked = None
-        if parts.purchase(1).names:  # what may be refused is refused before ranges are bought
-            checked = _checked(model, len(table.numbers), y, groups)
-        bought = None
-        if parts.buys_target and checked is not None:
-            bought = np.asarray(checked.targets, dtype=np.float64).reshape(len(table.numbers), -1)
-        purchase = parts.purchase(None if bought is None else bought.shape[1])
-        before = purchase.budget(parts.target, records.n)
-        purchase.check_legible(before, records)
-        weaker = of_model if noise.secure else noise
-        with self._paid(parts, before, records, checked, public, y_public, weaker) as settle:
-            limits = self._encoded(parts, purchase, before, table, records, bought, settle, noise)
-            plan = parts.fit(encoder.encoding_, before, limits)
-            rows = encoder.transform(table)  # with names, where predict will have them
-            given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
-            given |= {"groups": groups, "noise": of_model}
-            run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
+        # What may be refused is refused before anything is paid for.
+        checked = _checked(parts, model, table, y, public, {**given, "groups": groups})
+        targets = checked.data.targets if parts.buys_target else None
+        if targets is not None:
+            targets = np.asarray(targets, dtype=np.float64).reshape(len(table.numbers), -1)
+        purchase = parts.purchase(None if targets is None else targets.shape[1])
+        ranges = purchase.budget(parts.target, records.n)
+        purchase.check_legible(ranges, records)
+        budget = parts.budget(ranges, checked.plan.sizes(checked.data))
+        noises: Any = _Noises(noise.child("table"), of_model, tuple(ranges.parts))
+        assumed = ("schema of the table", *checked.public)
+        call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
+        limits = self._encoded(parts, purchase, ranges, table, targets, call)
+        plan = parts.fit(encoder.encoding_, ranges, limits)
+        rows = encoder.transform(table)  # with names, where predict will have them
+        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
+        given |= {"groups": groups, "noise": of_model, "call": call}
+        run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
         self.target_range_: tuple[np.ndarray, ...] | None = None
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
@@ -486,37 +482,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             self._tell_of_score()
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
         return super().score(X, y, sample_weight=sample_weight)
-
-    @property
-    def privacy_(self) -> PrivacyGuarantee:
-        """What all of the fit cost, and what that rests on."""
-        parts = [getattr(step, "privacy_", None) for _, step in self.steps]
-        known = [each for each in (self._said, self._before, *parts) if each is not None]
-        # A statement is of one fit, and a step that is fitted by itself has another, be it equal.
-        spent = [*{id(each): each for each in known}.values()]
-        if spent and all(each is self._said for each in spent):
-            return spent[0]
-        paid = [each for each in spent if not is_free(each.event)]
-        if not spent or (len(spent) == 1 and not paid):
-            raise AttributeError("this TabularPipeline is not fitted, and has cost nothing.")
-        last = spent[-1]
-        whole = replace(last, of=type(self).__name__, n_features=spent[0].n_features)
-        if len(spent) == 1:
-            return whole
-        whole = replace(whole, public=("schema of the table", *last.public))
-        if len(paid) == 1 and paid[0] is last:
-            return whole
-        event = composed(each.event for each in paid)
-        epsilon = Cost.of(event, last.neighboring_relation).epsilon(last.delta)
-        secure = all(each.secure for each in paid)
-        return replace(whole, event=event, epsilon=float(epsilon), secure=secure)
-
-    @privacy_.setter
-    def privacy_(self, guarantee: PrivacyGuarantee) -> None:
-        """Let a search, which knows what all of its trials cost, say so of the best of them."""
-        self._said, self._before = guarantee, None
-        for _, step in self.steps:
-            step.privacy_ = guarantee
 
     # The budget -----------------------------------------------------------------------------
 
@@ -620,80 +585,65 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     def _budget(self, sizes: Sizes) -> Budget:
         parts = self._parts()
         parts.check_target(self.steps[-1][1], labelled=sizes.labelled)
-        before = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
-        return parts.budget(before, sizes)
+        ranges = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
+        return parts.budget(ranges, sizes)
 
-    @contextmanager
-    def _paid(
-        self,
-        parts: _Parts,
-        before: Budget,
-        records: Records,
-        checked: Data | None,
-        public: Any,
-        y_public: Any,
-        noise: NoiseSource,
-    ) -> Iterator[Settle | None]:
-        """Let whoever pays for this fit, if anybody does, pay for ranges and model at once.
+    def _forget(self) -> None:
+        """Forget an earlier fit, also of the steps."""
+        for _, step in self.steps:
+            step._forget()
+        super()._forget()
 
-        A ledger that has room for the ranges alone must not sell them. Where nothing is bought,
-        the model pays for itself.
-        """
-        payer = payer_of(self._address)
-        if checked is None or payer is None or not parts.target.private:
-            yield None
-            return
-        sets = public if isinstance(public, tuple) else () if public is None else (public,)
-        n_outputs = parts.model.loss.n_outputs(checked.n_targets)
-        n_public, persons = sum(len(each.numbers) for each in sets), records.grouped
-        sizes = Sizes(records.n, None, n_outputs, n_public, y_public is not None, persons)
-        rest = parts.rest(before, sizes)
-        whole = replace(rest, event=composed([before.event, rest.event]))
-        public = ("schema of the table",)
-        call = PrivateCall(self, whole, noise, records, len(parts.table.schema), public)
-        guarantee = call.guarantee
-        settle = about_to_release(guarantee, self._address)
-        kind = (guarantee.neighboring_relation, guarantee.unit)
-        with already_paid(guarantee.delta, (before.event, rest.event), kind, payer.note):
-            yield settle
-        if self.privacy_.event != guarantee.event:
-            raise RuntimeError("a tabular pipeline ran something else than it had paid for.")
+    def _state(self, guarantee: PrivacyGuarantee) -> None:
+        """Let `guarantee` be the statement of each step as well, which are fitted together."""
+        super()._state(guarantee)
+        for _, step in self.steps:
+            step._state(guarantee)
 
     def _encoded(
         self,
         parts: _Parts,
         purchase: Purchase,
-        before: Budget,
+        ranges: Budget,
         table: Table,
-        records: Records,
-        bought: np.ndarray | None,
-        settle: Settle | None,
-        noise: NoiseSource,
+        targets: np.ndarray | None,
+        call: PrivateCall,
     ) -> tuple[Any, Any] | None:
-        """Fit the encoder; the range of the targets, declared or bought."""
-        encoder, model = self._checked_steps()
-        earlier = getattr(encoder, "encoding_", None)
-        if purchase.names or (self._before is not None and not is_free(self._before.event)):
-            model._forget()  # from here on, an earlier model is none of this encoder
-            self._said = self._before = None
+        """Pay for all of the fit, and fit the encoder; the range of the targets."""
+        encoder, _ = self._checked_steps()
+        releases = call.paid()
         try:
-            ranges = encoder._learn(
-                parts.target, parts.table, purchase, before, table.numbers, records, noise, bought
+            found = encoder._learn(
+                parts.target, parts.table, purchase, table.numbers, releases, targets
             )
         except BaseException:
-            if settle is not None:
-                settle(before.event)
+            call.ended_after(ranges)
             raise
-        if encoder.encoding_ != earlier:
-            model._forget()
-        self._said, self._before = None, encoder.privacy_
-        if bought is None:
+        if targets is None:
             return parts.limits
-        low, high = zip(*(ranges[name] for name in purchase.names[-bought.shape[1] :]), strict=True)
+        low, high = zip(*(found[name] for name in purchase.names[-targets.shape[1] :]), strict=True)
         return np.array(low), np.array(high)
 
 
 # The budget ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Noises:
+    """Noise of one fit from two seeds: that of the table's `names`, and that of the model."""
+
+    table: NoiseSource
+    model: NoiseSource
+    names: tuple[str, ...]
+
+    @property
+    def secure(self) -> bool:
+        """Whether nobody can know any of it."""
+        return self.model.secure and (self.table.secure or not self.names)
+
+    def child(self, name: str) -> NoiseSource:
+        """Stream of a release."""
+        return (self.table if name in self.names else self.model).child(name)
 
 
 @dataclass(frozen=True)
@@ -764,11 +714,27 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
     return limits, limits is None
 
 
-def _checked(model: Any, n_rows: int, y: Any, groups: Any) -> Data:
-    """Targets as the model will take them; ValueError where it will refuse them."""
-    blank, checks = np.zeros((n_rows, 1)), cast(Any, clone(model))
-    take = checks._labelled if is_classifier(model) else checks._valued
-    return take(Given(blank, y, groups))[0]
+def _checked(
+    parts: _Parts, model: Any, table: Table, y: Any, public: Any, given: Mapping[str, Any]
+) -> Checked:
+    """Targets and public sizes as the model will take them; ValueError where it will refuse them.
+
+    Rows are blank: nothing is known of encoded ones before there are ranges.
+    """
+    n_records = check_groups(given["groups"], table.numbers).n
+    encoding = parts.table.encoding(parts.target, n_records)
+
+    def blank(table: Table) -> np.ndarray:
+        return np.zeros((len(table.numbers), encoding.n_features), dtype=np.float32)
+
+    several = isinstance(public, tuple)
+    X_public = None if public is None else tuple(map(blank, public)) if several else blank(public)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model will warn
+        plan = parts.model.for_table(encoding.bound, encoding.extent, parts.limits or (-1.0, 1.0))
+        copied: Any = clone(model)
+        rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
+        return copied._check(plan, Given(blank(table), y, X_public=X_public, **rest))
 
 
 # Public rows --------------------------------------------------------------------------------

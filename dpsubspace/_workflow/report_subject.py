@@ -173,6 +173,8 @@ def _steps(node: Node) -> Iterator[Node]:
             yield from _steps(each)
     for each in _asked(node):
         yield from _steps(replace(each, name=f"{node.name}, model inside"))
+    for each in _refitted(node):
+        yield from _steps(each)
 
 
 def _is_open(node: Node) -> bool:
@@ -183,6 +185,13 @@ def _is_open(node: Node) -> bool:
 def _asked(node: Node) -> tuple[Node, ...]:
     """Model that was fitted before, and that this recalibrates, say."""
     return node.inside if getattr(node.model, "_asks_fitted", False) else ()
+
+
+def _refitted(node: Node) -> Iterator[Node]:
+    """Steps of a pipeline with one statement that were fitted by themselves, and have another."""
+    if node.kind == PRIVATE and isinstance(node.model, Pipeline):
+        whole = getattr(node.model, "privacy_", None)
+        yield from (s for s in node.inside if getattr(s.model, "privacy_", whole) is not whole)
 
 
 def _learns(node: Node) -> bool:

@@ -305,7 +305,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             )
         for _, part in private_parts(model, fitted=True):
             if hasattr(part, "privacy_"):  # one without columns was not fitted
-                part.privacy_ = self.privacy_
+                part._state(self.privacy_)
         if labels is not None:
             self.classes_ = labels
         self.best_estimator_, self.best_params_, self.best_score_ = model, params, score
