@@ -407,6 +407,7 @@ def test_meta_estimators_hand_public_rows_on_with_routing(public_fits, Meta):
 
 
 @pytest.mark.filterwarnings("ignore:.*is fitting copies:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")  # of 100 rows a fold
 @pytest.mark.parametrize("Estimator", GEP)
 def test_a_bare_array_as_long_as_the_private_rows_warns(routing, Estimator):
     X, y = blobs(n=200)
