@@ -41,6 +41,7 @@ class Case:
     sparse: bool = True
     gaussian: bool = True  # whether all that is released is Gaussian
     choice: bool = False  # whether it is one of some candidates, which a record rarely changes
+    rarely: bool = False  # whether another number is, since noisy counts are compared
     shown: Callable = lambda fitted: fitted  # what of it others may see
 
     def __str__(self):
@@ -501,6 +502,7 @@ CASES = [
         {"epsilon": 2.0},
         n=100,
         sparse=False,
+        rarely=True,
     ),
     Case(
         "private_covariance",

@@ -309,10 +309,19 @@ def test_a_few_fits_are_an_audit(name):
     assert honest.method == "many_runs" and honest.n_guesses == 2
 
 
-@pytest.mark.parametrize("name", ["DPLinearRegression", "GSDScorer", "private_quantile"])
-def test_a_few_fits_tell_of_a_hundredth_of_the_noise(monkeypatch, name):
-    scale_noise(monkeypatch, 0.01)
-    broken = next(iter(AUDITS[name].values())).run(n_canaries=30, n_training=20)
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("DPLinearRegression", 0.01), ("GSDScorer", 0.01), ("private_quantile", 1e-4)],
+)
+def test_a_few_fits_tell_of_little_noise(monkeypatch, name, factor):
+    """Outcomes are 27 deviations of the noise apart or more: each guess is right that can be.
+
+    Seven are that a canary was in, and seven that it was out, and 11 that are right tell. Of 46
+    coins fewer than four show the one side, or the other, once in 2e9.
+    """
+    scale_noise(monkeypatch, factor)
+    audit = next(iter(AUDITS[name].values()))
+    broken = audit.run(n_canaries=46, n_guesses=14, n_training=20)
     assert broken.epsilon_lower_bound > 0
 
 
@@ -370,8 +379,9 @@ def test_persons_are_audited(monkeypatch, name):
     audit = next(iter(AUDITS[name].values()))
     groups = np.array([f"person {i:03}" for i in range(len(X))])
     # No rule is right more often than by mu; one that learned from 20 fits always is where noise
-    # is a hundredth and mu 27.
-    few = {"groups": groups, "n_guesses": 60, "n_canaries": 60, "n_training": 20}
+    # is a hundredth and mu 27, but for coins: of 120 fewer than 26 show the one side, which leaves
+    # 55 of 60 guesses right, or the other, once in 1e10.
+    few = {"groups": groups, "n_guesses": 60, "n_canaries": 120, "n_training": 20}
     most = stats.binom.isf(RARE, 60, stats.norm.cdf(math.sqrt(gaussian_sq_mu(1.0, 1e-5)) / 2))
     honest = audit.run(**few)
     assert honest.n_correct <= most and honest.method == "many_runs"

@@ -108,5 +108,6 @@ def test_a_null_record_counts_for_nothing_whatever_it_is(case, setting):
         rows[0], labels[0] = record, label
         fits.append(left_behind(lambda d=(rows, labels): shown(*d, present=present)))
     assert fits[0] == fits[1] == fits[2]
-    if setting == "plain" and not case.choice:  # which noise does not hide
+    # Which noise does not hide, but where little of it is shown.
+    if setting == "plain" and not (case.choice or case.rarely):
         assert fits[0] != left_behind(lambda: shown(X, y))

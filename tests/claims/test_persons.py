@@ -333,15 +333,19 @@ def test_steps_are_as_many_as_the_clip_norm_of_persons_asks_for():
 def test_an_audit_of_one_round_does_not_refute_its_claim_and_would_refute_a_smaller_one(
     monkeypatch,
 ):
-    """Sixty persons, each of whom half take part, point along coordinates of their own."""
-    d, multiplier = 61, 1.0
+    """Sixty persons, each of whom half take part, point along coordinates of their own.
+
+    Of 4,000 guesses 0.626 are right, with a deviation of 0.0073: 0.58, which would bound epsilon by
+    0.26, is at 6.5 of these.
+    """
+    d, multiplier, repeats = 61, 1.0, 100
     white = np.eye(d)[:, :1]
     own = np.arange(1, d)
     # Each has one row: their residuals along the direction give a head, and the rest a gradient.
     X = 0.2 * white[:, 0] + np.eye(d)[own]
     coins, guessed, right = np.random.default_rng(0), 0, 0
     claim = epsilon_of(gaussian(multiplier), 1e-5, "zero_out")
-    for seed in range(4):
+    for seed in range(repeats):
         present = coins.random(d - 1) < 0.5
         users = UserRows(
             AffineRows(X, Affine.identity(d), constant=False),
@@ -358,8 +362,8 @@ def test_an_audit_of_one_round_does_not_refute_its_claim_and_would_refute_a_smal
         order = np.argsort(found)
         right += present[order[-20:]].sum() + (~present[order[:20]]).sum()
         guessed += 40
-    bound = audit_epsilon(4 * (d - 1), guessed, int(right), delta=1e-5)
-    assert 0.3 < bound <= claim
+    bound = audit_epsilon(repeats * (d - 1), guessed, int(right), delta=1e-5)
+    assert 0.2 < bound <= claim
 
 
 def test_the_cost_of_personal_models_is_pinned():

@@ -206,9 +206,9 @@ def test_a_pipeline_of_scikit_learn_and_polars_will_do():
 @pytest.mark.parametrize(
     ("estimator", "widest"),
     [
-        (DPSGDFClassifier(), 2.0),
-        (DPSGDClassifier(), 2.0),
-        (DPSGDRegressor(), 2.8),
+        (DPSGDFClassifier(), 2.9),
+        (DPSGDClassifier(), 3.1),
+        (DPSGDRegressor(), 4.0),
         (DPLinearRegression(), 4.5),  # it shrinks weights towards zero, and the band does not
     ],
     ids=lambda each: type(each).__name__,
@@ -237,7 +237,8 @@ def test_bands_cover_the_fit_without_noise(monkeypatch, estimator, widest):
         std = np.array([each[name].std for each in noisy])
         covered.append((np.abs(values - exact[name].values) <= norm.ppf(0.95) * std).mean())
         ratios.append(np.sqrt((std**2).mean() / values.var(axis=0, ddof=1).mean()))
-    assert np.mean(covered) > 0.88
+    assert np.mean(covered) > 0.88  # about 0.99, with a deviation of 0.007
+    # The logarithm has a deviation of 0.08 about that of 1.65, 1.8 and 2.4: bounds are at 6.5.
     assert 0.9 < np.median(ratios) < widest
 
 
