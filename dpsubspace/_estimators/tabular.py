@@ -22,6 +22,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._array import check_device
 from dpsubspace._checks import shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import (
@@ -721,6 +722,7 @@ def _checked(
 
     Rows are blank: nothing is known of encoded ones before there are ranges.
     """
+    check_device(getattr(model, "device", "cpu"))
     n_records = check_groups(given["groups"], table.numbers).n
     encoding = parts.table.encoding(parts.target, n_records)
 

@@ -688,6 +688,7 @@ def test_a_fit_that_is_refused_leaves_an_earlier_one_as_it_was():
 def test_labels_are_checked_before_ranges_are_bought(schema):
     told(ValueError, "fewer than two classes", schema=schema, y=np.zeros(len(FRAME)))
     told(ValueError, "inconsistent", schema=schema, y=LABELS[:10])
+    told((ValueError, ImportError), "device|torch", DPSGDClassifier(device="cuda:99"), schema)
 
 
 def test_columns_that_are_not_named_are_dropped_and_said_so():
