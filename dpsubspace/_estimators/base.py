@@ -313,37 +313,20 @@ class ExactR2(RegressorMixin):
 class PrivateCall:
     """A fit or a call of a function that is about to release something: all open the rows here.
 
-    Parameters
-    ----------
-    whose : PrivateEstimator or str
-        The estimator whose fit it is, or the name of the function.
-    budget : Budget
-        What is released, with which noise, and what it costs.
-    noise : NoiseSource
-        Where noise comes from.
-    records : Records
-        Whose the rows are.
-    n_features : int
-        Number of columns, public.
-    public : tuple of str
-        What the guarantee assumes to be public, beside the sizes and the parameters.
-    joint : bool, default=False
-        Whether the result has parts that belong to the persons whose rows they are made of.
-
-    Notes
-    -----
     Privacy: to make one refuses a budget whose noise would be too small for its lattice, and warns
     where delta is not small beside one record. Whatever else may be refused or warned of comes
     between that and `paid`, which asks whoever pays, sets ``privacy_``, and only then
     gives the :class:`Releases`, of which nothing else in this package makes any.
     """
 
-    whose: PrivateEstimator | str
-    budget: Budget
-    noise: NoiseSource
-    records: Records
-    n_features: int
+    whose: PrivateEstimator | str  # The estimator whose fit it is, or the name of the function
+    budget: Budget  # What is released, with which noise, and what it costs
+    noise: NoiseSource  # Where noise comes from
+    records: Records  # Whose the rows are
+    n_features: int  # Number of columns, public
+    # What the guarantee assumes to be public, beside the sizes and the parameters.
     public: tuple[str, ...] = ()
+    # Whether the result has parts that belong to the persons whose rows they are made of.
     joint: bool = False
     _paid: list[tuple[Releases, Settle | None]] = field(
         default_factory=list, init=False, repr=False
@@ -481,24 +464,12 @@ class Given(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What is to be done on which data, and what it rests on.
+    """What is to be done on which data, and what it rests on."""
 
-    Parameters
-    ----------
-    plan : Plan
-        What to do.
-    data : Data
-        What to do it on.
-    public : tuple of str
-        What the guarantee assumes to be public.
-    about : object
-        What is stored beside the result, and is public.
-    """
-
-    plan: Any
-    data: Data
-    public: tuple[str, ...]
-    about: Any = None
+    plan: Any  # What to do
+    data: Data  # What to do it on
+    public: tuple[str, ...]  # What the guarantee assumes to be public
+    about: Any = None  # What is stored beside the result, and is public
 
 
 def fit_privately(
@@ -509,19 +480,8 @@ def fit_privately(
 ) -> tuple[Any, Budget]:
     """Carry out a plan on checked data, after setting ``privacy_``; the result and its budget.
 
-    Parameters
-    ----------
-    estimator : PrivateEstimator
-        Whose fit it is.
-    checked : Checked
-        What to do, and on what.
-    noise : NoiseSource or None, default=None
-        Where noise comes from; None is what the estimator's `random_state` says.
-    call : PrivateCall or None, default=None
-        That of a fit which this is a part of, and which has paid for it.
+    Noise comes from where the estimator's `random_state` says, if no `noise` is given.
 
-    Notes
-    -----
     Privacy: the plan was read from the parameters before anything else runs, and all that is
     released is in the budget that is charged. Whatever may be refused is refused before
     it is paid for; from there on, failing costs what succeeding costs.

@@ -65,15 +65,9 @@ class Centre(Protocol):
 
 @dataclass(frozen=True)
 class OneMean:
-    """The mean of the rows; where there are public rows, weighed with theirs.
+    """The mean of the rows; where there are public rows, weighed with theirs."""
 
-    Parameters
-    ----------
-    share, public_share : float
-        Share of the budget without and with public rows.
-    """
-
-    share: float = _auto.MEAN_SHARE
+    share: float = _auto.MEAN_SHARE  # Share of the budget without and with public rows
     public_share: float = _auto.PUBLIC_MEAN_SHARE
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
@@ -94,15 +88,9 @@ class OneMean:
 
 @dataclass(frozen=True)
 class AdaptiveCentre:
-    """A mean in two stages, and a radius that rows are clipped to.
+    """A mean in two stages, and a radius that rows are clipped to."""
 
-    Parameters
-    ----------
-    share : float
-        Share of the budget of all of it.
-    """
-
-    share: float = _auto.MEAN_SHARE
+    share: float = _auto.MEAN_SHARE  # Share of the budget of all of it
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
         """A coarse mean and radius, and a mean and a radius."""
@@ -218,32 +206,17 @@ class MappedRows:
 
 @dataclass(frozen=True)
 class ScaledRows:
-    """Rows in units of a bound on their norms, and targets on [-1, 1] by their range.
+    """Rows in units of a bound on their norms, and targets on [-1, 1] by their range."""
 
-    Parameters
-    ----------
-    data_norm : float or None
-        Public bound on row norms; None takes that of public rows, or releases one.
-    target_bounds : tuple (low, high) or None
-        Public range of the targets; None takes that of public targets, or releases one.
-    bias : float or None
-        Bias entry, in units of the bound on row norms.
-    from_public : bool
-        Whether public rows may tell.
-    rows : bool
-        Whether rows need a bound: not those of a module.
-    share : float
-        Of the budget, for what is released.
-    focus : float
-        Of the budget, for finding where in their range most targets lie; 0 takes the range.
-    """
-
+    # Public bound on row norms; None takes that of public rows, or releases one.
     data_norm: float | None
+    # Public range of the targets; None takes that of public targets, or releases one.
     target_bounds: Any
-    bias: float | None
-    from_public: bool = False
-    rows: bool = True
-    share: float = _auto.BOUNDS_SHARE
+    bias: float | None  # Bias entry, in units of the bound on row norms
+    from_public: bool = False  # Whether public rows may tell
+    rows: bool = True  # Whether rows need a bound: not those of a module
+    share: float = _auto.BOUNDS_SHARE  # Of the budget, for what is released
+    # Of the budget, for finding where in their range most targets lie; 0 takes the range.
     focus: float = 0.0
 
     @property

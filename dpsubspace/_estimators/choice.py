@@ -43,30 +43,19 @@ _FARTHEST = 1e100
 
 @dataclass(frozen=True)
 class Scorer:
-    """Numbers in [0, 1] that records, or pairs of them, bring to each candidate.
+    """Numbers in [0, 1] that records, or pairs of them, bring to each candidate."""
 
-    Parameters
-    ----------
-    units : Records
-        Records, or pairs of them, and what part each of `rows` is. Each record is in one at most.
-    rows : tuple of ndarray of shape (n,)
-        Rows to score: of a record, or of the two of a pair.
-    score : callable
-        From indices of rows, one array or two, to numbers (k, n_candidates).
-    step : int
-        Rows to score at once.
-    """
-
+    # Records, or pairs of them, and what part each of `rows` is. Each record is in one at most.
     units: Records
+    # (n,): rows to score: of a record, or of the two of a pair.
     rows: tuple[np.ndarray, ...]
+    # From indices of rows, one array or two, to numbers (k, n_candidates).
     score: Callable[..., np.ndarray]
-    step: int = 4096
+    step: int = 4096  # Rows to score at once
 
     def total(self, n_candidates: int) -> ScoreTotal:
         """Sum over records or pairs: a null record takes its pair along.
 
-        Notes
-        -----
         Privacy: pairs share no record and are drawn without looking at any, so what one record
         can move of each candidate is the number of its own pair.
         """

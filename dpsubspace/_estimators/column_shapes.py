@@ -35,26 +35,13 @@ class LinearScores:
     """How a fitted linear model scores a row x: ``s (x W + bias w) + constant``.
 
     The factor s follows from the norm of the row, and entries are cut to limits before, if any.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (p + 1, c)
-        W, and last w.
-    bias : float
-        Entry that the last weights are of.
-    row_map : RowMap or None
-        What rows are bounded by; None leaves them as they are.
-    limits : tuple of two ndarrays of shape (p,) or None
-        What entries are cut to.
-    noise : WeightNoise or None
-        Noise in the weights; None where it is not known, or there is none.
     """
 
-    weights: np.ndarray
-    bias: float
-    row_map: RowMap | None
-    limits: Any
-    noise: WeightNoise | None
+    weights: np.ndarray  # (p + 1, c): W, and last w
+    bias: float  # Entry that the last weights are of
+    row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
+    limits: Any  # (p,): what entries are cut to
+    noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
 
     @classmethod
     def of(cls, model: Any) -> LinearScores | None:
@@ -220,32 +207,19 @@ _MIDDLES, _ROWS = 64, 512
 
 @dataclass(frozen=True)
 class ColumnShape:
-    """What a model has learned of one column, or of two numbers together.
+    """What a model has learned of one column, or of two numbers together."""
 
-    Parameters
-    ----------
-    at : ndarray of shape (n,), or tuple of two of them
-        Values of the column: numbers of its range, or the categories. Two arrays for a pair.
-    values : ndarray of shape (n, n_outputs), or (n, m, n_outputs) for a pair
-        What each adds to the score.
-    std : ndarray of the shape of `values` or None, default=None
-        Standard deviation that noise leaves in it; None where that is not known, or there is none.
-    missing : ndarray of shape (n_outputs,) or None, default=None
-        What a missing value adds; None where none was declared.
-    missing_std : ndarray of shape (n_outputs,) or None, default=None
-        Its standard deviation.
-    categorical : bool, default=False
-        Whether `at` are categories.
-    log : tuple of bool, default=(False,)
-        Whether numbers are read on a logarithmic scale; one for each column.
-    """
-
+    # (n,): values of the column: numbers of its range, or the categories. Two arrays for a
+    # pair.
     at: Any
-    values: np.ndarray
+    values: np.ndarray  # (n, n_outputs): what each adds to the score
+    # Standard deviation that noise leaves in it; None where that is not known, or there is none.
     std: np.ndarray | None = None
+    # (n_outputs,): what a missing value adds; None where none was declared.
     missing: np.ndarray | None = None
-    missing_std: np.ndarray | None = None
-    categorical: bool = False
+    missing_std: np.ndarray | None = None  # (n_outputs,): its standard deviation
+    categorical: bool = False  # Whether `at` are categories
+    # Whether numbers are read on a logarithmic scale; one for each column.
     log: tuple[bool, ...] = (False,)
 
     def of_output(self, index: int) -> ColumnShape:
@@ -258,14 +232,8 @@ class ColumnShape:
 class ColumnShapes:
     """Shapes of the columns of a fitted model behind an encoding.
 
-    Parameters
-    ----------
-    encoding : Encoding
-        What turns columns into features.
-    scores : LinearScores
-        What the model makes of these.
-    classes : bool
-        Whether there is one score for each of several classes, of which only differences count.
+    `classes` says that there is one score for each of several classes, of which only differences
+    count.
     """
 
     def __init__(self, encoding: Encoding, scores: LinearScores, *, classes: bool):

@@ -90,26 +90,14 @@ _DEFAULTS = ("estimator", "regressor")
 
 @dataclass(frozen=True)
 class Node:
-    """A model, or a step or part of one.
+    """A model, or a step or part of one."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the step; that of the class where there is none.
-    model : object
-        Estimator, None, or a word such as "passthrough".
-    fitted : bool
-        Whether what was fitted stands in the place of what was given, where there is any.
-    whole : bool
-        Whether it gets as many columns as the outermost model.
-    above : tuple of object
-        Models that this is inside of, the outermost first.
-    """
-
-    name: str
-    model: Any
+    name: str  # Name of the step; that of the class where there is none
+    model: Any  # Estimator, None, or a word such as "passthrough"
+    # Whether what was fitted stands in the place of what was given, where there is any.
     fitted: bool = False
-    whole: bool = True
+    whole: bool = True  # Whether it gets as many columns as the outermost model
+    # Models that this is inside of, the outermost first.
     above: tuple[Any, ...] = field(default=(), repr=False)
 
     @cached_property

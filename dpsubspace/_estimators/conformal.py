@@ -47,24 +47,13 @@ _UNLUCKY = 0.05
 
 @dataclass(frozen=True)
 class _Rank:
-    """Which rank to ask for, so that coverage holds with the noise of the choice.
+    """Which rank to ask for, so that coverage holds with the noise of the choice."""
 
-    Parameters
-    ----------
-    n : int
-        Records.
-    n_candidates : int
-        Candidates.
-    strength : float
-        How much a distance of one rank makes a candidate less likely, as a power of e.
-    grouped : bool
-        Whether ranks may be no whole numbers.
-    """
-
-    n: int
-    n_candidates: int
+    n: int  # Records
+    n_candidates: int  # Candidates
+    # How much a distance of one rank makes a candidate less likely, as a power of e.
     strength: float
-    grouped: bool
+    grouped: bool  # Whether ranks may be no whole numbers
 
     def wanted(self, level: float) -> int | None:
         """Least rank at which coverage is at least `level` on average; None where there is none."""

@@ -47,14 +47,8 @@ def probe_network(
     With ten classes it has 29,642 parameters for images of 3 channels and 29,066 for those of 1,
     whatever their height and width.
 
-    Parameters
-    ----------
-    input_shape : tuple of int
-        Channels, height and width of an image.
-    n_classes : int
-        Number of classes; two of them share one output.
-    random_state : int
-        Seed of the parameters. The generators of torch are left alone.
+    Images have channels, height and width. Two classes share one output. The seed is that of the
+    parameters; the generators of torch are left alone.
     """
     import torch
     from torch.nn.utils import skip_init
@@ -98,18 +92,9 @@ def gradient_space(
 ) -> GradientSpace:
     """Space of the gradients of a model: all of it for a linear one, without any direction else.
 
-    Parameters
-    ----------
-    module : None, "cnn" or torch.nn.Module
-        As users give it.
-    shape : tuple of int
-        Shape of one row as the module sees it.
-    n_classes : int
-        Labels to draw from.
-    seed : int
-        Of the labels, and of the weights of a network that is built in; public.
-    device : object
-        Where a module runs.
+    The module is None, "cnn" or one of torch, as users give it, and `shape` that of one row as it
+    sees it. The public seed is that of the labels, and of the weights of a network that is built
+    in.
     """
     if module is None:
         return FeatureSpace(int(np.prod(shape)))
@@ -141,10 +126,7 @@ def probe_gradients(
 ) -> ModuleGradients:
     """Gradients of a checked module, of no rows yet.
 
-    Raises
-    ------
-    ValueError
-        If `module` is none, `params` are not its own, or it cannot be taken row by row.
+    ValueError if `module` is none, `params` are not its own, or it cannot be taken row by row.
     """
     torch_package("A `module`")
     network: Any = module

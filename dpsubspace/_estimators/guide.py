@@ -147,13 +147,7 @@ class GradientDirections(BaseEstimator):
 
 @dataclass(frozen=True)
 class Anchors:
-    """Checked settings of :class:`GradientDirections`, which nothing can change any more.
-
-    Parameters
-    ----------
-    share, ratio : float
-        What "auto" is for `embedding_share`, and for `residual_norm` in units of the clip norm.
-    """
+    """Checked settings of :class:`GradientDirections`, which nothing can change any more."""
 
     n_components: int | str
     residual: bool
@@ -162,6 +156,7 @@ class Anchors:
     labels: str
     power_iterations: int | None
     groups: Any
+    # What "auto" is for `embedding_share`, and for `residual_norm` in units of the clip norm.
     share: float
     ratio: float
 
@@ -302,27 +297,13 @@ def _moved(values: np.ndarray, problem: Problem) -> Array:
 
 @dataclass(frozen=True)
 class Guide:
-    """What public rows are used for.
+    """What public rows are used for."""
 
-    Parameters
-    ----------
-    targets : Targets
-        Whether targets are labels or values.
-    n_components : int or "auto"
-        Directions of features; 0 embeds nothing.
-    anchors : Anchors or None
-        Directions of gradients instead.
-    init : {"auto", "zero", "public"}
-        Where training starts.
-    mirror : bool
-        Whether the gradient of labelled public rows is mixed in.
-    """
-
-    targets: Targets
-    n_components: int | str = "auto"
-    anchors: Anchors | None = None
-    init: str = "auto"
-    mirror: bool = False
+    targets: Targets  # Whether targets are labels or values
+    n_components: int | str = "auto"  # Directions of features; 0 embeds nothing
+    anchors: Anchors | None = None  # Directions of gradients instead
+    init: str = "auto"  # "auto", "zero", "public": where training starts.
+    mirror: bool = False  # Whether the gradient of labelled public rows is mixed in
 
     def check_public(self, estimator: Any, public: PublicRows | None) -> None:
         """Raise where labels are needed and missing; warn where there are no public rows."""
@@ -445,8 +426,6 @@ class Guide:
     ) -> dict[str, float]:
         """Release how much of the private rows is off the directions, and how many `start` fits.
 
-        Notes
-        -----
         Privacy: each is the mean over records of a number in [0, 1] that depends on its own record
         alone, given public rows and the released mean. Both are released as one vector
         (:func:`~dpsubspace._statistics.counts.noisy_shares`) and decide what is trained:

@@ -69,39 +69,18 @@ class Fitted:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFit(Plan):
-    """Parameters of a fit of a linear model.
+    """Parameters of a fit of a linear model."""
 
-    Parameters
-    ----------
-    target : Target
-        Privacy that is asked for.
-    loss : Loss
-        Loss of the scores.
-    bounds : Bounds
-        What bounds rows and targets.
-    centre : Centre or None
-        What rows are centred by.
-    centre_if : AdaptiveCentre or None
-        What to centre by instead where public sizes say that noise leaves it legible.
-    guide : Guide or None
-        What public rows are used for.
-    descent : Descent
-        How to train.
-    constant : bool
-        Whether centred rows get a constant entry.
-    chunk : int or None
-        Rows to visit at once; None leaves it to the device.
-    """
-
-    target: Target
-    loss: Loss
-    bounds: Bounds
-    centre: Centre | None = None
+    target: Target  # Privacy that is asked for
+    loss: Loss  # Loss of the scores
+    bounds: Bounds  # What bounds rows and targets
+    centre: Centre | None = None  # What rows are centred by
+    # What to centre by instead where public sizes say that noise leaves it legible.
     centre_if: AdaptiveCentre | None = None
-    guide: Guide | None = None
-    descent: Descent = field(default_factory=Descent)
-    constant: bool = True
-    chunk: int | None = None
+    guide: Guide | None = None  # What public rows are used for
+    descent: Descent = field(default_factory=Descent)  # How to train
+    constant: bool = True  # Whether centred rows get a constant entry
+    chunk: int | None = None  # Rows to visit at once; None leaves it to the device
 
     # Before the data are seen ---------------------------------------------------------------
 

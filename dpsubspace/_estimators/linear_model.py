@@ -63,18 +63,10 @@ from dpsubspace._rows.records import RowMap, check_groups
 
 @dataclass(frozen=True)
 class Values:
-    """What a fit knows of its targets.
+    """What a fit knows of its targets."""
 
-    Parameters
-    ----------
-    single : bool
-        Whether they came as one column without a second axis.
-    assumed : tuple of str
-        What the guarantee assumes to be public of them.
-    """
-
-    single: bool
-    assumed: tuple[str, ...]
+    single: bool  # Whether they came as one column without a second axis
+    assumed: tuple[str, ...]  # What the guarantee assumes to be public of them
 
 
 class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, PrivateEstimator):
@@ -430,21 +422,11 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
 
 @dataclass(frozen=True)
 class Labels:
-    """What a fit knows of its labels.
+    """What a fit knows of its labels."""
 
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Sorted labels.
-    offset : ndarray of shape (1,) or (n_classes,)
-        What class weights add to the scores.
-    assumed : tuple of str
-        What the guarantee assumes to be public of them.
-    """
-
-    classes: np.ndarray
-    offset: np.ndarray
-    assumed: tuple[str, ...]
+    classes: np.ndarray  # (n_classes,): sorted labels
+    offset: np.ndarray  # (1,): what class weights add to the scores
+    assumed: tuple[str, ...]  # What the guarantee assumes to be public of them
 
 
 class LinearClassifier(PrivateClassifier):

@@ -30,17 +30,9 @@ def by_record(
 ) -> dict[str, np.ndarray]:
     """What is said of all rows, where each person's rows are shown alone.
 
-    Parameters
-    ----------
-    X : array-like of n_rows rows
-        Rows in any form.
-    records : Records
-        Whose they are.
-    says : callable
-        From some rows, and where they lie in `X`, to arrays with one entry for each of them.
+    `says` makes arrays, with one entry a row, of some rows and of where they lie in `X`, which may
+    have any form.
 
-    Notes
-    -----
     Proof that a person moves nothing but what that person brings: `says` is called once for each
     person, with that person's rows in their order, copied, and with nothing else. So what it says
     of them is the same whoever the others are, however many rows they have and wherever in `X` they
@@ -180,18 +172,10 @@ _LEAST = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Frozen:
-    """A fitted model, of which nothing but predictions is used.
+    """A fitted model, of which nothing but predictions is used."""
 
-    Parameters
-    ----------
-    model : object
-        Estimator or Pipeline.
-    n_features : int or None
-        Number of columns that it takes, where it says so.
-    """
-
-    model: Any
-    n_features: int | None
+    model: Any  # Estimator or Pipeline
+    n_features: int | None  # Number of columns that it takes, where it says so
 
     @property
     def classes(self) -> np.ndarray:

@@ -63,36 +63,17 @@ _SQUARE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralPlan(Plan):
-    """What a fit needs of the parameters: nothing that is changed later has an effect on it.
+    """What a fit needs of the parameters: nothing that is changed later has an effect on it."""
 
-    Parameters
-    ----------
-    target : Target
-        Privacy that is asked for.
-    name : str
-        Of the mechanism, or "auto".
-    n_components : int, float or None
-        Directions, or a share of the variance, or as many as there are.
-    centered : bool
-        Whether second moments are about the mean.
-    data_norm : float or None
-        Public bound on the norms of rows.
-    unit : bool
-        Whether rows are divided by their norms, so that 1 is the bound.
-    microbatch_size : int or None
-        Rows to have in memory at once.
-    space : GradientSpace or None
-        What rows are seen in: their coordinates take their place.
-    """
-
-    target: Target
-    name: str
+    target: Target  # Privacy that is asked for
+    name: str  # Of the mechanism, or "auto"
+    # Directions, or a share of the variance, or as many as there are.
     n_components: int | float | None
-    centered: bool
-    data_norm: float | None
-    unit: bool = False
-    microbatch_size: int | None = None
-    space: GradientSpace | None = None
+    centered: bool  # Whether second moments are about the mean
+    data_norm: float | None  # Public bound on the norms of rows
+    unit: bool = False  # Whether rows are divided by their norms, so that 1 is the bound
+    microbatch_size: int | None = None  # Rows to have in memory at once
+    space: GradientSpace | None = None  # What rows are seen in: their coordinates take their place
 
     @property
     def fraction(self) -> float | None:
@@ -192,8 +173,6 @@ class SpectralPlan(Plan):
 
         In these units nothing overflows, whatever the bound is.
 
-        Notes
-        -----
         Privacy: norms, mean, distances from the mean and their spread are released one after
         another, each with the bound that earlier ones determine, so they compose
         adaptively, and with the subspace to the event of the fit.

@@ -169,36 +169,16 @@ def one_column(y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """The shared model of standardised rows and targets: public or released numbers.
+    """The shared model of standardised rows and targets: public or released numbers."""
 
-    Parameters
-    ----------
-    affine : Affine
-        What rows are mapped by, each column by itself.
-    limit : float
-        What mapped entries are cut to.
-    targets : Standard
-        What targets are standardised by.
-    weights : ndarray of shape (d,)
-        Weights.
-    constant : float
-        Constant.
-    whitening : ndarray of shape (d, d)
-        What makes rows white.
-    intercept : bool
-        Whether persons have intercepts of their own.
-    private : bool
-        Whether residuals are cut.
-    """
-
-    affine: Affine
-    limit: float
-    targets: Standard
-    weights: np.ndarray
-    constant: float
-    whitening: np.ndarray
-    intercept: bool
-    private: bool
+    affine: Affine  # What rows are mapped by, each column by itself
+    limit: float  # What mapped entries are cut to
+    targets: Standard  # What targets are standardised by
+    weights: np.ndarray  # (d,): weights
+    constant: float  # Constant
+    whitening: np.ndarray  # (d, d): what makes rows white
+    intercept: bool  # Whether persons have intercepts of their own
+    private: bool  # Whether residuals are cut
 
     def users(self, X: Any, targets: np.ndarray, records: Records) -> UserRows:
         """Rows of persons, with targets that are standardised already."""
@@ -305,30 +285,14 @@ def _less(problem: Regression, model: np.ndarray, d: int) -> Regression:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalFit(Plan):
-    """Parameters of a fit of personal linear models.
+    """Parameters of a fit of personal linear models."""
 
-    Parameters
-    ----------
-    shared : RegressionFit
-        How rows are standardised, and the one model for all persons is found.
-    method : {"gradient", "moments"}
-        What rounds release.
-    n_components : int or None
-        Number of directions where there are no public tasks; None chooses.
-    n_iter : int or "auto"
-        Number of rounds.
-    batch_size : int or None
-        Expected number of persons in the Poisson batch of a round.
-    loss : Loss
-        Of the predictions.
-    """
-
-    shared: RegressionFit
-    method: str
-    n_components: int | None
-    n_iter: int | str
-    batch_size: int | None
-    loss: Loss = field(default_factory=Squared)
+    shared: RegressionFit  # How rows are standardised, and the one model for all persons is found
+    method: str  # "gradient", "moments": what rounds release.
+    n_components: int | None  # Number of directions where there are no public tasks; None chooses
+    n_iter: int | str  # Number of rounds
+    batch_size: int | None  # Expected number of persons in the Poisson batch of a round
+    loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     @property
     def target(self) -> Target:
@@ -389,8 +353,6 @@ class PersonalFit(Plan):
     ) -> FittedPersonal:
         """Standardise, find the one model for all, then what is shared of the persons' own.
 
-        Notes
-        -----
         Privacy: everything that is released is released of persons, with the bounds that each
         function states. Heads are found last, each from its own person's rows and from what was
         released. What all others are told is differentially private, and each person's own part

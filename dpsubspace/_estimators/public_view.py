@@ -51,21 +51,12 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Standards:
-    """How location and scale of columns and targets are found.
+    """How location and scale of columns and targets are found."""
 
-    Parameters
-    ----------
-    columns, targets : tuple (low, high) or None
-        Public ranges. None finds them, wherever they are.
-    reach : float
-        Number of rows over the noise multiplier of the whole fit.
-    as_seen : bool
-        Whether columns are taken to be of location 0 and scale 1 already: nothing is released.
-    """
-
-    columns: Any
+    columns: Any  # Public ranges. None finds them, wherever they are.
     targets: Any
-    reach: float
+    reach: float  # Number of rows over the noise multiplier of the whole fit
+    # Whether columns are taken to be of location 0 and scale 1 already: nothing is released.
     as_seen: bool = False
 
     def parts(self, n_columns: int | None) -> dict[str, Part]:
@@ -132,24 +123,13 @@ _FLAT = 1e-6
 
 @dataclass(frozen=True)
 class View:
-    """A public map of rows.
+    """A public map of rows."""
 
-    Parameters
-    ----------
-    affine : Affine
-        The map.
-    ranges : tuple (low, high), optional
-        Of what it gives, where public rows tell them: its scale is about 1 then.
-    subspace : TaskSubspace, optional
-        The few directions that it sees.
-    tasks : TaskPrior, optional
-        What models of public tasks are like, of rows after the map.
-    """
-
-    affine: Affine
+    affine: Affine  # The map
+    # Of what it gives, where public rows tell them: its scale is about 1 then.
     ranges: tuple[np.ndarray, np.ndarray] | None = None
-    subspace: TaskSubspace | None = None
-    tasks: TaskPrior | None = None
+    subspace: TaskSubspace | None = None  # The few directions that it sees
+    tasks: TaskPrior | None = None  # What models of public tasks are like, of rows after the map
 
     def about_zero(self, rows: np.ndarray) -> View:
         """The same for a model without a constant: nothing is subtracted from rows.
@@ -230,18 +210,10 @@ class Whitened:
 
 @dataclass(frozen=True)
 class FewDirections:
-    """The directions that matter in public tasks.
+    """The directions that matter in public tasks."""
 
-    Parameters
-    ----------
-    method : str
-        How they are found.
-    n_components : int or "auto"
-        How many they are.
-    """
-
-    method: str
-    n_components: int | str
+    method: str  # How they are found
+    n_components: int | str  # How many they are
 
     def tells_ranges(self, sizes: Sizes) -> bool:
         """Public rows do, where there are any."""
@@ -268,18 +240,10 @@ class FewDirections:
 
 @dataclass(frozen=True)
 class ColumnsOfTasks:
-    """All columns, each in units of its spread in public tasks, and directions that matter there.
+    """All columns, each in units of its spread in public tasks; directions that matter there."""
 
-    Parameters
-    ----------
-    n_components : int or "auto"
-        How many directions they are.
-    intercept : bool
-        Whether models have a constant.
-    """
-
-    n_components: int | str
-    intercept: bool = True
+    n_components: int | str  # How many directions they are
+    intercept: bool = True  # Whether models have a constant
 
     def tells_ranges(self, sizes: Sizes) -> bool:
         """Public rows do, where there are any."""

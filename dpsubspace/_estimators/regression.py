@@ -63,74 +63,37 @@ _USUAL_REACH = 100.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """Standardised rows and targets, and how they became that.
+    """Standardised rows and targets, and how they became that."""
 
-    Parameters
-    ----------
-    problem : Regression
-        Rows and targets.
-    affine : Affine
-        What rows are mapped by.
-    targets : Standard
-        What targets are standardised by.
-    limit : float
-        What mapped entries are cut to, on either side of 0.
-    found : dict
-        Whether noise left the place of each column and each target to be seen.
-    view : View
-        How rows were seen.
-    fills : float
-        How much of their ranges columns fill at most, as
-        :class:`~dpsubspace._statistics.shapes.Standard` has it.
-    """
-
-    problem: Regression
-    affine: Affine
-    targets: Standard
-    limit: float
+    problem: Regression  # Rows and targets
+    affine: Affine  # What rows are mapped by
+    targets: Standard  # What targets are standardised by
+    limit: float  # What mapped entries are cut to, on either side of 0
+    # Whether noise left the place of each column and each target to be seen.
     found: Mapping[str, np.ndarray]
-    view: View
+    view: View  # How rows were seen
+    # How much of their ranges columns fill at most, as
+    # :class:`~dpsubspace._statistics.shapes.Standard` has it.
     fills: float
 
 
 @dataclass(frozen=True)
 class FittedRegression:
-    """Result of a fit, released or public, in the units of the data.
+    """Result of a fit, released or public, in the units of the data."""
 
-    Parameters
-    ----------
-    affine : Affine
-        What rows are mapped by.
-    limit : float
-        What mapped entries are cut to, on either side of 0.
-    weights : ndarray of shape (q, c)
-        Weights of mapped rows.
-    constant : ndarray of shape (c,)
-        Constants.
-    coef_std : ndarray of shape (c, d)
-        Standard deviation of the noise of the weights of rows as they are, about.
-    noise : WeightNoise or None
-        Noise that these weights have at most, where it is known.
-    found : dict
-        Whether noise left the place of each column and each target to be seen.
-    view : View
-        How rows were seen.
-    n_iter : int
-        Number of steps.
-    fills : float
-        How much of their ranges columns fill at most, as
-        :class:`~dpsubspace._statistics.shapes.Standard` has it.
-    """
-
-    affine: Affine
-    limit: float
-    weights: np.ndarray
-    constant: np.ndarray
+    affine: Affine  # What rows are mapped by
+    limit: float  # What mapped entries are cut to, on either side of 0
+    weights: np.ndarray  # (q, c): weights of mapped rows
+    constant: np.ndarray  # (c,): constants
+    # (c, d): standard deviation of the noise of the weights of rows as they are, about.
     coef_std: np.ndarray
-    noise: WeightNoise | None
+    noise: WeightNoise | None  # Noise that these weights have at most, where it is known
+    # Whether noise left the place of each column and each target to be seen.
     found: Mapping[str, np.ndarray]
-    view: View
-    n_iter: int
+    view: View  # How rows were seen
+    n_iter: int  # Number of steps
+    # How much of their ranges columns fill at most, as
+    # :class:`~dpsubspace._statistics.shapes.Standard` has it.
     fills: float
 
     @property
@@ -155,40 +118,19 @@ class FittedRegression:
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionFit(Plan):
-    """Parameters of a fit of linear regression.
+    """Parameters of a fit of linear regression."""
 
-    Parameters
-    ----------
-    target : Target
-        Privacy that is asked for.
-    bounds, target_bounds : tuple (low, high) or None
-        Public ranges of the columns and of the targets.
-    public : PublicView
-        What public rows are used for.
-    solver : str
-        How weights are found: a name of ``SOLVERS``, or "auto".
-    constant : bool
-        Whether there is an intercept.
-    view : View or None
-        How public rows say to see the rows, once they are there.
-    as_seen : bool
-        Whether public rows tell location and scale of columns, and not their ranges alone.
-    reach : float
-        Number of rows over the noise multiplier of the whole fit.
-    loss : Loss
-        Of the predictions.
-    """
-
-    target: Target
-    bounds: Any
+    target: Target  # Privacy that is asked for
+    bounds: Any  # Public ranges of the columns and of the targets
     target_bounds: Any
-    public: PublicView
-    solver: str
-    constant: bool
-    view: View | None = None
+    public: PublicView  # What public rows are used for
+    solver: str  # How weights are found: a name of ``SOLVERS``, or "auto"
+    constant: bool  # Whether there is an intercept
+    view: View | None = None  # How public rows say to see the rows, once they are there
+    # Whether public rows tell location and scale of columns, and not their ranges alone.
     as_seen: bool = False
-    reach: float = _USUAL_REACH
-    loss: Loss = field(default_factory=Squared)
+    reach: float = _USUAL_REACH  # Number of rows over the noise multiplier of the whole fit
+    loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     # Before the data are seen ---------------------------------------------------------------
 

@@ -150,45 +150,23 @@ def _tell_of_variance(sums: Summed, records: Records) -> None:
 
 @dataclass(frozen=True)
 class Said:
-    """What is counted of the rows: nothing of it is public yet.
+    """What is counted of the rows: nothing of it is public yet."""
 
-    Parameters
-    ----------
-    asked : Asked
-        What it is for.
-    y : ndarray of shape (n_rows,)
-        Index of each label, or targets.
-    classes : ndarray of shape (c,)
-        Labels; none of a regressor.
-    records : Records
-        Whose the rows are.
-    scores : ndarray of shape (n_rows, k)
-        Scores of the second class, or of each one; k is 0 where none are counted.
-    probabilities : bool
-        Whether scores are of these.
-    threshold : float or None
-        Score from which the second class is predicted, where labels are read from scores.
-    predicted : ndarray of shape (n_rows,) or None
-        Index of each predicted label.
-    numbers : dict of str to ndarray
-        Numbers of which sums are taken.
-    units : dict of str to float
-        What 1 stands for in means of them, by metric, of errors as large as the bounds are wide.
-    by : PublicGroups or None
-        Groups of which each has a score.
-    """
-
-    asked: Asked
-    y: np.ndarray
-    classes: np.ndarray
-    records: Records
+    asked: Asked  # What it is for
+    y: np.ndarray  # (n_rows,): index of each label, or targets
+    classes: np.ndarray  # (c,): labels; none of a regressor
+    records: Records  # Whose the rows are
+    # (n_rows, k): scores of the second class, or of each one; k is 0 where none are
+    # counted.
     scores: np.ndarray
-    probabilities: bool
+    probabilities: bool  # Whether scores are of these
+    # Score from which the second class is predicted, where labels are read from scores.
     threshold: float | None
-    predicted: np.ndarray | None
-    numbers: Mapping[str, np.ndarray]
+    predicted: np.ndarray | None  # (n_rows,): index of each predicted label
+    numbers: Mapping[str, np.ndarray]  # Numbers of which sums are taken
+    # What 1 stands for in means of them, by metric, of errors as large as the bounds are wide.
     units: Mapping[str, float]
-    by: PublicGroups | None = None
+    by: PublicGroups | None = None  # Groups of which each has a score
 
     def released(self, releases: Releases, rng: np.random.Generator) -> list[Found]:
         """Release all that was asked for: found of all records, and then of each group."""
@@ -354,24 +332,12 @@ class Said:
 
 @dataclass(frozen=True)
 class Found:
-    """What was released, from which metrics are read.
+    """What was released, from which metrics are read."""
 
-    Parameters
-    ----------
-    cells : list of Counted
-        Counts by score: of the second of two classes, or of each of more.
-    labels : Counted or None
-        Counts from which metrics of labels are read.
-    sums : Summed or None
-        Means.
-    rng : numpy.random.Generator
-        For samples.
-    """
-
-    cells: list[Counted]
-    labels: Counted | None
-    sums: Summed | None
-    rng: np.random.Generator
+    cells: list[Counted]  # Counts by score: of the second of two classes, or of each of more
+    labels: Counted | None  # Counts from which metrics of labels are read
+    sums: Summed | None  # Means
+    rng: np.random.Generator  # For samples
 
     def value(self, metric: str, level: float) -> Value | PrivacyError:
         """A metric, or why there is none."""

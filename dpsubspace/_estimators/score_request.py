@@ -190,18 +190,11 @@ def _unpacks_two(frame: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class PublicGroups:
-    """Groups of rows by a public list of levels.
+    """Groups of rows by a public list of levels."""
 
-    Parameters
-    ----------
-    levels : tuple
-        Values that groups have, public.
-    group : ndarray of shape (n_rows,)
-        Place of the value of each row among the levels, and their number where it is none of
-        them: such rows are in no group. Private.
-    """
-
-    levels: tuple[Any, ...]
+    levels: tuple[Any, ...]  # Values that groups have, public
+    # (n_rows,): place of the value of each row among the levels, and their number where it
+    # is none of them: such rows are in no group. Private.
     group: np.ndarray
 
     @property
@@ -316,23 +309,12 @@ _KNOWN = tuple(dict.fromkeys([*FROM_LABELS, *FROM_CELLS, *SUMS, "roc_auc_ovr", *
 
 @dataclass(frozen=True)
 class Asked:
-    """Metrics as they were asked for, and what has to be released for them.
+    """Metrics as they were asked for, and what has to be released for them."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        As they were asked for.
-    plain : tuple of str
-        Names of what they are made of.
-    one : bool
-        Whether a single one was asked for.
-    pos : int or None
-        Which of two classes metrics are about; None where there are not two, or none is needed.
-    """
-
-    names: tuple[str, ...]
-    plain: tuple[str, ...]
-    one: bool
+    names: tuple[str, ...]  # As they were asked for
+    plain: tuple[str, ...]  # Names of what they are made of
+    one: bool  # Whether a single one was asked for
+    # Which of two classes metrics are about; None where there are not two, or none is needed.
     pos: int | None = None
 
     @classmethod

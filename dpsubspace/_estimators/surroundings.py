@@ -130,21 +130,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class _Host:
-    """One call that a fit runs in, of code that fits others' estimators.
+    """One call that a fit runs in, of code that fits others' estimators."""
 
-    Parameters
-    ----------
-    module : str
-        Where its code is.
-    function : str
-        Its name.
-    owner : object
-        Estimator whose fit it is; None where it is a function.
-    """
-
-    module: str
-    function: str
-    owner: Any
+    module: str  # Where its code is
+    function: str  # Its name
+    owner: Any  # Estimator whose fit it is; None where it is a function
 
     @property
     def scores(self) -> bool:

@@ -42,21 +42,11 @@ _HIDDEN = 0.5
 
 @dataclass(frozen=True)
 class Purchase:
-    """Ranges that are bought, of columns and perhaps of targets.
+    """Ranges that are bought, of columns and perhaps of targets."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        What the ranges are of.
-    gaps : bool
-        Whether there may be missing values.
-    share : float
-        Of the budget; the rest is for others.
-    """
-
-    names: tuple[str, ...]
-    gaps: bool
-    share: float = 1.0
+    names: tuple[str, ...]  # What the ranges are of
+    gaps: bool  # Whether there may be missing values
+    share: float = 1.0  # Of the budget; the rest is for others
 
     def budget(self, target: Target, n_samples: int | None) -> Budget:
         """What is released, with which noise, and what it costs."""
@@ -372,20 +362,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     ) -> dict[str, tuple[float, float]]:
         """Estimate ranges and store the encoding; the ranges that were found.
 
-        Parameters
-        ----------
-        target : Target
-            Privacy that is asked for.
-        plan : TablePlan
-            Parameters of the encoding.
-        purchase : Purchase
-            What is estimated.
-        numbers : ndarray of shape (n_rows, n_numbers)
-            Private columns of numbers, in the order of the schema.
-        releases : Releases
-            What was paid for.
-        targets : ndarray of shape (n_rows, n_targets), optional
-            Private targets whose ranges are estimated as well, after those of the columns.
+        Numbers are private columns (n_rows, n_numbers) in the order of the schema. Targets (n_rows,
+        n_targets), whose ranges are estimated as well, come after them.
         """
         schema, ranges = plan.schema, {}
         if purchase.names:

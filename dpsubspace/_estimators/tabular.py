@@ -163,27 +163,13 @@ def _name(estimator: Any) -> str:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a fit needs of the parameters: nothing that is changed later has an effect on it.
+    """What a fit needs of the parameters: nothing that is changed later has an effect on it."""
 
-    Parameters
-    ----------
-    target : Target
-        Privacy that is asked for.
-    table : TablePlan
-        Parameters of the encoding.
-    model : Plan
-        Parameters of the model's fit.
-    limits : tuple (low, high) or None
-        Public range of the targets.
-    buys_target : bool
-        Whether that is bought.
-    """
-
-    target: Target
-    table: TablePlan
-    model: Any
-    limits: tuple[Any, Any] | None
-    buys_target: bool
+    target: Target  # Privacy that is asked for
+    table: TablePlan  # Parameters of the encoding
+    model: Any  # Parameters of the model's fit
+    limits: tuple[Any, Any] | None  # Public range of the targets
+    buys_target: bool  # Whether that is bought
 
     def purchase(self, n_targets: int | None) -> Purchase:
         """Ranges that are bought, of columns and of targets."""

@@ -56,45 +56,20 @@ from dpsubspace._solvers.lbfgs import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleFit(Plan):
-    """Parameters of a fit of a torch module.
+    """Parameters of a fit of a torch module."""
 
-    Parameters
-    ----------
-    target : Target
-        Privacy that is asked for.
-    loss : Loss
-        Loss of the scores.
-    bounds : Bounds
-        What bounds targets; rows need no bound.
-    targets : Targets
-        Whether targets are labels or values.
-    descent : Descent
-        How to train.
-    module : torch.nn.Module
-        What to train.
-    n_params : int
-        Numbers in it that are trained.
-    anchors : Anchors
-        Directions of public gradients to embed private ones on, where there are public rows.
-    input_shape : tuple of int or None
-        Shape of one row as the module sees it.
-    microbatch_size : int or None
-        Most rows to have in memory at once.
-    mirror : bool
-        Whether the gradient of labelled public rows is mixed in.
-    """
-
-    target: Target
-    loss: Loss
-    bounds: Bounds
-    targets: Targets
-    descent: Descent
-    module: Any
-    n_params: int
+    target: Target  # Privacy that is asked for
+    loss: Loss  # Loss of the scores
+    bounds: Bounds  # What bounds targets; rows need no bound
+    targets: Targets  # Whether targets are labels or values
+    descent: Descent  # How to train
+    module: Any  # What to train
+    n_params: int  # Numbers in it that are trained
+    # Directions of public gradients to embed private ones on, where there are public rows.
     anchors: Anchors
-    input_shape: tuple[int, ...] | None = None
-    microbatch_size: int | None = None
-    mirror: bool = False
+    input_shape: tuple[int, ...] | None = None  # Shape of one row as the module sees it
+    microbatch_size: int | None = None  # Most rows to have in memory at once
+    mirror: bool = False  # Whether the gradient of labelled public rows is mixed in
 
     # Before the data are seen ---------------------------------------------------------------
 

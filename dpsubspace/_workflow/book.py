@@ -125,13 +125,7 @@ def now() -> str:
 
 
 class Book:
-    """Charges against one budget, in memory or in a journal.
-
-    Parameters
-    ----------
-    terms : Terms
-        What the budget is.
-    """
+    """Charges against one budget, its `terms`, in memory or in a journal."""
 
     def __init__(self, terms: Terms):
         self.terms = terms
@@ -446,8 +440,6 @@ class Book:
     def settle(self, entry: LedgerEntry, event: DpEvent) -> LedgerEntry:
         """Charge an entry for `event`, what ran of it, where that is less; return what it is then.
 
-        Notes
-        -----
         Who may end a fit, or change what is left of it, after a look at a part of it has
         made a choice: the plan stays, and so does the charge, which holds for all that was
         planned. It is lowered where parts are charged one by one, by squares of mu that add up.

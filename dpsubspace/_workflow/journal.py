@@ -259,13 +259,7 @@ def new_id() -> str:
 
 
 class Journal:
-    """A file of records that several processes may write to.
-
-    Parameters
-    ----------
-    path : path-like
-        File; :meth:`create` makes it.
-    """
+    """A file of records that several processes may write to; :meth:`create` makes it."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(os.path.realpath(path))  # one name, and so one lock

@@ -40,21 +40,11 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of observation.
+    """One kind of observation."""
 
-    Parameters
-    ----------
-    short : str
-        In the printed form of a ledger.
-    words : str
-        In a report; `{name}` is the class, and `{times}` how often it was seen.
-    breaks : bool
-        Whether what was computed in the ledger has no guarantee as a whole.
-    """
-
-    short: str
-    words: str
-    breaks: bool = False
+    short: str  # In the printed form of a ledger
+    words: str  # In a report; `{name}` is the class, and `{times}` how often it was seen
+    breaks: bool = False  # Whether what was computed in the ledger has no guarantee as a whole
 
 
 KINDS = {
@@ -141,24 +131,13 @@ _APART = 0.3
 
 @dataclass(frozen=True)
 class Charge:
-    """What an entry takes of a plan.
+    """What an entry takes of a plan."""
 
-    Parameters
-    ----------
-    sq_mu : float
-        Square of the mu of the Gaussian mechanism that it is charged as; inf for what is not
-        private.
-    slack : float
-        What of delta it may take beside.
-    epsilon : float
-        Epsilon of what is charged without a delta.
-    sum_sq_mu, sum_epsilon : float
-        The same in the sums beside the plan, where nothing without a delta is charged by its mu.
-    """
-
+    # Square of the mu of the Gaussian mechanism that it is charged as; inf for what is not private.
     sq_mu: float = 0.0
-    slack: float = 0.0
-    epsilon: float = 0.0
+    slack: float = 0.0  # What of delta it may take beside
+    epsilon: float = 0.0  # Epsilon of what is charged without a delta
+    # The same in the sums beside the plan, where nothing without a delta is charged by its mu.
     sum_sq_mu: float = 0.0
     sum_epsilon: float = 0.0
 
@@ -210,22 +189,6 @@ class Charge:
 class Plan:
     """All that may ever be charged: B of mu^2, S of slack and E of epsilon, fixed in advance.
 
-    Parameters
-    ----------
-    budget, delta : float
-        What everything together must keep to.
-    slack : float
-        S, the part of delta for what is not exactly Gaussian.
-    epsilon : float
-        E, the part of epsilon for what has no delta.
-    closed : bool
-        Whether one fit took B and S as a whole, at its own cost.
-    first, before : float
-        What the charge that fixed it took of B in the sums beside it, and what had been charged
-        by epsilon until then.
-
-    Notes
-    -----
     *Claim.* Let mechanisms be chosen one after the other, each after seeing all outputs before it.
     On every path let the sum of mu_i^2 be at most B, that of slacks s_i at most S and that of
     epsilons e_i, of mechanisms charged by their epsilon, at most E. Then for neighbours P, Q in
@@ -274,11 +237,13 @@ class Plan:
     ``epsilon_1 + E`` is within the budget.
     """
 
-    budget: float
+    budget: float  # What everything together must keep to
     delta: float
-    slack: float
-    epsilon: float
-    closed: bool = False
+    slack: float  # S, the part of delta for what is not exactly Gaussian
+    epsilon: float  # E, the part of epsilon for what has no delta
+    closed: bool = False  # Whether one fit took B and S as a whole, at its own cost
+    # What the charge that fixed it took of B in the sums beside it, and what had been charged by
+    # epsilon until then.
     first: float = 0.0
     before: float = 0.0
 
@@ -312,13 +277,6 @@ class Plan:
 class Sums:
     """An account beside the plan, where epsilons of what has no delta add to that of the fits.
 
-    Parameters
-    ----------
-    sq_mu, slack, epsilon : float
-        All that may ever be charged to it: B, S and E, fixed with the plan.
-
-    Notes
-    -----
     *Claim.* Let mechanisms be chosen as for a :class:`Plan`, with sums of at most B, S and E. Then
     ``H_t(P || Q) <= R(t; B, E) + S``, where R is the divergence of the Gaussian mechanism of
     ``sqrt(B)`` and of randomised response at E, one beside the other::
@@ -359,7 +317,7 @@ class Sums:
     soon as the loss is large reaches several times delta (``benchmarks/bench_ledger.py``).
     """
 
-    sq_mu: float
+    sq_mu: float  # All that may ever be charged to it: B, S and E, fixed with the plan
     slack: float
     epsilon: float
 

@@ -85,21 +85,11 @@ _QUIET = {"verbose": False, "n_jobs": 1}
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator with the parameters of one candidate, whose budget can be set.
+    """An estimator with the parameters of one candidate, whose budget can be set."""
 
-    Parameters
-    ----------
-    params : dict
-        Parameters that make the candidate.
-    estimator : estimator or Pipeline
-        With these parameters, not fitted.
-    sizes : dict
-        Public sizes of the rows that it will be fitted to.
-    """
-
-    params: Mapping[str, Any]
-    estimator: Any
-    sizes: Mapping[str, Any]
+    params: Mapping[str, Any]  # Parameters that make the candidate
+    estimator: Any  # With these parameters, not fitted
+    sizes: Mapping[str, Any]  # Public sizes of the rows that it will be fitted to
 
     @classmethod
     def of(
@@ -186,25 +176,15 @@ def _check_one_budget(name: str, part: Any, target: Target) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to fit and rows to score, which belong to different records.
+    """Rows to fit and rows to score, which belong to different records."""
 
-    Parameters
-    ----------
-    train : dict
-        What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
-    X, y : array
-        Rows and targets to score.
-    records : Records or None
-        Whose those rows are; None where they are public, and their mean is not noisy.
-    unit : str
-        What a record is called.
-    """
-
+    # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
     train: Mapping[str, Any]
-    X: Any
+    X: Any  # Rows and targets to score
     y: Any
+    # Whose those rows are; None where they are public, and their mean is not noisy.
     records: Records | None
-    unit: str
+    unit: str  # What a record is called
 
 
 def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
@@ -265,27 +245,13 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trial:
-    """All that one trial needs, so that it can run in another thread or process.
+    """All that one trial needs, so that it can run in another thread or process."""
 
-    Parameters
-    ----------
-    candidate : Candidate
-        What is fitted, with its budget.
-    seed : int or None
-        What seeds of the private parts are made of; None for secure noise.
-    score : Budget or None
-        What the release of the score may be; None for public rows.
-    noise : NoiseSource
-        Noise of the score.
-    delta : float
-        What ``delta="auto"`` stands for.
-    """
-
-    candidate: Candidate
-    seed: int | None
-    score: Budget | None
-    noise: NoiseSource
-    delta: float
+    candidate: Candidate  # What is fitted, with its budget
+    seed: int | None  # What seeds of the private parts are made of; None for secure noise
+    score: Budget | None  # What the release of the score may be; None for public rows
+    noise: NoiseSource  # Noise of the score
+    delta: float  # What ``delta="auto"`` stands for
 
     def run(self, rows: Rows, scoring: Callable[..., Any]) -> tuple[float, Any]:
         """Fit, and return the score, with noise if that is private, and the model or None.
@@ -383,24 +349,12 @@ _LOWER, _MOST_TIMES = 0.995, 40
 
 @dataclass(frozen=True)
 class Spending:
-    """What a search releases in all, and the noise of each score.
+    """What a search releases in all, and the noise of each score."""
 
-    Parameters
-    ----------
-    event : DpEvent
-        Of all of it.
-    all : bool
-        Whether each candidate is fitted once; else a hidden number of trials.
-    multiplier : float
-        Noise multiplier of a score on private records.
-    candidates : sequence of Candidate
-        With budgets set.
-    """
-
-    event: DpEvent
-    all: bool
-    multiplier: float
-    candidates: Sequence[Candidate]
+    event: DpEvent  # Of all of it
+    all: bool  # Whether each candidate is fitted once; else a hidden number of trials
+    multiplier: float  # Noise multiplier of a score on private records
+    candidates: Sequence[Candidate]  # With budgets set
 
     @classmethod
     def of(

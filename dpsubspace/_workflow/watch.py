@@ -35,24 +35,13 @@ def this_process() -> str:
 
 @dataclass(frozen=True)
 class LedgerAddress:
-    """Where the file of a ledger is, and which of its blocks is meant.
+    """Where the file of a ledger is, and which of its blocks is meant."""
 
-    Parameters
-    ----------
-    path : str
-        File that keeps it while the block is open.
-    session : str
-        Id of the block.
-    process : str
-        Name of the process that opened it.
-    lasting : bool, default=True
-        False for the file of a block that a task of Dask opened for a ledger in memory: it goes
-        with the task.
-    """
-
-    path: str
-    session: str
-    process: str = field(default_factory=this_process)
+    path: str  # File that keeps it while the block is open
+    session: str  # Id of the block
+    process: str = field(default_factory=this_process)  # Name of the process that opened it
+    # False for the file of a block that a task of Dask opened for a ledger in memory: it goes with
+    # the task.
     lasting: bool = True
 
     def payer(self) -> Payer | None:
@@ -106,8 +95,6 @@ _NO_FILE = (
 class Watch:
     """One fit inside a ledger: what was planned, and what it has released.
 
-    Notes
-    -----
     Before its first release a fit may be charged anew, as any other. After it, whoever saw
     that release may have had a hand in what follows, and what is charged together must have
     been fixed together. So what was planned stays charged as a whole, and what runs beyond
