@@ -162,7 +162,7 @@ def test_huge_targets_do_not_overflow(plane):
 def test_a_ledger_fits_regressors(plane):
     X, y = plane
     ledger = PrivacyLedger(epsilon=15.0, delta=1e-5)
-    # At an epsilon of 1 a fit may not find the ranges, and says so: none of 25, and one of 7 others.
+    # At an epsilon of 1 a fit may not find the ranges, and says so: 0 of 25 did, and 1 of 7 others.
     model = ledger.fit(DPSGDRegressor(epsilon=10.0, delta=1e-5), X, np.column_stack([y, y]))
     assert ledger.entries[0].event == model.privacy_.event
     assert ledger.epsilon() == pytest.approx(10.0)
