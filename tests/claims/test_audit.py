@@ -379,13 +379,14 @@ def test_persons_are_audited(monkeypatch, name):
     audit = next(iter(AUDITS[name].values()))
     groups = np.array([f"person {i:03}" for i in range(len(X))])
     # No rule is right more often than by mu; one that learned from 20 fits always is where noise
-    # is a hundredth and mu 27, but for coins: of 120 fewer than 26 show the one side, which leaves
-    # 55 of 60 guesses right, or the other, once in 1e10.
+    # is a thousandth and mu 270, but for coins: of 120 fewer than 26 show the one side, which
+    # leaves 55 of 60 guesses right, or the other, once in 1e10. (At a hundredth, a scale that is
+    # read off counts tells less: 51 to 59 of 60 were right.)
     few = {"groups": groups, "n_guesses": 60, "n_canaries": 120, "n_training": 20}
     most = stats.binom.isf(RARE, 60, stats.norm.cdf(math.sqrt(gaussian_sq_mu(1.0, 1e-5)) / 2))
     honest = audit.run(**few)
     assert honest.n_correct <= most and honest.method == "many_runs"
-    scale_noise(monkeypatch, 0.01)
+    scale_noise(monkeypatch, 0.001)
     broken = audit.run(**few)
     assert broken.n_correct > most and broken.epsilon_lower_bound > 1.0
 
