@@ -34,6 +34,8 @@ class Walk:
     modes: Mapping[str, Mapping[str, Any]]
     unused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by mode, in words
     cheap: tuple[str, ...] = ()  # modes of the default suite
+    # What changes last digits alone: a solver that starts elsewhere ends beside the same minimum.
+    rounding: tuple = ()
     elsewhere: tuple[str, ...] = ()  # parameters that tests with more rows look at
     method: str = ""  # of the object, if it is one that is called
     needs: str = ""  # package that it does not run without
@@ -123,6 +125,7 @@ def check(walk, mode):
         pytest.importorskip(walk.needs)
     unused = walk.unused.get(mode, {})
     expected = {name: unused[name] for name, _ in set_here(walk, mode) if name in unused}
-    assert silent(walk, mode) == {*expected}
+    found = silent(walk, mode)
+    assert found <= {*expected} and {*expected} - found <= {*walk.rounding}
     text = walk.docs
     assert [words for words in expected.values() if words not in text] == []

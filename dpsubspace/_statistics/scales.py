@@ -329,8 +329,8 @@ def _of_common_length(
     hides it, while all scales that err to one side do so together.
     """
     used = np.flatnonzero(found.found)
-    if not len(used):
-        return found
+    if not len(used):  # what is paid for is released, though all columns are left out
+        used = np.arange(len(found.found))
     location, scale = found.location[used], found.scale[used]
     edges = np.arange(-6, 3.1, 0.5)
     public = _lengths()

@@ -294,6 +294,7 @@ WALKS = [
             "without privacy, mirror": EXACT | {"batch_size": NO_BATCHES},
         },
         cheap=("without privacy", "without privacy, mirror"),
+        rounding=("fit__X_public",),
     ),
     Walk(
         GEPRegressor,
