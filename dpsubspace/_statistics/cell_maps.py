@@ -322,6 +322,28 @@ def _wide() -> _Wide:
     return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]), heap)
 
 
+@dataclass(frozen=True)
+class _Pairs:
+    """Distributions with an octave of size and one of most of their values: runs in an order."""
+
+    order: np.ndarray
+    starts: np.ndarray  # of each pair, in that order
+    octave: np.ndarray
+    heap: np.ndarray
+    sizes: np.ndarray  # where the pairs of each octave of size begin
+
+
+@cache
+def _pairs() -> _Pairs:
+    wide = _wide()
+    order = np.lexsort((wide.heap, wide.octave))
+    octave, heap = wide.octave[order], wide.heap[order]
+    new = (np.diff(octave, prepend=-1) != 0) | (np.diff(heap, prepend=-1) != 0)
+    starts = np.flatnonzero(new)
+    octave, heap = octave[starts], heap[starts]
+    return _Pairs(order, starts, octave, heap, np.flatnonzero(np.diff(octave, prepend=-1)))
+
+
 @cache
 def first_octave() -> int:
     shapes = wide_shapes()
@@ -336,7 +358,7 @@ def _octave_edges() -> np.ndarray:
 def coarse(octaves: Sequence[Noisy], aims: Sequence[Aim]) -> list[Coarse]:
     """Fit all columns to distributions of any size, which is more likely to be that of others."""
     evidence = [_evidence(group) for group in octaves]
-    together = np.concatenate(evidence)
+    together = np.concatenate([_added(pairs, _pairs().sizes) for pairs in evidence])
     prior = _size_prior(None)
     for _ in range(15):  # expectation and maximisation
         posterior = normalised(together + np.log(prior))
@@ -348,18 +370,22 @@ def coarse(octaves: Sequence[Noisy], aims: Sequence[Aim]) -> list[Coarse]:
 
 
 def _evidence(octaves: Noisy) -> np.ndarray:
-    """Log likelihood of each octave of size, (c, n_octaves)."""
-    wide = _wide()
-    order = np.argsort(wide.octave, kind="stable")
-    starts = np.flatnonzero(np.diff(wide.octave[order], prepend=-1))
-    known = [np.zeros((0, len(starts)))]
+    """Log likelihood of each pair of octaves, (c, n_pairs)."""
+    wide, pairs = _wide(), _pairs()
+    known = [np.zeros((0, len(pairs.starts)))]
     for some in slices(len(octaves.values), TOGETHER):
-        log = (octaves.log_likelihoods(wide.expected, some) + wide.log_prior)[:, order]
-        top = np.maximum.reduceat(log, starts, axis=1)
-        counts = np.diff(starts, append=len(order))
-        sums = np.add.reduceat(np.exp(log - np.repeat(top, counts, axis=1)), starts, axis=1)
-        known.append(top + np.log(sums))
+        log = octaves.log_likelihoods(wide.expected, some) + wide.log_prior
+        known.append(_added(log[:, pairs.order], pairs.starts))
     return np.concatenate(known)
+
+
+def _added(logs: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Logarithms of the sums of runs of what has these logarithms, along the last axis."""
+    top = np.maximum.reduceat(logs, starts, axis=1)
+    counts = np.diff(starts, append=logs.shape[1])
+    return top + np.log(
+        np.add.reduceat(np.exp(logs - np.repeat(top, counts, axis=1)), starts, axis=1)
+    )
 
 
 def _size_prior(average: np.ndarray | None) -> np.ndarray:
@@ -378,11 +404,13 @@ def _size_prior(average: np.ndarray | None) -> np.ndarray:
 
 def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) -> Coarse:
     """Location and scale of each column, given an octave of its size at a quantile."""
-    wide, sizes = _wide(), normalised(evidence + np.log(prior))
+    wide, pairs = _wide(), _pairs()
+    sizes = normalised(_added(evidence, pairs.sizes) + np.log(prior))
     n_columns, n_octaves = sizes.shape
     chosen = np.minimum((np.cumsum(sizes, axis=1) < aim.coarse).sum(axis=1), n_octaves - 1)
     mode = sizes.argmax(axis=1)
-    heaps = _heaps(octaves, prior)
+    likely = normalised(evidence + np.log(prior)[pairs.octave])
+    heaps = likely @ (pairs.heap[:, None] == np.arange(n_octaves)).astype(float)
     sure = np.maximum(_in_window(sizes), _in_window(heaps)) > _SURE
     location, scale = np.empty(n_columns), np.empty(n_columns)
     for column in range(n_columns):
@@ -403,17 +431,6 @@ def _in_window(sizes: np.ndarray) -> np.ndarray:
     octave = np.arange(sizes.shape[1])
     near = np.abs(octave - sizes.argmax(axis=1)[:, None]) <= 2
     return np.where(near, sizes, 0).sum(axis=1)
-
-
-def _heaps(octaves: Noisy, prior: np.ndarray) -> np.ndarray:
-    """Probability of each octave of most of the values of a column, (c, n_octaves)."""
-    wide, heaps = _wide(), np.empty((len(octaves.values), len(prior)))
-    log_prior = wide.log_prior + np.log(prior)[wide.octave]
-    for some in slices(len(heaps), TOGETHER):
-        weights = normalised(octaves.log_likelihoods(wide.expected, some) + log_prior)
-        counts = [np.bincount(wide.heap, own, len(prior)) for own in weights]
-        heaps[some] = np.reshape(counts, (-1, len(prior)))
-    return heaps
 
 
 def normalised(logs: np.ndarray) -> np.ndarray:
