@@ -35,7 +35,7 @@ class Walk:
     unused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by mode, in words
     cheap: tuple[str, ...] = ()  # modes of the default suite
     # What changes last digits alone: a solver that starts elsewhere ends beside the same minimum.
-    rounding: tuple = ()
+    rounding: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()  # parameters that tests with more rows look at
     method: str = ""  # of the object, if it is one that is called
     needs: str = ""  # package that it does not run without

@@ -397,7 +397,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         tell_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers)
         # What may be refused is refused before anything is paid for.
-        checked = _checked(parts, model, table, y, public, {**given, "groups": groups})
+        checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
         targets = checked.data.targets if parts.buys_target else None
         if targets is not None:
             targets = np.asarray(targets, dtype=np.float64).reshape(len(table.numbers), -1)
@@ -702,14 +702,19 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
 
 
 def _checked(
-    parts: _Parts, model: Any, table: Table, y: Any, public: Any, given: Mapping[str, Any]
+    parts: _Parts,
+    model: Any,
+    table: Table,
+    y: Any,
+    public: Any,
+    given: Mapping[str, Any],
+    n_records: int,
 ) -> Checked:
     """Targets and public sizes as the model will take them; ValueError where it will refuse them.
 
     Rows are blank: nothing is known of encoded ones before there are ranges.
     """
     check_device(getattr(model, "device", "cpu"))
-    n_records = check_groups(given["groups"], table.numbers).n
     encoding = parts.table.encoding(parts.target, n_records)
 
     def blank(table: Table) -> np.ndarray:

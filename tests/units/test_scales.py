@@ -123,11 +123,14 @@ def test_sums_of_a_public_map_do_not_depend_on_their_order():
     np.testing.assert_array_equal(counts[:, order] @ matrix[order], exact)
 
 
-def test_what_runs_is_what_was_charged(monkeypatch):
-    X, y = table()
+@pytest.mark.parametrize("found", [True, False])
+def test_what_runs_is_what_was_charged(monkeypatch, found):
+    X, y = table(4000)
+    X = X if found else np.zeros((4000, 2))  # zeros have no scale, which noise does not hide here
     with releases(monkeypatch) as seen:
-        some_scales(X, y)
-    one = Budget.split(Target(1.0, 1e-5), {"all": Part(1.0)}, len(X)).scales["all"]
+        columns, _ = some_scales(X, y, epsilon=100.0)
+    assert columns.found.any() == found
+    one = Budget.split(Target(100.0, 1e-5), {"all": Part(1.0)}, len(X)).scales["all"]
     assert math.fsum(multiplier**-2.0 for *_, multiplier in seen) == pytest.approx(one**-2.0)
 
 
