@@ -328,8 +328,8 @@ class PrivateCall:
     public: tuple[str, ...] = ()
     # Whether the result has parts that belong to the persons whose rows they are made of.
     joint: bool = False
-    # Not a cached property: warnings name the first line outside of the package, which is the caller,
-    # and would name functools then.
+    # Not a cached property: warnings name the first line outside of the package, the caller's, and
+    # functools would stand before it.
     _paid: list[tuple[Releases, Settle | None]] = field(
         default_factory=list, init=False, repr=False
     )
