@@ -382,16 +382,18 @@ def test_rows_in_a_pipeline_without_routing_go_by_the_name_of_the_step(public_fi
 
 def test_a_pipeline_transforms_public_rows_with_routing(monkeypatch):
     """scikit-learn's `transform_input`: what private rows go through, public ones do."""
-    X, y = blobs(n=200)
-    scaler, model = StandardScaler().fit(P), GEPClassifier(epsilon=9.0, random_state=0)
+    X, y = blobs(n=250)
+    X, y, public = X[50:], y[50:], X[:50]
+    # Public rows like the private ones, so that the scaler centres these: no column is far from 0.
+    scaler, model = StandardScaler().fit(public), GEPClassifier(epsilon=9.0, random_state=0)
     with sklearn.config_context(enable_metadata_routing=True):
         pipeline = make_pipeline(
             FrozenEstimator(scaler), clone(model), transform_input=["X_public"]
-        ).fit(X, y, X_public=(P,))
-    by_hand = clone(model).fit(scaler.transform(X), y, X_public=(scaler.transform(P),))
+        ).fit(X, y, X_public=(public,))
+    by_hand = clone(model).fit(scaler.transform(X), y, X_public=(scaler.transform(public),))
     np.testing.assert_allclose(pipeline[-1].coef_, by_hand.coef_, rtol=1e-12)
     frozen = make_pipeline(FrozenEstimator(scaler), clone(model))
-    frozen.fit(X, y, gepclassifier__X_public=(scaler.transform(P),))
+    frozen.fit(X, y, gepclassifier__X_public=(scaler.transform(public),))
     np.testing.assert_array_equal(frozen[-1].coef_, by_hand.coef_)
 
 

@@ -172,9 +172,12 @@ def test_a_fit_is_that_on_arrays(client, name):
     model, data, public = FITS[name]
     here, there = clone(model).fit(*data, **public), clone(model).fit(*on_blocks(data), **public)
     # Without noise an iteration stops where rounding lets it, which differs between parts and
-    # processors: one step more or less moves the solution by less than the tolerance.
+    # processors. L-BFGS may do a step more or less: it ends where no entry of the gradient is above
+    # 1e-6. Rows of mean square norm 1 have here a curvature of at least 0.009, so that ends of 14
+    # weights are at most 2 sqrt(14) 1e-6 / 0.009 apart, which is 4e-4 of the size of the targets.
     exact = model.epsilon == INF
-    assert_same(here, there, 1e-4 if exact else 1e-6, but=("n_iter_",) if exact else ())
+    atol = 5e-4 * np.sqrt(np.mean(TT**2)) if name == "exact targets" else 1e-4
+    assert_same(here, there, atol if exact else 1e-6, but=("n_iter_",) if exact else ())
     assert there.privacy_ == here.privacy_
 
 
