@@ -185,6 +185,7 @@ class PublicRegressor:
 def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
     """Score of a public model on rows that have their label, or target, in two columns.
 
+    Labels go round with the rows, so that wherever these lie, no class has but a few of them.
     Rows have their group in another where scores are taken apart.
     """
     X = np.asarray(X, dtype=np.float64)
@@ -194,7 +195,8 @@ def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
         model, y = PublicRegressor(), np.clip(X[:, 0] + X[:, 1], -1e9, 1e9)
     else:
         model = PublicModel(n_classes)
-        y = np.clip(X[:, 0] / 2 - X[:, 2] / 2 + n_classes / 2, 0, n_classes - 1).astype(int)
+        turns = (X[:, 0] / 2 - X[:, 2] / 2) % n_classes
+        y = np.clip(turns, 0, n_classes - 1e-9).astype(int)
     budget = {"epsilon": target.epsilon, "delta": target.delta}
     budget["neighboring_relation"] = target.neighboring_relation
     options = {"random_state": random_state, **budget, **options}

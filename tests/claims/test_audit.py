@@ -561,6 +561,7 @@ def test_canaries_in_and_off_public_directions_do_not_refute_the_claim(monkeypat
     honest = audit_estimator(model, X, y, n_canaries=300, random_state=0)
     assert not honest.refuted
 
-    scale_noise(monkeypatch, 0.1)
+    # Over 4 salts, 144 to 149 of 150 guesses were right; 124 show as much, 10 deviations away.
+    scale_noise(monkeypatch, 0.03)
     broken = audit_estimator(model, X, y, n_canaries=300, random_state=0)
     assert broken.refuted and broken.epsilon_lower_bound > 1.2

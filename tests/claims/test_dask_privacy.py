@@ -24,7 +24,9 @@ from dpsubspace._release import noise
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.remote import Part, is_remote
 
-pytestmark = pytest.mark.filterwarnings("ignore:(the noise of|class):dpsubspace.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"
+)
 
 # Where the record lies that changes: first of all, or among others in the middle of a part.
 PLACES = {"first part": 0, "middle part": 0.4, "last part": 0.99}

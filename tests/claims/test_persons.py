@@ -43,7 +43,9 @@ from dpsubspace._rows.records import Records
 from dpsubspace._solvers.personal import gradient_round
 from dpsubspace._statistics.users import UserRows
 
-pytestmark = pytest.mark.filterwarnings("ignore:(the noise of|class):dpsubspace.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"
+)
 
 HEAVY = 37  # rows of the person who changes
 

@@ -148,6 +148,7 @@ def test_a_new_person_gets_a_model_of_the_own_rows():
     X, y, groups, _ = people(300)
     names = np.array([f"p{g:03}" for g in groups])
     late = groups == 7
+    y[late] += 100.0  # ten deviations from the others
     model = PersonalizedLinearRegression(random_state=0).fit(
         X[~late], y[~late], groups=names[~late]
     )
@@ -188,7 +189,8 @@ def test_public_tasks_tell_directions_and_cost_nothing():
 def test_without_privacy_the_shared_model_is_weighted_least_squares():
     X, y, groups, _ = people(100)
     model = PersonalizedLinearRegression(epsilon=float("inf")).fit(X, y, groups=groups)
-    assert model.score(X, y, groups=groups) > 0.97
+    # Over 25 salts 0.974, with a deviation of 0.0019.
+    assert model.score(X, y, groups=groups) > 0.96
     assert model.privacy_.epsilon == float("inf")
     pickle.dumps(model)  # no warning where there is nothing to protect
 

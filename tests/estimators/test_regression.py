@@ -61,7 +61,10 @@ def test_infinite_epsilon_is_least_squares(plane, fit_intercept):
         fit_intercept=fit_intercept,
     ).fit(X, y)
     expected = LinearRegression(fit_intercept=fit_intercept).fit(X, y).predict(X)
-    np.testing.assert_allclose(model.predict(X), expected, atol=0.01)
+    # L-BFGS ends where no entry of the gradient is above 1e-6. Rows of mean square norm 1 have
+    # here a curvature of at least 0.07, so that 7 weights are at most 3.8e-5 off, and scores of
+    # rows of norm 1.33 or less at most 5e-5 of the ranges.
+    np.testing.assert_allclose(model.predict(X), expected, rtol=0.0, atol=5e-5 * bounds[1])
 
 
 def test_several_targets_are_as_many_models_of_one_budget(plane):

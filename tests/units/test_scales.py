@@ -165,11 +165,13 @@ def test_a_few_missing_values_change_little():
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
 def test_columns_of_any_unit_and_offset_are_found(relation, unit):
     X, y = table(5000)
-    columns, targets = some_scales(X * unit, y * unit, relation=relation)
+    columns, targets = some_scales(X * unit, y * unit, relation=relation, epsilon=10.0)
     for found, rows in ((columns, X * unit), (targets, y * unit)):
         assert found.found.all()
         ratio = found.scale / rows.std(axis=0)
-        assert (ratio > 0.4).all() and (ratio < 4).all()
+        # Over 25 salts means from 0.63 to 1.24, and deviations of up to 0.21 of their logarithms:
+        # the ends are 6.5 of these away.
+        assert (ratio > 0.16).all() and (ratio < 4.2).all()
         assert (np.abs(found.location - rows.mean(axis=0)) < rows.std(axis=0)).all()
 
 
