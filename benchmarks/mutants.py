@@ -51,7 +51,7 @@ PERSONS, FROZEN, LATTICE = (f"claims/test_{x}.py" for x in ("persons", "frozen",
 HOSTILE, LEAST = "claims/test_regression_hostile.py", "claims/test_least_squares.py"
 CELLS, CHOICE, HELD = (f"claims/test_{x}.py" for x in ("score_cells", "choice", "held_out"))
 RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
-ACCOUNTING, LEDGER = "units/test_accounting.py", "estimators/test_ledger.py"
+ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 
 MUTANTS = [
     # Accounting: what is charged.
@@ -116,7 +116,7 @@ MUTANTS = [
                 "accountants",
                 "else replace(part, value=part.value / 2)",
                 "else replace(part, value=part.value)",
-                f"{ACCOUNTING} {LEDGER} estimators/test_private_search.py",
+                f"{ACCOUNTING} {LEDGER} workflow/test_private_search.py",
             ),
             (
                 "budget",
@@ -440,7 +440,7 @@ MUTANTS = [
                 "score_cells",
                 "return BoundedSum(np.array([total]), 1.0, 1.0)",
                 "return BoundedSum(np.array([total]), 0.5, 0.5)",
-                "estimators/test_private_search.py",
+                "workflow/test_private_search.py",
             ),
             (
                 "users",
@@ -572,19 +572,19 @@ MUTANTS = [
                 "_workflow/book.py",
                 "if self.failures >= most:",
                 "if False:",
-                f"{LEDGER} estimators/test_ledger_block.py",
+                f"{LEDGER} workflow/test_ledger_block.py",
             ),
             (
                 "_accounting/cost.py",
                 "return most is not None and cost is not None and cost <= most * (1 + EQUAL)",
                 "return most is not None and cost is not None and cost <= 4 * most",
-                f"{LEDGER} estimators/test_ledger_block.py",
+                f"{LEDGER} workflow/test_ledger_block.py",
             ),
             (
                 "_workflow/audit.py",
                 "success = 1 / (1 + math.exp(-epsilon))",
                 "success = 1 / (1 + math.exp(-2 * epsilon))",
-                "claims/test_audit.py",
+                "workflow/test_audit.py",
             ),
         ]
     ),
