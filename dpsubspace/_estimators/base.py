@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
+from dpsubspace._accounting.budget import Budget, Sizes, Target, warn_about_delta
+from dpsubspace._accounting.cost import Cost
+from dpsubspace._accounting.events import is_free
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import (
     Address,
     about_to_release,
@@ -345,15 +347,31 @@ class PrivateCall:
     @cached_property
     def guarantee(self) -> PrivacyGuarantee:
         """Statement about what is about to be released."""
-        return self.budget.target.guarantee(
-            self.budget.event,
-            secure=self.noise.secure,
-            n_samples=self.records.n,
-            n_features=self.n_features,
-            public=self.public,
-            unit=self.records.unit,
+        target, event = self.budget.target, self.budget.event
+        n_samples, n_features, unit = self.records.n, self.n_features, self.records.unit
+        epsilon, delta, free = target.epsilon, target.delta_at(n_samples), is_free(event)
+        if free:
+            epsilon, delta = 0.0, 0.0
+        elif epsilon is None:
+            epsilon = Cost.of(event, target.neighboring_relation).epsilon(delta)
+        return PrivacyGuarantee(
+            event=event,
+            epsilon=float(epsilon),
+            delta=delta,
+            neighboring_relation=target.neighboring_relation,
+            unit=unit,
             joint=self.joint,
             of=self.whose if isinstance(self.whose, str) else type(self.whose).__name__,
+            n_samples=int(n_samples),
+            n_features=int(n_features),
+            secure=self.noise.secure or free,  # no noise is as good as any where none is needed
+            public=(
+                f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",
+                f"number and names of features ({n_features})",
+                *self.public,
+                "all parameters but random_state",
+                "that the data pass the checks",
+            ),
         )
 
     def paid(self) -> Releases:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpsubspace._accounting.budget import warn_about_delta
 from dpsubspace._accounting.events import (
     composed,
     describe,
@@ -21,7 +22,7 @@ from dpsubspace._accounting.events import (
     non_private,
     rounded,
 )
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import (
     Payer,
     close_to_all,
