@@ -16,7 +16,14 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import row_norms, to_numpy
-from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, shown
+from dpsubspace._checks import (
+    check_bool,
+    check_bounds,
+    check_choice,
+    check_real,
+    is_collection,
+    shown,
+)
 from dpsubspace._compat import CallbackSupportMixin, nameless
 from dpsubspace._estimators.advice import (
     noise_hides,
@@ -39,7 +46,6 @@ from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss
-from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
     check_classes,

@@ -451,6 +451,8 @@ class AffineBlock:
     The numbers of `U` are there as long as the block is: the next one may use their memory.
     """
 
+    largest_scale = 1.0
+
     def __init__(
         self,
         U: Array,

@@ -37,7 +37,7 @@ from dpsubspace._array import (
     to_numpy,
 )
 from dpsubspace._rows.chunks import Slices, over_chunks
-from dpsubspace._rows.remote import is_remote
+from dpsubspace._rows.remote import Remote
 
 # Maps of rows -----------------------------------------------------------------------------------
 # Maps that bound rows before anything is learned from them.
@@ -109,9 +109,10 @@ class RowMap:
 
 def _all_norms(X: Array) -> Array:
     """Norms of rows, by all threads."""
-    if sparse.issparse(X):
+    step = chunk_rows(X)
+    if sparse.issparse(X) or X.shape[0] <= step:
         return row_norms(X)
-    with over_chunks(Slices(X, chunk_rows(X))) as each:
+    with over_chunks(Slices(X, step)) as each:
         return namespace(X).concat(list(each(lambda rows: row_norms(X[rows, :]))))
 
 
@@ -341,7 +342,7 @@ def check_groups(groups: Any, X: Any) -> Records:
         groups, present = groups.groups, groups.present
         if len(present) != n_rows:
             raise ValueError("`present` must have one entry for each row of `X`.")
-    if is_remote(X):
+    if isinstance(X, Remote):
         if groups is not None:
             raise ValueError(
                 "`groups` is not supported for Dask collections: rows of one person may lie on"

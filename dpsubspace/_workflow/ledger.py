@@ -32,10 +32,10 @@ from dpsubspace._accounting.permission import (
     open_to_all,
     payer_around,
 )
-from dpsubspace._checks import finite
+from dpsubspace._checks import finite, is_collection
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._estimators.surroundings import failed_fit
-from dpsubspace._rows.dask_parts import has_lengths, is_collection
+from dpsubspace._rows.dask_parts import has_lengths
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, LedgerEntry, fresh, new_id
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
