@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import is_free
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import (
+    DASK,
     Address,
     about_to_release,
     address_for,
@@ -154,17 +156,19 @@ class PrivateEstimator(BaseEstimator):
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> Settle | None:
         """Record the cost and forget an earlier fit, just before the first release."""
-        seen: list[tuple[str, str]] = []
+        payer, seen = payer_of(self._address), []
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
-            seen = warn_of_surroundings(self, guarantee, payer_of(self._address))
-        settle = about_to_release(guarantee, self._address)
+            seen = warn_of_surroundings(self, guarantee, payer)
+        settle = None
+        if payer is not None or DASK in sys.modules:
+            settle = about_to_release(guarantee, self._address)
         for kind, name in seen:
             observe(kind, name, self._address)
         if self._around:
             self._around = ()
-        if (left := address_once_used(self._address)) is not self._address:
-            self._address = left
+        if self._address is not None:
+            self._address = address_once_used(self._address)
         self._forget()
         self._state(guarantee)
         return settle
@@ -238,7 +242,8 @@ class PrivateEstimator(BaseEstimator):
         return state
 
     def __sklearn_tags__(self) -> Any:
-        remember_run()  # meta-estimators ask for tags before they send anything elsewhere
+        if DASK in sys.modules:
+            remember_run()  # meta-estimators ask for tags before they send anything elsewhere
         return super().__sklearn_tags__()
 
     # Notebooks ------------------------------------------------------------------------------

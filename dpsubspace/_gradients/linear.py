@@ -26,7 +26,6 @@ from dpsubspace._array import (
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import Records
 from dpsubspace._rows.remote import Remote, added, made
 
 # Bytes of inner products with public rows to keep.
@@ -150,7 +149,8 @@ class LinearSource:
     ):
         self.loss = loss
         self.n_outputs = n_outputs
-        self._rows = features
+        self._rows, self.data = features, features.data
+        self.records, self.n_samples = features.records, features.n_samples
         self.y = self._prepared(y)
         norms, present = features.norms(), features.records.present
         if present is not None:
@@ -167,14 +167,6 @@ class LinearSource:
         if isinstance(features, Remote):
             return made(cls, loss, features, *args, **options)
         return cls(loss, features, *args, **options)
-
-    @property
-    def n_samples(self) -> int:
-        return self.features.n_samples
-
-    @property
-    def records(self) -> Records:
-        return self.features.records
 
     @property
     def width(self) -> int:
@@ -221,10 +213,6 @@ class LinearSource:
     def wide(self) -> LinearSource:
         """The same records, used in float64: for fits that are not private."""
         return changed(self, features=self.features.wide())
-
-    @property
-    def data(self) -> Array:
-        return self.features.X
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         return self.features.chunks(batch)

@@ -69,12 +69,12 @@ class Features(RecordRows):
         microbatch_size: int | None = None,
         records: Records | None = None,
     ):
-        self.X = X
-        self.records = Records.of_rows(X.shape[0]) if records is None else records
+        super().__init__(X, records)
         self.row_map, self.bias, self.bound = row_map, row_map.bias, row_map.bound
         self.factors, self.lengths = row_map.factors(X)
         self._microbatch_size = microbatch_size
         self.chunk, self._columns = chunk_rows(X, microbatch_size), 1
+        self.width = X.shape[1] + (self.bias is not None)
         self._whole = bool(namespace(self.factors).all(self.factors > 0))
         self.shift: Shift | None = None
         self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
@@ -103,7 +103,10 @@ class Features(RecordRows):
         """The same records less a released mean; shares the rows."""
         whole = {"radius": float("inf"), "zoom": 1.0, "only_formed": False, "shrink": None}
         distances = self._distances_with(shift)
-        return changed(self, shift=shift, _distances=distances, _casts={}, _blocks={}, **whole)
+        other = changed(self, shift=shift, _distances=distances, _casts={}, _blocks={}, **whole)
+        constant = shift is not None and shift.constant is not None
+        other.width = self.X.shape[1] + (self.bias is not None) + constant
+        return other
 
     def clipped(self, radius: float, zoom: float = 1.0, *, formed: bool = False) -> Features:
         """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
@@ -157,11 +160,6 @@ class Features(RecordRows):
     def unscaled(self, params: np.ndarray) -> np.ndarray:
         """Weights (width, c) that give features before their `zoom` the same scores."""
         return params * self.zoom
-
-    @property
-    def width(self) -> int:
-        extra = self.shift is not None and self.shift.constant is not None
-        return self.X.shape[1] + (self.bias is not None) + extra
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         step = self.chunk

@@ -251,5 +251,7 @@ class Data:
 
     def on_device(self, where: Any) -> Data:
         """The same with private arrays on a device; public rows follow where they are used."""
+        if where is None:
+            return self
         X, targets = (on_device(x, where) for x in (self.X, self.targets))
         return replace(self, X=X, targets=targets, records=self.records.on_device(where))

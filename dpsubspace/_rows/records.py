@@ -297,22 +297,11 @@ class Records:
 class RecordRows:
     """What rows of records have that are visited chunk by chunk."""
 
-    X: Any
-    records: Records
-
-    @property
-    def n_samples(self) -> int:
-        """Number of records, public."""
-        return self.records.n
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, which is private where it is not that of the records."""
-        return self.X.shape[0]
-
-    @property
-    def data(self) -> Array:
-        return self.X
+    def __init__(self, X: Any, records: Records | None):
+        self.X = self.data = X
+        self.records = Records.of_rows(X.shape[0]) if records is None else records
+        # Number of records, public, and of rows, which is private where it is another one.
+        self.n_samples, self.n_rows = self.records.n, X.shape[0]
 
 
 @dataclass(frozen=True)

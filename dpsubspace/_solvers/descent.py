@@ -1,4 +1,4 @@
-"""Descent: how to train, its steps, and the one training loop.
+"""Descent: how to train, its steps, the one training loop, and the noise that it leaves.
 
 The loop asks a step for bounded sums, has them released and hands the noisy sums back. A
 step therefore cannot forget noise or add it twice, and what the budget's event describes
