@@ -90,7 +90,8 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def eps_of(x: Array) -> float:
-    return float(np.finfo(x.dtype).eps if sparse.issparse(x) else namespace(x).finfo(x.dtype).eps)
+    numpy = isinstance(x, np.ndarray) or sparse.issparse(x)
+    return float((np if numpy else namespace(x)).finfo(x.dtype).eps)
 
 
 def rounded_up(x: Array, dtype: Any) -> Array:
@@ -392,8 +393,10 @@ def column_sums(R: Array) -> Array:
     xp, whole = namespace(R), R.shape[0] - R.shape[0] % BLOCK
     # With m blocks, one of them is rows i, i + m, i + 2 m, ...: rows that lie side by side belong
     # to different blocks, and are added to all of them in one pass.
-    blocks = xp.reshape(R[:whole, :], (BLOCK, -1, R.shape[1])) if whole else R[:0, None, :]
-    total = xp.sum(xp.sum(blocks, axis=0, dtype=xp.float64), axis=0)
+    total: Array = 0.0
+    if whole:
+        blocks = xp.reshape(R[:whole, :], (BLOCK, -1, R.shape[1]))
+        total = xp.sum(xp.sum(blocks, axis=0, dtype=xp.float64), axis=0)
     return total + xp.sum(R[whole:, :], axis=0, dtype=xp.float64)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from functools import lru_cache
 
 import numpy as np
 
@@ -159,6 +160,7 @@ def n_steps(length: float, largest: float, *, growing: bool = True) -> int:
     return min(max(math.ceil(min(needed, most)), _FEWEST), most)
 
 
+@lru_cache(maxsize=256)  # public numbers, which many fits have in common
 def momentum_for(length: float, largest: float, *, n_iter: int) -> float:
     """Least momentum with which `n_iter` steps of at most `largest` make a descent of `length`."""
 

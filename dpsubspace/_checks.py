@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
+import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -146,3 +147,20 @@ def check_bounds(
 def is_ours(thing: object) -> bool:
     """Whether `thing` is of a class of this package itself."""
     return type(thing).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+# Dask collections ------------------------------------------------------------------------------
+
+
+def is_collection(value: Any) -> bool:
+    """Whether `value` is a Dask array, data frame or series."""
+    return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
+
+
+def refuse_collection(name: str, value: Any) -> None:
+    """ValueError where `value`, which messages call `name`, is a Dask collection."""
+    if is_collection(value):
+        raise ValueError(
+            f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"
+            " fits into memory."
+        )

@@ -47,7 +47,7 @@ def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Cal
     Privacy: hooks get neither rows nor targets nor a half-trained model. A callback that
     scored them would publish a private number at every step.
     """
-    if not hasattr(estimator, "_init_callback_context"):
+    if not getattr(estimator, "_skl_callbacks", None):  # nobody follows
         return (lambda: False), (lambda: None)
     context = estimator._init_callback_context(max_subtasks=n_iter)
     context.call_on_fit_task_begin(estimator=estimator)

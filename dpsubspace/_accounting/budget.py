@@ -21,14 +21,12 @@ from dpsubspace._accounting.events import (
     NEIGHBORING_RELATIONS,
     composed,
     doubling,
-    is_free,
     mechanisms_of,
     non_private,
 )
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
 from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_auto, check_choice, check_integer, check_real
-from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
+from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -170,6 +168,23 @@ def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
 # Budgets ----------------------------------------------------------------------------------------
 
 
+def default_delta(n_samples: int) -> float:
+    """Policy for ``delta="auto"``: min(1e-5, 1 / (10 n_samples))."""
+    return min(1e-5, 1 / (10 * n_samples))
+
+
+def warn_about_delta(delta: float, n_samples: int) -> None:
+    """Warn if `delta` allows publishing a record outright with noticeable probability."""
+    if delta * n_samples > 1:
+        warn(
+            f"delta={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}. Such a promise would be"
+            " kept even by publishing one whole record, drawn at random. Use delta='auto' or a"
+            " value far below 1/n_samples.",
+            PrivacyWarning,
+            about=("delta", delta),
+        )
+
+
 @dataclass(frozen=True)
 class Target:
     """Privacy that is asked for."""
@@ -242,44 +257,6 @@ class Target:
     def multiplier(self, n_samples: int | None) -> float:
         one = {"one": Part(share=1.0)}
         return self.calibrated(lambda m: self.cost(one, {"one": m}), n_samples)
-
-    def guarantee(
-        self,
-        event: DpEvent,
-        *,
-        secure: bool,
-        n_samples: int,
-        n_features: int,
-        public: tuple[str, ...],
-        unit: str,
-        joint: bool = False,
-        of: str = "",
-    ) -> PrivacyGuarantee:
-        delta, relation = self.delta_at(n_samples), self.neighboring_relation
-        epsilon, free = self.epsilon, is_free(event)
-        if free:
-            epsilon, delta = 0.0, 0.0
-        elif epsilon is None:
-            epsilon = Cost.of(event, relation).epsilon(delta)
-        return PrivacyGuarantee(
-            event=event,
-            epsilon=float(epsilon),
-            delta=delta,
-            neighboring_relation=relation,
-            unit=unit,
-            joint=joint,
-            of=of,
-            n_samples=int(n_samples),
-            n_features=int(n_features),
-            secure=secure or free,  # no noise is as good as any where none is needed
-            public=(
-                f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",
-                f"number and names of features ({n_features})",
-                *public,
-                "all parameters but random_state",
-                "that the data pass the checks",
-            ),
-        )
 
 
 @dataclass(frozen=True)

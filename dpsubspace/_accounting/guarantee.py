@@ -22,7 +22,7 @@ from dpsubspace._accounting.events import (
     rounded,
 )
 from dpsubspace._checks import finite, read_json
-from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
+from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -183,23 +183,6 @@ def _unreadable(name: str, why: str) -> PrivacyError:
 # Above the one protection is weak to none by Ponomareva et al. (2023), whose tiers of epsilon end
 # at 1 and 10. Above the other the odds of one guess in 485 million, e^20, may become even.
 _WEAK, _NONE = 10.0, 20.0
-
-
-def default_delta(n_samples: int) -> float:
-    """Policy for ``delta="auto"``: min(1e-5, 1 / (10 n_samples))."""
-    return min(1e-5, 1 / (10 * n_samples))
-
-
-def warn_about_delta(delta: float, n_samples: int) -> None:
-    """Warn if `delta` allows publishing a record outright with noticeable probability."""
-    if delta * n_samples > 1:
-        warn(
-            f"delta={delta:.3g} is above 1/n_samples={1 / n_samples:.3g}. Such a promise would be"
-            " kept even by publishing one whole record, drawn at random. Use delta='auto' or a"
-            " value far below 1/n_samples.",
-            PrivacyWarning,
-            about=("delta", delta),
-        )
 
 
 def weakness(epsilon: float) -> str:

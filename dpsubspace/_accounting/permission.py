@@ -65,7 +65,7 @@ class Run:
 _UNKNOWN = Run(None, "")
 
 # Where this is not loaded, nothing belongs to a task.
-_DASK = "distributed.worker"
+DASK = "distributed.worker"
 
 # For what a task does outside of its own thread: joblib pickles in that of the event loop.
 _LAST: ContextVar[Run | None] = ContextVar("run", default=None)
@@ -88,7 +88,7 @@ def run_here() -> Run | None:
 
 def remember_run() -> None:
     """Let what this task does in other threads know it: called before it starts them."""
-    if _DASK in sys.modules and (run := run_here()) is not None:
+    if DASK in sys.modules and (run := run_here()) is not None:
         _LAST.set(run)
 
 
@@ -135,7 +135,7 @@ def _mark(run: Run) -> None:
 
 def _worker() -> Any:
     """Worker of Dask whose task or actor this belongs to, or None."""
-    if _DASK not in sys.modules:
+    if DASK not in sys.modules:
         return None
     from distributed import get_worker
 
@@ -417,7 +417,7 @@ def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None
     Returns what takes the event of less than that, where a fit ends early and it may be given.
     """
     payer = payer_of(address)
-    if _DASK in sys.modules:
+    if DASK in sys.modules:
         spends = not is_free(guarantee.event) and guarantee.event != non_private()
         if spends and not (payer is not None and payer.lasting):
             only_once(address.runs if isinstance(address, _FromTask) else ())

@@ -12,6 +12,7 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
+from dpsubspace._estimators.base import Checked
 from dpsubspace._estimators.bounds import ScaledRows, warn_of_largest
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.records import RowMap
@@ -30,7 +31,7 @@ def warn_of_noise(
     name: str = STEPS,
 ) -> None:
     """Warn where noise in so many weights probably hides most of what can be learned."""
-    if not noise_hides(budget, n_samples, n_weights, bearable, name):
+    if not _noise_hides(budget, n_samples, n_weights, bearable, name):
         return
     price, unit = f"epsilon={guarantee.epsilon:.3g}", guarantee.unit
     warn(
@@ -42,7 +43,7 @@ def warn_of_noise(
     )
 
 
-def noise_hides(
+def _noise_hides(
     budget: Budget, n_samples: int, n_weights: float, bearable: float, name: str = STEPS
 ) -> bool:
     """Whether noise in so many weights probably hides most of what can be learned."""
@@ -72,6 +73,27 @@ def warn_of_bounds(
         about=("bounds", type(estimator).__name__, price),
     )
     return True
+
+
+def tell_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: Checked) -> None:
+    """Warn of what was released by a linear regressor where it tells of a poor result."""
+    _tell_of_units(estimator, found, budget)
+    if checked.plan.decides_weights(checked.data.sizes(1)):
+        _tell_of_noise(estimator, found, budget, _auto.HIDING_TARGETS)
+    tell_of_bounds(estimator, estimator.bounds_found_, budget, checked.data.records.n)
+
+
+def tell_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: Checked) -> None:
+    """Warn of what was released by a linear classifier where it tells of a poor result."""
+    data, n_weights = checked.data, estimator.n_features_in_ + 1
+    told = _tell_of_units(estimator, found, budget)
+    if checked.plan.decides_weights(data.sizes(1)):
+        _tell_of_noise(estimator, found, budget, _auto.HIDING)
+    if budget.private and not _noise_hides(budget, data.records.n, n_weights, _auto.HIDING):
+        # A fit that is mostly noise has been told of, and so is what it does.
+        if not told and data.public is None:
+            _tell_of_offset(estimator, found, budget)
+        tell_of_classes(estimator)
 
 
 def tell_of_bounds(
@@ -170,7 +192,7 @@ def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
     )
 
 
-def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
+def _tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
     """Warn of noise where releases have decided how many weights are trained from zero."""
     if not budget.private or found.init != "zero":
         return
@@ -178,7 +200,7 @@ def tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float
     warn_of_noise(estimator, budget, guarantee, found.n_samples, found.n_weights, bearable)
 
 
-def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
+def _tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
     """Warn where the released mean shows that a column holds most of the length of the rows.
 
     Whether it did.
@@ -204,7 +226,7 @@ def tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
     return bool(columns)
 
 
-def tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
+def _tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
     """Warn where the released mean shows that rows hardly differ beside their distance from 0.
 
     Rows of norm at most b have a mean square distance of at most ``b^2 - |mean|^2`` from their

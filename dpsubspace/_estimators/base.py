@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
+from dpsubspace._accounting.budget import Budget, Sizes, Target, warn_about_delta
+from dpsubspace._accounting.cost import Cost
+from dpsubspace._accounting.events import is_free
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import (
+    DASK,
     Address,
     about_to_release,
     address_for,
@@ -152,17 +156,19 @@ class PrivateEstimator(BaseEstimator):
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> Settle | None:
         """Record the cost and forget an earlier fit, just before the first release."""
-        seen: list[tuple[str, str]] = []
+        payer, seen = payer_of(self._address), []
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
-            seen = warn_of_surroundings(self, guarantee, payer_of(self._address))
-        settle = about_to_release(guarantee, self._address)
+            seen = warn_of_surroundings(self, guarantee, payer)
+        settle = None
+        if payer is not None or DASK in sys.modules:
+            settle = about_to_release(guarantee, self._address)
         for kind, name in seen:
             observe(kind, name, self._address)
         if self._around:
             self._around = ()
-        if (left := address_once_used(self._address)) is not self._address:
-            self._address = left
+        if self._address is not None:
+            self._address = address_once_used(self._address)
         self._forget()
         self._state(guarantee)
         return settle
@@ -236,7 +242,8 @@ class PrivateEstimator(BaseEstimator):
         return state
 
     def __sklearn_tags__(self) -> Any:
-        remember_run()  # meta-estimators ask for tags before they send anything elsewhere
+        if DASK in sys.modules:
+            remember_run()  # meta-estimators ask for tags before they send anything elsewhere
         return super().__sklearn_tags__()
 
     # Notebooks ------------------------------------------------------------------------------
@@ -345,15 +352,31 @@ class PrivateCall:
     @cached_property
     def guarantee(self) -> PrivacyGuarantee:
         """Statement about what is about to be released."""
-        return self.budget.target.guarantee(
-            self.budget.event,
-            secure=self.noise.secure,
-            n_samples=self.records.n,
-            n_features=self.n_features,
-            public=self.public,
-            unit=self.records.unit,
+        target, event = self.budget.target, self.budget.event
+        n_samples, n_features, unit = self.records.n, self.n_features, self.records.unit
+        epsilon, delta, free = target.epsilon, target.delta_at(n_samples), is_free(event)
+        if free:
+            epsilon, delta = 0.0, 0.0
+        elif epsilon is None:
+            epsilon = Cost.of(event, target.neighboring_relation).epsilon(delta)
+        return PrivacyGuarantee(
+            event=event,
+            epsilon=float(epsilon),
+            delta=delta,
+            neighboring_relation=target.neighboring_relation,
+            unit=unit,
             joint=self.joint,
             of=self.whose if isinstance(self.whose, str) else type(self.whose).__name__,
+            n_samples=int(n_samples),
+            n_features=int(n_features),
+            secure=self.noise.secure or free,  # no noise is as good as any where none is needed
+            public=(
+                f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",
+                f"number and names of features ({n_features})",
+                *self.public,
+                "all parameters but random_state",
+                "that the data pass the checks",
+            ),
         )
 
     def paid(self) -> Releases:

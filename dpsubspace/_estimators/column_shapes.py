@@ -22,7 +22,7 @@ from dpsubspace._estimators.linear_model import LinearClassifier, LinearRegresso
 from dpsubspace._estimators.regression import DPLinearRegression, PublicSubspaceLinearRegression
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._rows.records import RowMap
-from dpsubspace._solvers.lbfgs import WeightNoise
+from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.frames import MISSING, Table
 

@@ -13,13 +13,12 @@ from sklearn.base import BaseEstimator
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import Released
 from dpsubspace._array import plain_arithmetic, row_norms
-from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real
+from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.bounds import warn_of_largest
 from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.records import RowMap, Shift, check_groups
@@ -331,7 +330,7 @@ def private_mean(
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
         row_map = RowMap(norm="clip", data_norm=data_norm)
-        features = made(Features, rows, row_map, records=records)
+        features = Features.of_rows(rows, row_map, records=records)
         mean = searched_mean(features, data_norm, releases)[0]
     if bounds is not None:
         mean = np.clip(mean, -1.0, 1.0)
@@ -470,7 +469,7 @@ def private_covariance(
         if data_norm is None:
             data_norm = _bought_norm(rows, releases)
         row_map = RowMap(norm="clip", data_norm=data_norm)
-        features = made(Features, rows, row_map, records=records)
+        features = Features.of_rows(rows, row_map, records=records)
         mean, radius = searched_mean(features, data_norm, releases)
         near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
         moment = released_moment(Rows(near, radius), releases)[0]

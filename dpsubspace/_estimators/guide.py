@@ -42,8 +42,7 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.public import PublicRows
 from dpsubspace._rows.records import RowMap
 from dpsubspace._rows.remote import made
-from dpsubspace._solvers.descent import STEPS, FlatStep, GEPStep, MirrorStep, Step
-from dpsubspace._solvers.lbfgs import Problem
+from dpsubspace._solvers.descent import STEPS, FlatStep, GEPStep, MirrorStep, Problem, Step
 from dpsubspace._statistics.counts import noisy_shares
 from dpsubspace.exceptions import PublicDataWarning, warn
 

@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from dpsubspace._rows.dask_parts import is_collection, whole
+from dpsubspace._checks import is_collection
+from dpsubspace._rows.dask_parts import whole
 
 
 def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:

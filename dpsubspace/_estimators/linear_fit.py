@@ -29,16 +29,20 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Shift
-from dpsubspace._rows.remote import made
-from dpsubspace._solvers.descent import STEPS, Descent, FlatStep, Scale, Step, TrainingPlan, train
-from dpsubspace._solvers.lbfgs import (
-    TOLERANCE,
+from dpsubspace._solvers.descent import (
+    STEPS,
+    Descent,
+    FlatStep,
     Problem,
+    Scale,
+    Step,
+    TrainingPlan,
     WeightNoise,
     linear_problem,
-    minimise,
     noise_of_descent,
+    train,
 )
+from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace.exceptions import warn
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
@@ -157,7 +161,7 @@ class LinearFit(Plan):
         n_outputs = self.loss.n_outputs(data.n_targets)
         sizes, budget = data.sizes(n_outputs), releases.budget
         bounded = self.bounds(data, releases)
-        features = made(Features, data.X, bounded.limits.row_map, self.chunk, data.records)
+        features = Features.of_rows(data.X, bounded.limits.row_map, self.chunk, data.records)
         of_rows = replace(sizes, persons=False)
         clip_norm = self.scale(of_rows, features.bound).clip_norm
         if self.centre is not None:

@@ -16,15 +16,18 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import row_norms, to_numpy
-from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, shown
+from dpsubspace._checks import (
+    check_bool,
+    check_bounds,
+    check_choice,
+    check_real,
+    is_collection,
+    shown,
+)
 from dpsubspace._compat import CallbackSupportMixin, nameless
 from dpsubspace._estimators.advice import (
-    noise_hides,
-    tell_of_bounds,
-    tell_of_classes,
-    tell_of_noise,
-    tell_of_offset,
-    tell_of_units,
+    tell_of_classifier,
+    tell_of_regressor,
     warn_of_bounds,
     warn_of_noise,
 )
@@ -39,7 +42,6 @@ from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss
-from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
     check_classes,
@@ -113,8 +115,10 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         n_targets = targets.shape[1]
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds, n_targets)
-        sets = check_public_rows(self, X, X_public, records)
-        public = PublicRows.of(sets, check_public_values(y_public, X_public, sets, n_targets))
+        public = None
+        if X_public is not None or y_public is not None:
+            sets = check_public_rows(self, X, X_public, records)
+            public = PublicRows.of(sets, check_public_values(y_public, X_public, sets, n_targets))
         data_norm = getattr(self, "data_norm", None)
         assumed = [f"number of targets ({n_targets})"]
         assumed += [] if data_norm is None else [f"bound on row norms ({data_norm:g})"]
@@ -221,21 +225,18 @@ class LinearRegressor(PrivateRegressor):
 
     def _tell(self, found: Fitted, budget: Budget, checked: Checked) -> None:
         """Warn of what was released where it tells of a poor result."""
-        tell_of_units(self, found, budget)
-        if checked.plan.decides_weights(checked.data.sizes(1)):
-            tell_of_noise(self, found, budget, _auto.HIDING_TARGETS)
-        tell_of_bounds(self, self.bounds_found_, budget, checked.data.records.n)
+        tell_of_regressor(self, found, budget, checked)
 
     def _advise(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
-        n_samples = sizes.known("n_samples", "the warning")
         assert isinstance(plan.bounds, ScaledRows)
         hidden = warn_of_bounds(self, plan.bounds, budget, guarantee, sizes)
         if hidden or plan.decides_weights(sizes):
             return
-        n_weights = sizes.known("n_features", "the warning") + 1
+        n_samples, n_weights = guarantee.n_samples, self.n_features_in_ + 1
+        assert n_samples is not None  # the statement of a fit says it
         warn_of_noise(self, budget, guarantee, n_samples, n_weights, _auto.HIDING_TARGETS)
 
     def _store(self, found: Fitted, values: Values) -> None:
@@ -400,8 +401,10 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         records = check_groups(groups, X)
         classes, codes = check_classes(y, self.classes, grouped=records.grouped)
         log_weights = log_class_weights(self.class_weight, classes)
-        sets = check_public_rows(self, X, X_public, records)
-        public = PublicRows.of(sets, check_public_labels(y_public, X_public, sets, classes))
+        public = None
+        if X_public is not None or y_public is not None:
+            sets = check_public_rows(self, X, X_public, records)
+            public = PublicRows.of(sets, check_public_labels(y_public, X_public, sets, classes))
         how = "read from y" if self.classes is None else "given"
         assumed = [f"set of labels ({len(classes)}, {how})"]
         assumed += [] if self.class_weight is None else ["class weights"]
@@ -482,15 +485,7 @@ class LinearClassifier(PrivateClassifier):
 
     def _tell(self, found: Fitted, budget: Budget, checked: Checked) -> None:
         """Warn of what was released where it tells of a poor result."""
-        data, n_weights = checked.data, self.n_features_in_ + 1
-        told = tell_of_units(self, found, budget)
-        if checked.plan.decides_weights(data.sizes(1)):
-            tell_of_noise(self, found, budget, _auto.HIDING)
-        if budget.private and not noise_hides(budget, data.records.n, n_weights, _auto.HIDING):
-            # A fit that is mostly noise has been told of, and so is what it does.
-            if not told and data.public is None:
-                tell_of_offset(self, found, budget)
-            tell_of_classes(self)
+        tell_of_classifier(self, found, budget, checked)
 
     def _advise(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
@@ -498,8 +493,8 @@ class LinearClassifier(PrivateClassifier):
         """Warn of what public quantities already tell to be a bad idea."""
         if plan.decides_weights(sizes):
             return  # what is released tells how many there are
-        n_weights = sizes.known("n_features", "the warning") + 1
-        n_samples = sizes.known("n_samples", "the warning")
+        n_samples, n_weights = guarantee.n_samples, self.n_features_in_ + 1
+        assert n_samples is not None  # the statement of a fit says it
         warn_of_noise(self, budget, guarantee, n_samples, n_weights, _auto.HIDING)
 
     def _store(self, found: Fitted, labels: Labels) -> None:

@@ -186,7 +186,7 @@ class SpectralPlan(Plan):
             # A place of the search stands for an octave over 4,096.
             bound = max(1.001 * float(found[0, 0]), SMALLEST)
         row_map = RowMap(norm="l2" if self.unit else "ball", data_norm=float(bound))
-        features = made(Features, X, row_map, self.microbatch_size, records)
+        features = Features.of_rows(X, row_map, self.microbatch_size, records)
         shown = [Features(rows, row_map) for rows in public]
         mechanism, radius, spread, shift = self.mechanism(X.shape[1]), 1.0, None, None
         if self.centered or mechanism.recentres:

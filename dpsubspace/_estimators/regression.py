@@ -38,8 +38,8 @@ from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows
-from dpsubspace._rows.remote import is_remote, made
-from dpsubspace._solvers.lbfgs import WeightNoise
+from dpsubspace._rows.remote import Remote, made
+from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import Regression, exact_solution
 from dpsubspace._statistics.shapes import Standard
@@ -183,7 +183,7 @@ class RegressionFit(Plan):
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
         """Data on the device; ValueError where the solver does not know what to do with them."""
-        if self.solver == "ambssgd" and is_remote(data.X):
+        if self.solver == "ambssgd" and isinstance(data.X, Remote):
             raise ValueError(
                 "`solver`='ambssgd' takes the rows apart by chance, which Dask collections do not"
                 " support: use 'auto', which is more accurate."

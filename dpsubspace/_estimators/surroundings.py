@@ -212,6 +212,8 @@ def warn_of_surroundings(
     be told once the fit may run is returned.
     """
     name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
+    if payer is None and not hosts:  # nothing is around it
+        return []
     note, seen = None if payer is None else payer.note, []
     if note is not None:
         seen = [*dict.fromkeys([*estimator._around, *_seen(name, hosts)])]

@@ -50,8 +50,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import RowMap
-from dpsubspace._solvers.descent import STEPS, Descent, Scale, train
-from dpsubspace._solvers.lbfgs import Problem
+from dpsubspace._solvers.descent import STEPS, Descent, Problem, Scale, train
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,7 @@ from dpsubspace._array import (
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import added
+from dpsubspace._rows.remote import Remote, added, made
 
 # Bytes of inner products with public rows to keep.
 _CACHE = 1 << 30
@@ -47,6 +46,8 @@ class OuterGradients:
     wide_rounding: float = 0.0  # As `rounding`, for sums in float64
     # (k,): part of its record that each row is; None where each is one.
     shares: Array | None = None
+    # At least the longest of `feature_norms`; None where that is not known.
+    longest: float | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,11 +64,14 @@ class OuterGradients:
         norms, scale = self.feature_norms * r_norms, self.features.scale
         info = xp.finfo(self.residuals.dtype)
         most = 1e-6 * float(info.eps) / float(info.smallest_normal)
-        # Nearly always all of them fit, which the largest tell in fewer passes. The conditions are
-        # those of each record: whether it counts must not depend on others. NaN never fits.
+        # Nearly always all of them fit, which the largest tell in one pass. The conditions below
+        # are those of each record: whether it counts must not depend on others. NaN never fits.
         if norms.shape[0]:
-            scaled = xp.max(r_norms) * xp.max(scale)
-            if all(float(x) <= most for x in (xp.max(norms), xp.max(self.feature_norms), scaled)):
+            longest = self.longest
+            longest = float(xp.max(self.feature_norms)) if longest is None else longest
+            factor = max(longest, self.features.largest_scale)
+            # The half is for rounding.
+            if longest <= most and float(xp.max(r_norms)) * factor <= most / 2:
                 return norms
         fits = (self.feature_norms <= most) & (norms <= most) & (r_norms * scale <= most)
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
@@ -145,7 +149,8 @@ class LinearSource:
     ):
         self.loss = loss
         self.n_outputs = n_outputs
-        self._rows = features
+        self._rows, self.data = features, features.data
+        self.records, self.n_samples = features.records, features.n_samples
         self.y = self._prepared(y)
         norms, present = features.norms(), features.records.present
         if present is not None:
@@ -153,15 +158,15 @@ class LinearSource:
             norms = xp.where(present, norms, xp.full_like(norms, xp.inf))
         self._shares = features.records.shares
         self._norms = rounded_up(norms, features.sum_dtype)
+        self._longest = float(namespace(norms).max(self._norms)) if norms.shape[0] else 0.0
         self._set_public(public)
 
-    @property
-    def n_samples(self) -> int:
-        return self.features.n_samples
-
-    @property
-    def records(self) -> Records:
-        return self.features.records
+    @classmethod
+    def of(cls, loss: Loss, features: Any, *args: Any, **options: Any) -> Any:
+        """Gradients of records, made where their features are."""
+        if isinstance(features, Remote):
+            return made(cls, loss, features, *args, **options)
+        return cls(loss, features, *args, **options)
 
     @property
     def width(self) -> int:
@@ -209,10 +214,6 @@ class LinearSource:
         """The same records, used in float64: for fits that are not private."""
         return changed(self, features=self.features.wide())
 
-    @property
-    def data(self) -> Array:
-        return self.features.X
-
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         return self.features.chunks(batch)
 
@@ -233,6 +234,7 @@ class LinearSource:
             self.products(rows),
             self._batch_slack,
             None if self._shares is None else self._shares[rows],
+            self._longest,
         )
 
     def objective(self, params: Array, rows: Array) -> tuple[float, Array]:

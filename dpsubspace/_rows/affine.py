@@ -194,8 +194,8 @@ class AffineRows(RecordRows):
         beside: Array | None = None,
         records: Records | None = None,
     ):
-        self.X, self.affine, self.limit, self._beside = X, affine, limit, beside
-        self.records = Records.of_rows(X.shape[0]) if records is None else records
+        super().__init__(X, records)
+        self.affine, self.limit, self._beside = affine, limit, beside
         self._constant = constant
         self.mixing: Mixing | None = None
         self.radius = math.inf
@@ -238,10 +238,10 @@ class AffineRows(RecordRows):
 
     def taken(self, batch: np.ndarray) -> AffineRows:
         """Some of the records, as they are here; copies their rows."""
-        rows = self.records.rows(batch)
-        beside = None if self._beside is None else self._beside[rows, :]
-        some = self.records.taken(batch)
-        return changed(self, X=self.X[rows, :], _beside=beside, _lengths=None, records=some)
+        rows, other = self.records.rows(batch), changed(self, _lengths=None)
+        RecordRows.__init__(other, self.X[rows, :], self.records.taken(batch))
+        other._beside = None if self._beside is None else self._beside[rows, :]
+        return other
 
     def kept(self) -> AffineRows:
         """The records formed once and kept, where a matrix makes them shorter than the rows.
@@ -450,6 +450,8 @@ class AffineBlock:
 
     The numbers of `U` are there as long as the block is: the next one may use their memory.
     """
+
+    largest_scale = 1.0
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, Total, slices
-from dpsubspace._rows.remote import is_remote
+from dpsubspace._rows.remote import Remote
 
 # Work (see :meth:`Chunked.work`) from which on two threads are faster than one.
 SHARED = 1 << 26
@@ -130,7 +130,7 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     on a busy machine for long. So would ours where there is less work than :data:`SHARED`: they
     hand the interpreter to each other at every operation. Only a few results are kept at a time.
     """
-    if is_remote(records) or is_remote(records.data):
+    if isinstance(records.data, Remote):
         yield _ChunksElsewhere(records, _not_here)
         return
     on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)

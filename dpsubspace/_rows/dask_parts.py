@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -27,6 +26,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from dpsubspace._checks import is_collection
 from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import Part, Parts, Remote, made
 from dpsubspace.exceptions import ClusterError, warn
@@ -39,20 +39,6 @@ FIRST = "first"
 
 # Seconds between two looks at whether there are workers, and for which there may be none.
 _LOOK, _PATIENCE = 2.0, 30.0
-
-
-def is_collection(value: Any) -> bool:
-    """Whether `value` is a Dask array, data frame or series."""
-    return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
-
-
-def refuse_collection(name: str, value: Any) -> None:
-    """ValueError where `value`, which messages call `name`, is a Dask collection."""
-    if is_collection(value):
-        raise ValueError(
-            f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"
-            " fits into memory."
-        )
 
 
 def load(

@@ -10,6 +10,7 @@ centred.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.records import RecordRows, Records, RowMap, Shift
+from dpsubspace._rows.remote import Remote, made
 
 # Bytes of the rows of a batch to gather at once, in float64, and how many rows they are at least:
 # they should not leave the cache before they are used.
@@ -67,17 +69,19 @@ class Features(RecordRows):
         microbatch_size: int | None = None,
         records: Records | None = None,
     ):
-        self.X = X
-        self.records = Records.of_rows(X.shape[0]) if records is None else records
+        super().__init__(X, records)
         self.row_map, self.bias, self.bound = row_map, row_map.bias, row_map.bound
         self.factors, self.lengths = row_map.factors(X)
         self._microbatch_size = microbatch_size
         self.chunk, self._columns = chunk_rows(X, microbatch_size), 1
+        self.width = X.shape[1] + (self.bias is not None)
         self._whole = bool(namespace(self.factors).all(self.factors > 0))
         self.shift: Shift | None = None
         self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
         self.shrink: Array | None = None
+        # What every step asks for again: see `_in` and `_block`.
         self._casts: dict[Any, tuple[Array, Array | None]] = {}
+        self._blocks: dict[tuple[int, int, Any], FeatureBlock] = {}
         self._distances: Array | None = None
         # In which rows are used: those of one record may be in all blocks of a sum.
         self.dtype = namespace(self.factors).float64 if self.records.grouped else X.dtype
@@ -85,6 +89,11 @@ class Features(RecordRows):
             self.chunk = self._narrow(self.chunk)
         # Least norm of shifted features that is reported, over their length before the shift.
         self.floor = 0.25 if self._eps > 1e-10 else 1e-3
+
+    @classmethod
+    def of_rows(cls, X: Any, *args: Any, **options: Any) -> Any:
+        """Features of rows, made where these are: here, or in parts elsewhere."""
+        return made(cls, X, *args, **options) if isinstance(X, Remote) else cls(X, *args, **options)
 
     def of(self, X: Array) -> Features:
         """Other rows, bounded and shifted as these are."""
@@ -94,7 +103,10 @@ class Features(RecordRows):
         """The same records less a released mean; shares the rows."""
         whole = {"radius": float("inf"), "zoom": 1.0, "only_formed": False, "shrink": None}
         distances = self._distances_with(shift)
-        return changed(self, shift=shift, _distances=distances, _casts={}, **whole)
+        other = changed(self, shift=shift, _distances=distances, _casts={}, _blocks={}, **whole)
+        constant = shift is not None and shift.constant is not None
+        other.width = self.X.shape[1] + (self.bias is not None) + constant
+        return other
 
     def clipped(self, radius: float, zoom: float = 1.0, *, formed: bool = False) -> Features:
         """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
@@ -108,7 +120,7 @@ class Features(RecordRows):
         radius; otherwise it would grow without bound where a row nearly equals the mean (see
         :meth:`norms`).
         """
-        other = changed(self, radius=float("inf"), zoom=1.0, shrink=None, _casts={})
+        other = changed(self, radius=float("inf"), zoom=1.0, shrink=None, _casts={}, _blocks={})
         share = radius / self.bound if self.bound < float("inf") else 1.0
         reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
         formed = formed and self.shift is not None
@@ -125,7 +137,8 @@ class Features(RecordRows):
         # Where rounding is all that a shift would leave, nothing is left.
         margin = max(0.0, 1 - 16 * other._eps * longer)
         other.radius, other.zoom, other.only_formed = radius, zoom, formed
-        other.shrink, other._casts = margin * zoom * radius / at_least(norms, radius), {}
+        other.shrink = margin * zoom * radius / at_least(norms, radius)
+        other._casts, other._blocks = {}, {}
         return other
 
     def _narrow(self, chunk: int) -> int:
@@ -147,11 +160,6 @@ class Features(RecordRows):
     def unscaled(self, params: np.ndarray) -> np.ndarray:
         """Weights (width, c) that give features before their `zoom` the same scores."""
         return params * self.zoom
-
-    @property
-    def width(self) -> int:
-        extra = self.shift is not None and self.shift.constant is not None
-        return self.X.shape[1] + (self.bias is not None) + extra
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         step = self.chunk
@@ -178,7 +186,7 @@ class Features(RecordRows):
         on the batch, and rounding must not tell the batches apart.
         """
         if isinstance(rows, slice):
-            return self._block(rows, self.dtype)
+            return self._chunk(rows)
         if not (isinstance(self.X, np.ndarray) or sparse.issparse(self.X)):
             rows = namespace(self.X).asarray(rows, device=self.X.device)
         return self._block(rows, namespace(self.factors).float64)
@@ -196,6 +204,16 @@ class Features(RecordRows):
             block = self._block(some if isinstance(rows, slice) else rows[some], xp.float64)
             products[part, :] = block.scores(others.T)
         return products
+
+    def _chunk(self, rows: slice) -> FeatureBlock:
+        """Block of a slice of the rows; one that holds no numbers of its own is kept for more."""
+        place = (rows.start, rows.stop, self.dtype)
+        if place in self._blocks:
+            return self._blocks[place]
+        block = self._block(rows, self.dtype)
+        if not sparse.issparse(self.X) and self.dtype == self.X.dtype:
+            self._blocks[place] = block
+        return block
 
     def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
         contiguous = isinstance(self.X, np.ndarray) and self.X.flags.c_contiguous
@@ -339,6 +357,11 @@ class FeatureBlock:
         self.scale = xp.astype(factors, dtype, copy=False)
         self.shrink = None if shrink is None else xp.astype(shrink, dtype, copy=False)
 
+    @cached_property
+    def largest_scale(self) -> float:
+        """The largest factor, of records that there are."""
+        return float(namespace(self.scale).max(self.scale))
+
     @property
     def width(self) -> int:
         constant = self.shift is not None and self.shift.constant is not None
@@ -379,9 +402,8 @@ class FeatureBlock:
         finite.
         """
         xp = namespace(weights)
-        absent = weights == 0
-        if bool(xp.any(absent)):
-            residuals = xp.where(absent[:, None], xp.zeros_like(residuals), residuals)
+        if not bool(xp.all(weights)):
+            residuals = xp.where(weights[:, None] == 0, xp.zeros_like(residuals), residuals)
         weights = xp.astype(weights, residuals.dtype, copy=False)
         if self.shrink is not None:
             weights = weights * self.shrink

@@ -20,9 +20,9 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dpsubspace._checks import check_real, shown
-from dpsubspace._rows.dask_parts import ROWS, TARGETS, is_collection, load, refuse_collection
-from dpsubspace._rows.remote import gathered, is_remote, made
+from dpsubspace._checks import check_real, is_collection, refuse_collection, shown
+from dpsubspace._rows.dask_parts import ROWS, TARGETS, load
+from dpsubspace._rows.remote import Remote, gathered, made
 
 # Rows that a model was fitted to ----------------------------------------------------------------
 # Which rows an estimator was fitted to, as far as objects in memory can tell.
@@ -372,7 +372,7 @@ def check_classes(
     the guarantee assumes to be public. `grouped` says that several rows may be of one person, so
     that their number is private.
     """
-    if is_remote(y):
+    if isinstance(y, Remote):
         # Which labels occur is public where `classes` does not name them.
         found = gathered(np.unique, y)
         labels, _ = check_classes(_twice(np.concatenate(found)), classes)

@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._array import Array, on_device
-from dpsubspace._checks import shown
-from dpsubspace._rows.dask_parts import refuse_collection
+from dpsubspace._checks import refuse_collection, shown
 from dpsubspace._rows.inputs import check_classes
 from dpsubspace._rows.records import Records
 from dpsubspace.exceptions import PublicDataWarning, warn
@@ -252,5 +251,7 @@ class Data:
 
     def on_device(self, where: Any) -> Data:
         """The same with private arrays on a device; public rows follow where they are used."""
+        if where is None:
+            return self
         X, targets = (on_device(x, where) for x in (self.X, self.targets))
         return replace(self, X=X, targets=targets, records=self.records.on_device(where))

@@ -37,7 +37,7 @@ from dpsubspace._array import (
     to_numpy,
 )
 from dpsubspace._rows.chunks import Slices, over_chunks
-from dpsubspace._rows.remote import is_remote
+from dpsubspace._rows.remote import Remote
 
 # Maps of rows -----------------------------------------------------------------------------------
 # Maps that bound rows before anything is learned from them.
@@ -109,9 +109,10 @@ class RowMap:
 
 def _all_norms(X: Array) -> Array:
     """Norms of rows, by all threads."""
-    if sparse.issparse(X):
+    step = chunk_rows(X)
+    if sparse.issparse(X) or X.shape[0] <= step:
         return row_norms(X)
-    with over_chunks(Slices(X, chunk_rows(X))) as each:
+    with over_chunks(Slices(X, step)) as each:
         return namespace(X).concat(list(each(lambda rows: row_norms(X[rows, :]))))
 
 
@@ -296,22 +297,11 @@ class Records:
 class RecordRows:
     """What rows of records have that are visited chunk by chunk."""
 
-    X: Any
-    records: Records
-
-    @property
-    def n_samples(self) -> int:
-        """Number of records, public."""
-        return self.records.n
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, which is private where it is not that of the records."""
-        return self.X.shape[0]
-
-    @property
-    def data(self) -> Array:
-        return self.X
+    def __init__(self, X: Any, records: Records | None):
+        self.X = self.data = X
+        self.records = Records.of_rows(X.shape[0]) if records is None else records
+        # Number of records, public, and of rows, which is private where it is another one.
+        self.n_samples, self.n_rows = self.records.n, X.shape[0]
 
 
 @dataclass(frozen=True)
@@ -341,7 +331,7 @@ def check_groups(groups: Any, X: Any) -> Records:
         groups, present = groups.groups, groups.present
         if len(present) != n_rows:
             raise ValueError("`present` must have one entry for each row of `X`.")
-    if is_remote(X):
+    if isinstance(X, Remote):
         if groups is not None:
             raise ValueError(
                 "`groups` is not supported for Dask collections: rows of one person may lie on"

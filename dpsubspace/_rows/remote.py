@@ -116,11 +116,6 @@ class Remote:
         return made(operator.truediv, self, other)
 
 
-def is_remote(value: Any) -> bool:
-    """Whether `value` is made of rows elsewhere, or holds what is."""
-    return bool(_remotes(value))
-
-
 def _remotes(value: Any) -> list[Remote]:
     """What is made of rows elsewhere: `value`, or fields of it."""
     if isinstance(value, Remote):
@@ -129,6 +124,11 @@ def _remotes(value: Any) -> list[Remote]:
         return []
     held = (getattr(value, field.name) for field in fields(value))
     return [one for one in held if isinstance(one, Remote)]
+
+
+def is_remote(value: Any) -> bool:
+    """Whether `value` is made of rows elsewhere, or holds what is."""
+    return bool(_remotes(value))
 
 
 def made(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -19,7 +19,6 @@ from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import over_chunks
-from dpsubspace._rows.remote import made
 from dpsubspace._solvers.descent import STEPS, FlatStep, TrainingPlan, noise_of_mean, train
 from dpsubspace._solvers.regression import (
     MOMENT,
@@ -301,7 +300,7 @@ class NoisyDescent:
         rows = data.rows.kept()
         p, c, n = rows.width, data.n_targets, rows.n_samples
         features: Any = rows  # they have what is asked of Features here
-        rows_only = made(LinearSource, Squared(), features, data.targets, n_outputs=c)
+        rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
         noise = data.noise(releases, STEPS)
         size = math.sqrt(p * c) * _auto.regression_clip(noise)
         plan = _plan(noise, p)

@@ -30,7 +30,6 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Squared
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
-from dpsubspace._rows.remote import made
 from dpsubspace._solvers.descent import STEPS, RecordedStep, TrainingPlan, train
 from dpsubspace._statistics.moments import Rows, released_moment, second_moment
 
@@ -212,7 +211,7 @@ class WhitenedDescent:
         rows = data.rows.kept()
         rows = rows.mixed(rows.mixing_by(released_whitening(rows, releases)))
         features: Any = rows  # they have what is asked of Features here
-        rows_only = made(LinearSource, Squared(), features, data.targets, n_outputs=c)
+        rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
         size = math.sqrt(p * c) * _auto.regression_clip(data.noise(releases, STEPS))
         part = releases.budget.parts[STEPS]
         # A direction of that much curvature may be behind the noise of the second moment.

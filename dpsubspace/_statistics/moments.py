@@ -33,7 +33,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import Chunks, over_chunks
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.remote import is_remote, made
+from dpsubspace._rows.remote import Remote, made
 
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
@@ -142,7 +142,7 @@ def _each(features: Features | AffineRows) -> AbstractContextManager[Any]:
 
     Products of so many columns have work for all threads of BLAS.
     """
-    if features.width <= _SHARED or is_remote(features):
+    if features.width <= _SHARED or isinstance(features, Remote):
         return over_chunks(features)
     return nullcontext(Chunks(features, lambda function, batch: map(function, features.chunks())))
 

@@ -14,7 +14,7 @@ from dpsubspace._array import slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import added, is_remote, made
+from dpsubspace._rows.remote import Remote, added, made
 from dpsubspace._statistics.counts import SMALLEST, TOGETHER, CountedRanks, noisy_shares
 from dpsubspace._statistics.intervals import LEAST, noisy_intervals
 
@@ -179,7 +179,7 @@ def weighted_quantiles(
 
 def refuse_exact_quantiles(target: Target, values: Any) -> None:
     """ValueError where exact quantiles are asked for of values that lie elsewhere."""
-    if is_remote(values) and not target.private:
+    if isinstance(values, Remote) and not target.private:
         raise ValueError(
             "`epsilon`=inf takes exact quantiles, which need all values in one place: give a finite"
             " epsilon, or use the quantiles of Dask itself."

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._checks import nearest, shown
-from dpsubspace._rows.dask_parts import refuse_collection
+from dpsubspace._checks import nearest, refuse_collection, shown
 from dpsubspace._tables.kinds import (
     Categories,
     Coded,

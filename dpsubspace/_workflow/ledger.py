@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpsubspace._accounting.budget import warn_about_delta
 from dpsubspace._accounting.events import (
     composed,
     describe,
@@ -21,7 +22,7 @@ from dpsubspace._accounting.events import (
     non_private,
     rounded,
 )
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, warn_about_delta
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import (
     Payer,
     close_to_all,
@@ -31,10 +32,10 @@ from dpsubspace._accounting.permission import (
     open_to_all,
     payer_around,
 )
-from dpsubspace._checks import finite
+from dpsubspace._checks import finite, is_collection
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._estimators.surroundings import failed_fit
-from dpsubspace._rows.dask_parts import has_lengths, is_collection
+from dpsubspace._rows.dask_parts import has_lengths
 from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
 from dpsubspace._workflow.journal import Journal, LedgerEntry, fresh, new_id
 from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of

@@ -20,10 +20,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from dpsubspace._accounting.attacker import Attacker
-from dpsubspace._accounting.budget import Target
+from dpsubspace._accounting.budget import Target, default_delta
 from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import composed, non_private
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, default_delta
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_integer, shown
 from dpsubspace._estimators.composites import (
     CHOOSES,

@@ -14,7 +14,6 @@ FITS = fits()
 PROTOCOLS = {
     "__sklearn_tags__": "scikit-learn asks an estimator what it takes, wherever rows are checked",
     "chunks": "the one loop over chunks asks records which they have (_rows.chunks.Chunked)",
-    "data": "and where they are",
 }
 
 # What runs a function that it was handed down: around the methods of any class, or where rows lie.

@@ -6,8 +6,7 @@ from sklearn.base import clone
 
 from dpsubspace import DPSGDClassifier, GEPClassifier, GradientDirections
 from dpsubspace._auto import momentum_at
-from dpsubspace._solvers.descent import TrainingPlan
-from dpsubspace._solvers.lbfgs import WeightNoise, noise_of_descent
+from dpsubspace._solvers.descent import TrainingPlan, WeightNoise, noise_of_descent
 
 N_RUNS = 20_000
 
