@@ -38,7 +38,7 @@ from dpsubspace._estimators.base import (
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss, NumberLoss
 from dpsubspace._rows.dask_parts import is_collection
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
@@ -124,7 +124,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         assumed += [] if public is None else [public.statement]
         return Data(X, targets, n_targets, records, public), Values(y.ndim == 1, tuple(assumed))
 
-    def _checked_loss(self) -> Loss:
+    def _checked_loss(self) -> NumberLoss:
         """The loss; ValueError where it, or the range of targets, cannot be."""
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds)
@@ -182,7 +182,7 @@ class LinearRegressor(PrivateRegressor):
             # Weights were learned from rows of this norm: on longer ones they are good for nothing.
             shrink = self.data_norm_ / np.maximum(to_numpy(row_norms(X)), self.data_norm_)
             scores = scores * (shrink if scores.ndim == 1 else shrink[:, None])
-        return scores + self.intercept_
+        return REGRESSOR_LOSSES[self.loss].predict(scores + self.intercept_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -246,17 +246,17 @@ class LinearRegressor(PrivateRegressor):
         self.n_iter_, self.learning_rate_ = found.n_iter, found.learning_rate
         self.clip_norm_ = found.clip_norm
         data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
-        half, middle = (high - low) / 2, (high + low) / 2
-        weights, constant = found.weights, np.zeros(len(half))
+        slope, middle = REGRESSOR_LOSSES[self.loss].units(low, high)
+        weights, constant = found.weights, np.zeros(len(slope))
         if found.shift is not None:
             weights, constant = found.shift.undo(weights)
             self.mean_ = found.shift.mean
-        coef = (weights[: self.n_features_in_] * (half / data_norm)).T
+        coef = (weights[: self.n_features_in_] * (slope / data_norm)).T
         if row_map.bias is not None:
             constant = constant + row_map.bias / data_norm * weights[-1]
-        intercept = middle + half * constant
+        intercept = middle + slope * constant
         noise = found.noise
-        self._weight_noise = None if noise is None else noise.times(half / data_norm)
+        self._weight_noise = None if noise is None else noise.times(slope / data_norm)
         self.data_norm_ = data_norm
         self.intercept_ = float(intercept[0]) if values.single else intercept
         # Last: now it can predict.
