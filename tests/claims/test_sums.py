@@ -10,10 +10,9 @@ from scipy import sparse
 
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import non_private
-from dpsubspace._gradients.losses import on_unit
 from dpsubspace._gradients.clipping import DenseGradients, clipped_sum
 from dpsubspace._gradients.linear import LinearSource, OuterGradients
-from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._gradients.losses import LogLoss, on_unit
 from dpsubspace._public.anchors import anchor_subspace
 from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.noise import SeededNoise
