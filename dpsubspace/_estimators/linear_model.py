@@ -56,6 +56,61 @@ from dpsubspace._rows.public import (
     check_public_values,
 )
 from dpsubspace._rows.records import RowMap, check_groups
+from dpsubspace._solvers.lbfgs import WeightNoise
+
+# Scores -----------------------------------------------------------------------------------------
+# What a fitted linear model makes of rows and of single columns: weights, norms, cuts.
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """How a fitted linear model scores a row x: ``s (x W + bias w) + constant``.
+
+    The factor s follows from the norm of the row, and entries are cut to limits before, if any.
+    """
+
+    weights: np.ndarray  # (p + 1, c): W, and last w
+    bias: float  # Entry that the last weights are of
+    row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
+    limits: Any  # (p,): what entries are cut to
+    noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
+
+    @classmethod
+    def of_columns(
+        cls, coef: np.ndarray, noise: Any, row_map: RowMap | None = None, limits: Any = None
+    ) -> LinearScores:
+        """Those of a model whose constant is the same for all rows."""
+        coef = np.atleast_2d(coef)
+        weights = np.concatenate([coef.T, np.zeros((1, len(coef)))])
+        return cls(weights, 0.0, row_map, limits, noise)
+
+    def used(self, entries: np.ndarray, at: np.ndarray, sq_norms: np.ndarray) -> np.ndarray:
+        """What weights act on, (m, k + 1), of rows with entries (m, k) at places `at`.
+
+        Other entries count as zeros, but for what they add to the squares of the norms of rows.
+        """
+        factors = np.ones(len(entries))
+        if self.row_map is not None:
+            factors = self.row_map.factors(np.sqrt(sq_norms)[:, None])[0]
+        if self.limits is not None:
+            entries = np.clip(entries, self.limits[0][at], self.limits[1][at])
+        last = np.full((len(entries), 1), self.bias)
+        return factors[:, None] * np.concatenate([entries, last], axis=1)
+
+    def scores(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Scores (m, c) of what :meth:`used` has made of entries at places `at`."""
+        return used @ self.weights[np.append(at, len(self.weights) - 1)]
+
+    def std(self, used: np.ndarray, at: np.ndarray) -> np.ndarray | None:
+        """Standard deviation (m, c) that noise leaves in such scores, where it is known."""
+        if self.noise is None:
+            return None
+        if self.bias:
+            at = np.append(at, len(self.weights) - 1)
+        else:
+            used = used[:, :-1]
+        return self.noise.std(used, at)
+
 
 # Regressors -------------------------------------------------------------------------------------
 # What private regressors share: ranges of targets, predictions, and the fit of the linear ones.
@@ -261,6 +316,11 @@ class LinearRegressor(PrivateRegressor):
         self.intercept_ = float(intercept[0]) if values.single else intercept
         # Last: now it can predict.
         self.coef_ = coef[0].copy() if values.single else np.ascontiguousarray(coef)
+
+    def _linear_scores(self) -> LinearScores:
+        found = self.bounds_found_["data_norm"]
+        row_map = None if found else RowMap(norm="clip", data_norm=self.data_norm_)
+        return LinearScores.of_columns(self.coef_, self._weight_noise, row_map=row_map)
 
 
 # Classifiers ------------------------------------------------------------------------------------
@@ -520,6 +580,11 @@ class LinearClassifier(PrivateClassifier):
         self.offset_ = offset
         self._fitted_row_map, self._weight_noise = row_map, found.noise
         self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)  # last: can predict
+
+    def _linear_scores(self) -> LinearScores:
+        row_map, noise = self._fitted_row_map, self._weight_noise
+        weights = np.concatenate([self.coef_.T, self.intercept_[None]])
+        return LinearScores(weights, row_map.bias or 0.0, row_map, None, noise)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
