@@ -21,7 +21,7 @@ from dpsubspace import _auto
 from dpsubspace._estimators.linear_model import LinearScores
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._tables.encoding import Encoding
-from dpsubspace._tables.frames import MISSING, Table
+from dpsubspace._tables.schema import Table
 
 # Curvature --------------------------------------------------------------------------------------
 # How strongly the loss of a private classifier of a table pulls weights back, as far as is known.
@@ -89,12 +89,11 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
     columns: dict[str, np.ndarray] = {}
     for name in schema:
         kind: Any = schema[name]
-        if name in schema.categories:
-            values, gap = np.arange(float(len(kind.values))), float(MISSING)
+        if kind._categorical:
+            values = np.arange(float(len(kind.values)))
         else:
-            places = (np.arange(_PLACES) + 0.5) / _PLACES
-            values, gap = encoding.numbers_at(name, places), np.nan
-        values = np.append(values, gap) if kind.missing else values
+            values = encoding.numbers_at(name, (np.arange(_PLACES) + 0.5) / _PLACES)
+        values = np.append(values, kind._gap) if kind.missing else values
         at = encoding.blocks[name]
         shares = _frequencies(alone(encoding, {name: values}, len(values))[:, at], means[at])
         counts = np.diff(np.round(np.cumsum(shares) * _CURVATURE_ROWS).astype(int), prepend=0)
@@ -187,19 +186,18 @@ class ColumnShapes:
 
     def of(self, name: str, resolution: int) -> ColumnShape:
         """Shape of one column, at so many points of its range."""
-        said, categorical = self._said(name), name in self._encoding.schema.categories
+        said = self._said(name)
         at = self._values(name, np.linspace(0, 1, resolution))
         used, evenly = self._used(name, at), self._values(name, _middles())
         centre = self._used(name, evenly).mean(axis=0)
         values, std = self._drawn(name, used - centre)
         missing = missing_std = None
         if said.missing:
-            gap = np.array([MISSING if categorical else np.nan])
+            gap = np.array([said._gap])
             of_gap, std_of_gap = self._drawn(name, self._used(name, gap) - centre)
             missing, missing_std = of_gap[0], None if std_of_gap is None else std_of_gap[0]
-        log = (False,) if categorical else (said.log,)
-        at = np.array(said.values, dtype=object) if categorical else at
-        return ColumnShape(at, values, std, missing, missing_std, categorical, log)
+        at = np.array(said.values, dtype=object) if said._categorical else at
+        return ColumnShape(at, values, std, missing, missing_std, said._categorical, (said.log,))
 
     def of_pair(self, names: tuple[str, str], resolution: int) -> ColumnShape:
         """What two numbers do together: the sum of their shapes, and what their pair adds."""
@@ -219,7 +217,7 @@ class ColumnShapes:
 
     def _values(self, name: str, places: np.ndarray) -> np.ndarray:
         """Numbers of a column at places of its range, or the codes of all its categories."""
-        if name in self._encoding.schema.categories:
+        if self._said(name)._categorical:
             return np.arange(len(self._said(name).values))
         return self._encoding.numbers_at(name, places)
 

@@ -15,9 +15,9 @@ from dpsubspace._checks import shown
 from dpsubspace._estimators.composites import opened
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
-from dpsubspace._tables.frames import read_table
-from dpsubspace._tables.kinds import Categories, names_of
-from dpsubspace._tables.schema import Schema, as_schema
+from dpsubspace._tables.frames import names_of
+from dpsubspace._tables.kinds import Categories
+from dpsubspace._tables.schema import Schema, as_schema, read_table
 from dpsubspace.exceptions import warn
 
 # Results ----------------------------------------------------------------------------------------
