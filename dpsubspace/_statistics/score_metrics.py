@@ -76,7 +76,7 @@ class Metric:
     sums: Mapping[str, float] = field(default_factory=dict)
     root: bool = False  # Whether it is the root of that mean
     cells: bool = False  # Whether it is read from counts of scores
-    largest: float = 1.0  # No metric of labels is above this, or below 0
+    within: tuple[float, float] = (0.0, 1.0)  # Least and largest that it can be, of labels
     of_class: bool = False  # Whether it is about one of two classes
     of_all_rows: bool = False  # Whether it does not depend on how many rows a class has
     of_predicted: bool = False  # Whether it depends on how many rows are predicted to be of a class
@@ -125,7 +125,7 @@ METRICS: dict[str, Metric] = {
     "precision_macro": Metric(formula=lambda m, n: _precisions(m).mean(axis=-1), of_predicted=True),
     "recall_macro": Metric(formula=lambda m, n: _recalls(m).mean(axis=-1)),
     "f1_macro": Metric(formula=lambda m, n: _f1s(m).mean(axis=-1)),
-    "confusion_matrix": Metric(formula=lambda m, n: m, largest=math.inf, of_all_rows=True),
+    "confusion_matrix": Metric(formula=lambda m, n: m, within=(0.0, math.inf), of_all_rows=True),
     "roc_auc": Metric(cells=True, for_many="roc_auc_ovr"),
     "roc_curve": Metric(cells=True, of_class=True, for_many="roc_auc_ovr"),
     "calibration_curve": Metric(cells=True, of_class=True, of_all_rows=True, for_many="log_loss"),
@@ -363,14 +363,12 @@ class Counted:
             return self._of(fractions, level, at=self.cells.scores)
         if metric == "roc_auc":
             return self._area(level)
+        formula, within = METRICS[metric].formula, METRICS[metric].within
+        assert formula is not None
         if metric == "confusion_matrix":  # in the order of the classes
             turn = -1 if self.flipped else 1
-            return self._of(
-                lambda c: self._as_matrix(c)[..., ::turn, ::turn], level, largest=math.inf
-            )
-        formula = METRICS[metric].formula
-        assert formula is not None
-        return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level)
+            return self._of(lambda c: self._as_matrix(c)[..., ::turn, ::turn], level, within=within)
+        return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level, within=within)
 
     def _size(self, counts: np.ndarray) -> Any:
         """Number of records: public, but for a group."""
@@ -386,14 +384,14 @@ class Counted:
         level: float,
         *,
         at: np.ndarray | None = None,
-        largest: float = 1.0,
+        within: tuple[float, float] = (0.0, 1.0),
     ) -> Value:
         """What `formula` makes of the counts, and an interval from what it makes of samples."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found = formula(self._counts)
             centre = formula(on_simplex(self._counts, self.n))
             low, high = interval(found, centre, formula(self._draws), level)
-        found, low, high = (np.clip(x, 0.0, largest) for x in (found, low, high))
+        found, low, high = (np.clip(x, *within) for x in (found, low, high))
         if np.ndim(found) == 0:
             return Value(float(found), float(low), float(high))
         return Value(found, low, high, at)
