@@ -210,7 +210,8 @@ class Number:
     unit: Callable[[Outputs], float] = lambda said: 1.0  # What 1 stands for, by public numbers
 
 
-# By the names that METRICS in _statistics/score_metrics.py have for them.
+# By the names that METRICS in _statistics/score_metrics.py have for them. Those of regressors, but
+# for "t", are errors: as parts of the largest "error" that is found first, they are cut to 1.
 NUMBERS: dict[str, Number] = {
     "hit": Number(_hit),
     "loss": Number(_loss, lambda said: said.loss_bound),

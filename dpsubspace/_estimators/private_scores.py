@@ -392,6 +392,7 @@ class _Rows:
         found = {"scores": some.scores} if asked.ranked else {}
         found |= {"predicted": some.predicted} if asked.labels else {}
         names = dict.fromkeys(name.partition("^")[0] for name in asked.sums)
+        names |= {"error": None} if asked.regression else {}  # of which a bound is found first
         return found | {name: NUMBERS[name].of(some) for name in names}
 
 

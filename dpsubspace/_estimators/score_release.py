@@ -316,7 +316,7 @@ class Said:
         numbers, exponent = self.numbers[base], int(power or 1)
         if base == "t":
             return numbers**exponent if exponent % 2 == 0 else (numbers**exponent + 1) / 2
-        return np.clip(numbers / largest if base == "error" else numbers, 0.0, 1.0) ** exponent
+        return np.clip(numbers / largest, 0.0, 1.0) ** exponent
 
 
 @dataclass(frozen=True)
