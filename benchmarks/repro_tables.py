@@ -58,7 +58,7 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._tables.encoding import encoding_for
-from dpsubspace._tables.frames import read_table
+from dpsubspace._tables.schema import read_table
 
 EPSILONS, DELTA = (0.3, 1.0, 3.0), 1e-5
 SIZES = {"1000": 1000, "all": None}

@@ -30,7 +30,8 @@ from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegr
 from dpsubspace._public.subspace import principal_angles as _principal_angles
 from dpsubspace._public.subspace import subspace_distance
 from dpsubspace._statistics.score_cells import ScoreCells
-from dpsubspace._tables.schema import Categories, PrivateRange, Range, Schema
+from dpsubspace._tables.kinds import Categories, PrivateRange, Range
+from dpsubspace._tables.schema import Schema
 from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.budget_display import BudgetDisplay
 from dpsubspace._workflow.evaluation import (

@@ -13,6 +13,7 @@ from scipy import sparse
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes
 from dpsubspace._array import Array, as_like, row_norms, to_numpy
+from dpsubspace._gradients.losses import NumberLoss, on_unit
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.public import Data
@@ -152,11 +153,13 @@ class Bounded:
 
     limits: Limits
     targets: Array
+    loss: NumberLoss | None = None  # What targets are for; None where they are labels
 
     def public_targets(self, targets: np.ndarray) -> np.ndarray:
         """Targets of public rows as the loss takes them."""
-        bounds = self.limits.target_bounds
-        return targets if bounds is None else scaled(targets, *bounds)
+        if self.loss is None:
+            return targets
+        return self.loss.targets(targets, *self.limits.target_bounds)
 
 
 class Bounds(Protocol):
@@ -175,8 +178,8 @@ class Bounds(Protocol):
         """The same for encoded tables: rows of a known norm, and targets within `limits`."""
         ...
 
-    def __call__(self, data: Data, releases: Releases) -> Bounded:
-        """Bound rows and targets."""
+    def __call__(self, data: Data, releases: Releases, loss: Any) -> Bounded:
+        """Bound rows, and targets as `loss` takes them."""
         ...
 
 
@@ -199,14 +202,14 @@ class MappedRows:
         """The same: rows of any norm are bounded by the map, and labels need no range."""
         return self
 
-    def __call__(self, data: Data, releases: Releases) -> Bounded:
+    def __call__(self, data: Data, releases: Releases, loss: Any) -> Bounded:
         """Return the map."""
         return Bounded(Limits(self.row_map), data.targets)
 
 
 @dataclass(frozen=True)
 class ScaledRows:
-    """Rows in units of a bound on their norms, and targets on [-1, 1] by their range."""
+    """Rows in units of a bound on their norms, and targets cut to their range."""
 
     # Public bound on row norms; None takes that of public rows, or releases one.
     data_norm: float | None
@@ -255,7 +258,7 @@ class ScaledRows:
         data_norm = bound if self.data_norm is None else self.data_norm
         return replace(self, data_norm=data_norm, target_bounds=limits, focus=_auto.FOCUS_SHARE)
 
-    def __call__(self, data: Data, releases: Releases) -> Bounded:
+    def __call__(self, data: Data, releases: Releases, loss: NumberLoss) -> Bounded:
         """Bounds from public knowledge or noisy counts, and what is scaled by them."""
         values = to_numpy(data.targets)
         data_norm, norm_found = self._norm(data, releases)
@@ -267,8 +270,8 @@ class ScaledRows:
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
-        targets = made(_scaled_like, values, low, high, like)
-        return Bounded(Limits(row_map, (low.copy(), high.copy()), found), targets)
+        targets = made(_targets_like, loss, values, low, high, like)
+        return Bounded(Limits(row_map, (low.copy(), high.copy()), found), targets, loss)
 
     def _focused(
         self, values: np.ndarray, low: np.ndarray, high: np.ndarray, releases: Releases
@@ -276,7 +279,7 @@ class ScaledRows:
         """Part of the range of every target that nearly all of its values are in."""
         share, scale = releases.budget.parts["focus"].share, releases.budget.scales["focus"]
         ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
-        ends = noisy_focus(made(scaled, values, low, high), releases, "focus", ratio)
+        ends = noisy_focus(made(on_unit, values, low, high), releases, "focus", ratio)
         start, end = (low + (high - low) * (place + 1) / 2 for place in ends)
         return start, end
 
@@ -321,9 +324,11 @@ def _ends(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     return np.stack([low, high])
 
 
-def _scaled_like(targets: np.ndarray, low: np.ndarray, high: np.ndarray, like: Array) -> Array:
-    """The same in the dtype of the rows, and where these are."""
-    return as_like(scaled(targets, low, high), like)
+def _targets_like(
+    loss: NumberLoss, values: np.ndarray, low: np.ndarray, high: np.ndarray, like: Array
+) -> Array:
+    """Targets as a loss takes them, in the dtype of the rows, and where these are."""
+    return as_like(loss.targets(values, low, high), like)
 
 
 def warn_of_largest(bound: float, what: str, parameter: str) -> None:
@@ -337,8 +342,3 @@ def warn_of_largest(bound: float, what: str, parameter: str) -> None:
             PrivacyWarning,
             about=("largest", what),
         )
-
-
-def scaled(targets: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Targets clipped to a range, on [-1, 1]."""
-    return 2 * (np.clip(targets, low, high) - low) / (high - low) - 1

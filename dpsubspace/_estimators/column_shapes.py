@@ -18,78 +18,10 @@ from scipy.optimize import nnls
 from sklearn.base import is_classifier
 
 from dpsubspace import _auto
-from dpsubspace._estimators.linear_model import LinearClassifier, LinearRegressor
-from dpsubspace._estimators.regression import DPLinearRegression, PublicSubspaceLinearRegression
+from dpsubspace._estimators.linear_model import LinearScores
 from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._rows.records import RowMap
-from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._tables.encoding import Encoding
-from dpsubspace._tables.frames import MISSING, Table
-
-# Scores of columns ------------------------------------------------------------------------------
-# What a fitted linear model makes of single columns, in its own words: weights, norms, cuts.
-
-
-@dataclass(frozen=True)
-class LinearScores:
-    """How a fitted linear model scores a row x: ``s (x W + bias w) + constant``.
-
-    The factor s follows from the norm of the row, and entries are cut to limits before, if any.
-    """
-
-    weights: np.ndarray  # (p + 1, c): W, and last w
-    bias: float  # Entry that the last weights are of
-    row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
-    limits: Any  # (p,): what entries are cut to
-    noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
-
-    @classmethod
-    def of(cls, model: Any) -> LinearScores | None:
-        """Those of a fitted model; None where it is not a linear model of this package."""
-        if isinstance(model, LinearClassifier):
-            row_map = model._fitted_row_map
-            weights = np.concatenate([model.coef_.T, model.intercept_[None]])
-            return cls(weights, row_map.bias or 0.0, row_map, None, model._weight_noise)
-        if not isinstance(
-            model, (LinearRegressor, DPLinearRegression, PublicSubspaceLinearRegression)
-        ):
-            return None
-        coef = np.atleast_2d(model.coef_)
-        weights = np.concatenate([coef.T, np.zeros((1, len(coef)))])
-        row_map, limits = None, None
-        if not isinstance(model, LinearRegressor):
-            limits = model.bounds_
-        elif not model.bounds_found_["data_norm"]:
-            row_map = RowMap(norm="clip", data_norm=model.data_norm_)
-        return cls(weights, 0.0, row_map, limits, model._weight_noise)
-
-    def used(self, entries: np.ndarray, at: np.ndarray, sq_norms: np.ndarray) -> np.ndarray:
-        """What weights act on, (m, k + 1), of rows with entries (m, k) at places `at`.
-
-        Other entries count as zeros, but for what they add to the squares of the norms of rows.
-        """
-        factors = np.ones(len(entries))
-        if self.row_map is not None:
-            factors = self.row_map.factors(np.sqrt(sq_norms)[:, None])[0]
-        if self.limits is not None:
-            entries = np.clip(entries, self.limits[0][at], self.limits[1][at])
-        last = np.full((len(entries), 1), self.bias)
-        return factors[:, None] * np.concatenate([entries, last], axis=1)
-
-    def scores(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Scores (m, c) of what :meth:`used` has made of entries at places `at`."""
-        return used @ self.weights[np.append(at, len(self.weights) - 1)]
-
-    def std(self, used: np.ndarray, at: np.ndarray) -> np.ndarray | None:
-        """Standard deviation (m, c) that noise leaves in such scores, where it is known."""
-        if self.noise is None:
-            return None
-        if self.bias:
-            at = np.append(at, len(self.weights) - 1)
-        else:
-            used = used[:, :-1]
-        return self.noise.std(used, at)
-
+from dpsubspace._tables.schema import Table
 
 # Curvature --------------------------------------------------------------------------------------
 # How strongly the loss of a private classifier of a table pulls weights back, as far as is known.
@@ -157,12 +89,11 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
     columns: dict[str, np.ndarray] = {}
     for name in schema:
         kind: Any = schema[name]
-        if name in schema.categories:
-            values, gap = np.arange(float(len(kind.values))), float(MISSING)
+        if kind._categorical:
+            values = np.arange(float(len(kind.values)))
         else:
-            places = (np.arange(_PLACES) + 0.5) / _PLACES
-            values, gap = encoding.numbers_at(name, places), np.nan
-        values = np.append(values, gap) if kind.missing else values
+            values = encoding.numbers_at(name, (np.arange(_PLACES) + 0.5) / _PLACES)
+        values = np.append(values, kind._gap) if kind.missing else values
         at = encoding.blocks[name]
         shares = _frequencies(alone(encoding, {name: values}, len(values))[:, at], means[at])
         counts = np.diff(np.round(np.cumsum(shares) * _CURVATURE_ROWS).astype(int), prepend=0)
@@ -255,19 +186,18 @@ class ColumnShapes:
 
     def of(self, name: str, resolution: int) -> ColumnShape:
         """Shape of one column, at so many points of its range."""
-        said, categorical = self._said(name), name in self._encoding.schema.categories
+        said = self._said(name)
         at = self._values(name, np.linspace(0, 1, resolution))
         used, evenly = self._used(name, at), self._values(name, _middles())
         centre = self._used(name, evenly).mean(axis=0)
         values, std = self._drawn(name, used - centre)
         missing = missing_std = None
         if said.missing:
-            gap = np.array([MISSING if categorical else np.nan])
+            gap = np.array([said._gap])
             of_gap, std_of_gap = self._drawn(name, self._used(name, gap) - centre)
             missing, missing_std = of_gap[0], None if std_of_gap is None else std_of_gap[0]
-        log = (False,) if categorical else (said.log,)
-        at = np.array(said.values, dtype=object) if categorical else at
-        return ColumnShape(at, values, std, missing, missing_std, categorical, log)
+        at = np.array(said.values, dtype=object) if said._categorical else at
+        return ColumnShape(at, values, std, missing, missing_std, said._categorical, (said.log,))
 
     def of_pair(self, names: tuple[str, str], resolution: int) -> ColumnShape:
         """What two numbers do together: the sum of their shapes, and what their pair adds."""
@@ -287,7 +217,7 @@ class ColumnShapes:
 
     def _values(self, name: str, places: np.ndarray) -> np.ndarray:
         """Numbers of a column at places of its range, or the codes of all its categories."""
-        if name in self._encoding.schema.categories:
+        if self._said(name)._categorical:
             return np.arange(len(self._said(name).values))
         return self._encoding.numbers_at(name, places)
 
@@ -322,9 +252,9 @@ class ColumnShapes:
 
 def shapes_of(encoding: Encoding, model: Any) -> ColumnShapes | None:
     """Shapes of the columns of a fitted model; None where it is not linear."""
-    scores = LinearScores.of(model)
-    if scores is None:
+    if not hasattr(model, "_linear_scores"):
         return None
+    scores: LinearScores = model._linear_scores()
     if scores.noise is not None:
         curvature = usual_curvature(encoding, model, scores)
         if curvature is not None:

@@ -160,7 +160,7 @@ class LinearFit(Plan):
         data, public = ready, ready.public
         n_outputs = self.loss.n_outputs(data.n_targets)
         sizes, budget = data.sizes(n_outputs), releases.budget
-        bounded = self.bounds(data, releases)
+        bounded = self.bounds(data, releases, self.loss)
         features = Features.of_rows(data.X, bounded.limits.row_map, self.chunk, data.records)
         of_rows = replace(sizes, persons=False)
         clip_norm = self.scale(of_rows, features.bound).clip_norm

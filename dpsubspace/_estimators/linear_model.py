@@ -41,7 +41,7 @@ from dpsubspace._estimators.base import (
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss, NumberLoss
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
     check_classes,
@@ -58,6 +58,61 @@ from dpsubspace._rows.public import (
     check_public_values,
 )
 from dpsubspace._rows.records import RowMap, check_groups
+from dpsubspace._solvers.descent import WeightNoise
+
+# Scores -----------------------------------------------------------------------------------------
+# What a fitted linear model makes of rows and of single columns: weights, norms, cuts.
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """How a fitted linear model scores a row x: ``s (x W + bias w) + constant``.
+
+    The factor s follows from the norm of the row, and entries are cut to limits before, if any.
+    """
+
+    weights: np.ndarray  # (p + 1, c): W, and last w
+    bias: float  # Entry that the last weights are of
+    row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
+    limits: Any  # (p,): what entries are cut to
+    noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
+
+    @classmethod
+    def of_columns(
+        cls, coef: np.ndarray, noise: Any, row_map: RowMap | None = None, limits: Any = None
+    ) -> LinearScores:
+        """Those of a model whose constant is the same for all rows."""
+        coef = np.atleast_2d(coef)
+        weights = np.concatenate([coef.T, np.zeros((1, len(coef)))])
+        return cls(weights, 0.0, row_map, limits, noise)
+
+    def used(self, entries: np.ndarray, at: np.ndarray, sq_norms: np.ndarray) -> np.ndarray:
+        """What weights act on, (m, k + 1), of rows with entries (m, k) at places `at`.
+
+        Other entries count as zeros, but for what they add to the squares of the norms of rows.
+        """
+        factors = np.ones(len(entries))
+        if self.row_map is not None:
+            factors = self.row_map.factors(np.sqrt(sq_norms)[:, None])[0]
+        if self.limits is not None:
+            entries = np.clip(entries, self.limits[0][at], self.limits[1][at])
+        last = np.full((len(entries), 1), self.bias)
+        return factors[:, None] * np.concatenate([entries, last], axis=1)
+
+    def scores(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Scores (m, c) of what :meth:`used` has made of entries at places `at`."""
+        return used @ self.weights[np.append(at, len(self.weights) - 1)]
+
+    def std(self, used: np.ndarray, at: np.ndarray) -> np.ndarray | None:
+        """Standard deviation (m, c) that noise leaves in such scores, where it is known."""
+        if self.noise is None:
+            return None
+        if self.bias:
+            at = np.append(at, len(self.weights) - 1)
+        else:
+            used = used[:, :-1]
+        return self.noise.std(used, at)
+
 
 # Regressors -------------------------------------------------------------------------------------
 # What private regressors share: ranges of targets, predictions, and the fit of the linear ones.
@@ -128,7 +183,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         assumed += [] if public is None else [public.statement]
         return Data(X, targets, n_targets, records, public), Values(y.ndim == 1, tuple(assumed))
 
-    def _checked_loss(self) -> Loss:
+    def _checked_loss(self) -> NumberLoss:
         """The loss; ValueError where it, or the range of targets, cannot be."""
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds)
@@ -186,7 +241,7 @@ class LinearRegressor(PrivateRegressor):
             # Weights were learned from rows of this norm: on longer ones they are good for nothing.
             shrink = self.data_norm_ / np.maximum(to_numpy(row_norms(X)), self.data_norm_)
             scores = scores * (shrink if scores.ndim == 1 else shrink[:, None])
-        return scores + self.intercept_
+        return REGRESSOR_LOSSES[self.loss].predict(scores + self.intercept_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -247,21 +302,26 @@ class LinearRegressor(PrivateRegressor):
         self.n_iter_, self.learning_rate_ = found.n_iter, found.learning_rate
         self.clip_norm_ = found.clip_norm
         data_norm = float(row_map.data_norm or 0.0)  # never 0: given or released
-        half, middle = (high - low) / 2, (high + low) / 2
-        weights, constant = found.weights, np.zeros(len(half))
+        slope, middle = REGRESSOR_LOSSES[self.loss].units(low, high)
+        weights, constant = found.weights, np.zeros(len(slope))
         if found.shift is not None:
             weights, constant = found.shift.undo(weights)
             self.mean_ = found.shift.mean
-        coef = (weights[: self.n_features_in_] * (half / data_norm)).T
+        coef = (weights[: self.n_features_in_] * (slope / data_norm)).T
         if row_map.bias is not None:
             constant = constant + row_map.bias / data_norm * weights[-1]
-        intercept = middle + half * constant
+        intercept = middle + slope * constant
         noise = found.noise
-        self._weight_noise = None if noise is None else noise.times(half / data_norm)
+        self._weight_noise = None if noise is None else noise.times(slope / data_norm)
         self.data_norm_ = data_norm
         self.intercept_ = float(intercept[0]) if values.single else intercept
         # Last: now it can predict.
         self.coef_ = coef[0].copy() if values.single else np.ascontiguousarray(coef)
+
+    def _linear_scores(self) -> LinearScores:
+        found = self.bounds_found_["data_norm"]
+        row_map = None if found else RowMap(norm="clip", data_norm=self.data_norm_)
+        return LinearScores.of_columns(self.coef_, self._weight_noise, row_map=row_map)
 
 
 # Classifiers ------------------------------------------------------------------------------------
@@ -515,6 +575,11 @@ class LinearClassifier(PrivateClassifier):
         self.offset_ = offset
         self._fitted_row_map, self._weight_noise = row_map, found.noise
         self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)  # last: can predict
+
+    def _linear_scores(self) -> LinearScores:
+        row_map, noise = self._fitted_row_map, self._weight_noise
+        weights = np.concatenate([self.coef_.T, self.intercept_[None]])
+        return LinearScores(weights, row_map.bias or 0.0, row_map, None, noise)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")

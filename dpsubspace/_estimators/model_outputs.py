@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,40 +66,87 @@ def taken(X: Any, rows: np.ndarray) -> Any:
     return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
 
 
-def predicted_codes(model: Any, X: Any, codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Index among `classes` of each label that is predicted; a wrong one where it is not there."""
-    predicted = np.asarray(model.predict(X)).reshape(-1)
-    _check_length(predicted, codes, "predict")
-    order = np.argsort(classes)
-    found = order[np.clip(np.searchsorted(classes[order], predicted), 0, len(classes) - 1)]
-    return np.where(classes[found] == predicted, found, (codes + 1) % len(classes))
+@dataclass(frozen=True)
+class Outputs:
+    """What a model says of some rows. Each method is asked once, whatever is made of it."""
 
+    model: Any
+    classes: np.ndarray  # Its labels; none of a regressor
+    bounds: tuple[float, float]  # Public range of targets
+    loss_bound: float  # Public bound on the log loss
+    X: Any = None  # Rows
+    y: np.ndarray = field(default_factory=lambda: np.empty(0))  # Index of each label, or targets
 
-def scores_of(model: Any, X: Any, n: int, n_classes: int) -> np.ndarray:
-    """Scores of each row (n, k): log-odds of probabilities, else decision values.
+    def of(self, X: Any, y: np.ndarray) -> Outputs:
+        """The same of some rows and their labels or targets."""
+        return replace(self, X=X, y=y)
 
-    One for the second of two classes, or one for each of more against all others. What is not a
-    number is 0.
-    """
-    if hasattr(model, "predict_proba"):
-        chances = np.clip(_probabilities(model, X, n, n_classes), 0.0, 1.0)
-        others = chances[:, :1] if n_classes == 2 else 1.0 - chances
-        chances = chances[:, 1:] if n_classes == 2 else chances
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scores = np.log(chances) - np.log(others)
-        return np.nan_to_num(scores, nan=0.0)
-    if not hasattr(model, "decision_function"):
-        raise ValueError(
-            f"{type(model).__name__} has neither `predict_proba` nor `decision_function`, from"
-            " which scores are read: ask for metrics of labels, such as metric='accuracy'."
-        )
-    scores, each = np.asarray(model.decision_function(X), dtype=np.float64), 1
-    if n_classes > 2:
-        each = n_classes
-    if scores.size != n * each:
-        numbers = "one number" if each == 1 else f"{each} numbers"
-        raise ValueError(f"`decision_function` must give {numbers} a row, and gave more or fewer.")
-    return np.nan_to_num(scores.reshape(n, each), nan=0.0)
+    @property
+    def width(self) -> float:
+        """Distance of the bounds of targets."""
+        return self.bounds[1] - self.bounds[0]
+
+    @cached_property
+    def predicted(self) -> np.ndarray:
+        """Index of each label that is predicted; a wrong one where it is not among the classes."""
+        predicted, classes = np.asarray(self.model.predict(self.X)).reshape(-1), self.classes
+        _check_length(predicted, self.y, "predict")
+        order = np.argsort(classes)
+        found = order[np.clip(np.searchsorted(classes[order], predicted), 0, len(classes) - 1)]
+        return np.where(classes[found] == predicted, found, (self.y + 1) % len(classes))
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """Scores of each row (n, k): log-odds of probabilities, else decision values.
+
+        One for the second of two classes, or one for each of more against all others. What is not
+        a number is 0.
+        """
+        model, n, n_classes = self.model, len(self.y), len(self.classes)
+        if hasattr(model, "predict_proba"):
+            chances = np.clip(self.probabilities, 0.0, 1.0)
+            others = chances[:, :1] if n_classes == 2 else 1.0 - chances
+            chances = chances[:, 1:] if n_classes == 2 else chances
+            with np.errstate(divide="ignore", invalid="ignore"):
+                scores = np.log(chances) - np.log(others)
+            return np.nan_to_num(scores, nan=0.0)
+        if not hasattr(model, "decision_function"):
+            raise ValueError(
+                f"{type(model).__name__} has neither `predict_proba` nor `decision_function`, from"
+                " which scores are read: ask for metrics of labels, such as metric='accuracy'."
+            )
+        scores, each = np.asarray(model.decision_function(self.X), dtype=np.float64), 1
+        if n_classes > 2:
+            each = n_classes
+        if scores.size != n * each:
+            numbers = "one number" if each == 1 else f"{each} numbers"
+            raise ValueError(
+                f"`decision_function` must give {numbers} a row, and gave more or fewer."
+            )
+        return np.nan_to_num(scores.reshape(n, each), nan=0.0)
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """Probabilities as the model gives them, one column a class."""
+        if not hasattr(self.model, "predict_proba"):
+            raise ValueError(
+                f"{type(self.model).__name__} has no `predict_proba`, which this metric needs:"
+                " calibrate the model, or ask for another metric, such as 'accuracy'."
+            )
+        chances = np.asarray(self.model.predict_proba(self.X), dtype=np.float64)
+        if chances.shape != (len(self.y), len(self.classes)):
+            raise ValueError(
+                f"`predict_proba` must give {len(self.classes)} probabilities a row, and gave more"
+                " or fewer."
+            )
+        return chances
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Numbers that are predicted."""
+        predicted = np.asarray(self.model.predict(self.X), dtype=np.float64).reshape(-1)
+        _check_length(predicted, self.y, "predict")
+        return predicted
 
 
 def threshold_of(model: Any, *, probabilities: bool) -> float:
@@ -116,46 +164,61 @@ def threshold_of(model: Any, *, probabilities: bool) -> float:
     return math.log(chance / (1 - chance))
 
 
-def losses(model: Any, X: Any, codes: np.ndarray, n_classes: int) -> np.ndarray:
-    """Log loss of each row, inf where the probability of its label is 0 or not a number."""
-    chances = _probabilities(model, X, len(codes), n_classes)
-    true = chances[np.arange(len(codes)), codes]
+def _hit(said: Outputs) -> np.ndarray:
+    """Whether labels are those that are predicted."""
+    return (said.predicted == said.y).astype(np.float64)
+
+
+def _loss(said: Outputs) -> np.ndarray:
+    """Log loss; the largest where the probability of a label is 0 or not a number."""
+    true = said.probabilities[np.arange(len(said.y)), said.y]
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.nan_to_num(-np.log(true), nan=np.inf, posinf=np.inf)
+        losses = np.nan_to_num(-np.log(true), nan=np.inf, posinf=np.inf)
+    return np.minimum(losses / said.loss_bound, 1.0)
 
 
-def squared_errors(model: Any, X: Any, codes: np.ndarray, n_classes: int) -> np.ndarray:
-    """Brier loss of each row: of the second class where there are two, else of all classes."""
-    chances = np.clip(_probabilities(model, X, len(codes), n_classes), 0.0, 1.0)
-    errors = (chances - np.eye(n_classes)[codes]) ** 2
-    return errors[:, 1] if n_classes == 2 else errors.sum(axis=1)
+def _brier(said: Outputs) -> np.ndarray:
+    """Brier loss: of the second class where there are two, else of all classes."""
+    n_classes = len(said.classes)
+    errors = (np.clip(said.probabilities, 0.0, 1.0) - np.eye(n_classes)[said.y]) ** 2
+    return (errors[:, 1] if n_classes == 2 else errors.sum(axis=1)) / _brier_unit(said)
 
 
-def residuals(
-    model: Any, X: Any, y: np.ndarray, low: float, high: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Errors and targets between bounds, as parts of their distance; targets from -1 to 1."""
-    predicted = np.asarray(model.predict(X), dtype=np.float64).reshape(-1)
-    _check_length(predicted, y, "predict")
-    width = high - low
-    inside, guess = (np.clip(values, low, high) for values in (y, predicted))
-    errors = np.where(np.isnan(guess), 1.0, np.abs(inside - guess) / width)
-    return np.clip(errors, 0.0, 1.0), np.clip(2 * (inside - low) / width - 1, -1.0, 1.0)
+def _brier_unit(said: Outputs) -> float:
+    return 1.0 if len(said.classes) == 2 else 2.0
 
 
-def _probabilities(model: Any, X: Any, n: int, n_classes: int) -> np.ndarray:
-    """Probabilities as a model gives them, one column a class."""
-    if not hasattr(model, "predict_proba"):
-        raise ValueError(
-            f"{type(model).__name__} has no `predict_proba`, which this metric needs: calibrate"
-            " the model, or ask for another metric, such as 'accuracy'."
-        )
-    chances = np.asarray(model.predict_proba(X), dtype=np.float64)
-    if chances.shape != (n, n_classes):
-        raise ValueError(
-            f"`predict_proba` must give {n_classes} probabilities a row, and gave more or fewer."
-        )
-    return chances
+def _error(said: Outputs) -> np.ndarray:
+    """Errors between the bounds."""
+    low, high = said.bounds
+    inside, guess = (np.clip(values, low, high) for values in (said.y, said.numbers))
+    errors = np.where(np.isnan(guess), 1.0, np.abs(inside - guess) / said.width)
+    return np.clip(errors, 0.0, 1.0)
+
+
+def _target(said: Outputs) -> np.ndarray:
+    """Targets between the bounds, from -1 to 1."""
+    inside = np.clip(said.y, *said.bounds)
+    return np.clip(2 * (inside - said.bounds[0]) / said.width - 1, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of each row that metrics are means of."""
+
+    of: Callable[[Outputs], np.ndarray]  # From 0 to 1; "t" alone is from -1 to 1
+    unit: Callable[[Outputs], float] = lambda said: 1.0  # What 1 stands for, by public numbers
+
+
+# By the names that METRICS in _statistics/score_metrics.py have for them. Those of regressors, but
+# for "t", are errors: as parts of the largest "error" that is found first, they are cut to 1.
+NUMBERS: dict[str, Number] = {
+    "hit": Number(_hit),
+    "loss": Number(_loss, lambda said: said.loss_bound),
+    "brier": Number(_brier, _brier_unit),
+    "error": Number(_error, lambda said: said.width),
+    "t": Number(_target),
+}
 
 
 def _check_length(predicted: np.ndarray, rows: np.ndarray, method: str) -> None:

@@ -16,12 +16,9 @@ from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import (
+    NUMBERS,
+    Outputs,
     by_record,
-    losses,
-    predicted_codes,
-    residuals,
-    scores_of,
-    squared_errors,
     threshold_of,
 )
 from dpsubspace._estimators.score_release import Found, Said, parts_of, tell_before
@@ -42,7 +39,7 @@ from dpsubspace._rows.inputs import (
     named,
 )
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._statistics.score_metrics import OF_ERRORS, Value
+from dpsubspace._statistics.score_metrics import METRICS, Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 # Log loss above which no row counts for more, unless the caller knows better.
@@ -295,7 +292,7 @@ class _Scores:
             of_curve = found.value("roc_curve", self.level)
             assert isinstance(of_curve, Value)  # which noise hides where it hides the area
             curve = self._score("roc_curve", "roc_curve", of_curve, found, group)
-        elif plain in OF_ERRORS and found.sums is not None and found.sums.hides(plain):
+        elif METRICS[plain].error and found.sums is not None and found.sums.hides(plain):
             warn(
                 f"noise hides {name}{whose}: what was released tells that {plain} is at most"
                 f" {value.high:.3g}, the upper end of its interval, and no more. Tighter"
@@ -373,7 +370,8 @@ class _Rows:
             raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
         if asked.ranked and asked.labels and len(self.classes) == 2:
             threshold = threshold_of(self.model, probabilities=probabilities)
-        numbers = by_record(self.X, self.records, partial(self._outputs, asked))
+        said = Outputs(self.model, self.classes, self.bounds, self.loss_bound)
+        numbers = by_record(self.X, self.records, partial(self._outputs, asked, said))
         return Said(
             asked,
             self.y,
@@ -384,40 +382,18 @@ class _Rows:
             threshold,
             numbers.pop("predicted", None),
             numbers,
-            self._units(),
+            {name: NUMBERS[name].unit(said) for name in numbers},
             by,
         )
 
-    def _outputs(self, asked: Asked, X: Any, rows: Any) -> dict[str, np.ndarray]:
+    def _outputs(self, asked: Asked, said: Outputs, X: Any, rows: Any) -> dict[str, np.ndarray]:
         """What the model says of some of the rows."""
-        y, c, found = self.y[rows], len(self.classes), {}
-        if asked.ranked:
-            found["scores"] = scores_of(self.model, X, len(y), c)
-        if asked.labels:
-            found["predicted"] = predicted_codes(self.model, X, y, self.classes)
-        bases = {name.partition("^")[0] for name in asked.sums}
-        if "hit" in bases:
-            found["hit"] = (found["predicted"] == y).astype(np.float64)
-        if "loss" in bases:
-            found["loss"] = np.minimum(losses(self.model, X, y, c) / self.loss_bound, 1.0)
-        if "brier" in bases:
-            every = squared_errors(self.model, X, y, c)
-            found["brier"] = every / self._units()["brier_score_loss"]
-        if "error" in bases:
-            found["error"], found["t"] = residuals(self.model, X, y, *self.bounds)
-        return found
-
-    def _units(self) -> dict[str, float]:
-        """What 1 stands for in means, by metric."""
-        width = self.bounds[1] - self.bounds[0]
-        return {
-            "log_loss": self.loss_bound,
-            "brier_score_loss": 1.0 if len(self.classes) == 2 else 2.0,
-            "mean_absolute_error": width,
-            "mean_squared_error": width**2,
-            "root_mean_squared_error": width,
-            "r2": 4.0,  # errors are parts of the width of the bounds, targets of half
-        }
+        some = said.of(X, self.y[rows])
+        found = {"scores": some.scores} if asked.ranked else {}
+        found |= {"predicted": some.predicted} if asked.labels else {}
+        names = dict.fromkeys(name.partition("^")[0] for name in asked.sums)
+        names |= {"error": None} if asked.regression else {}  # of which a bound is found first
+        return found | {name: NUMBERS[name].of(some) for name in names}
 
 
 def _bounds_for(asked: Asked, bounds: Any) -> tuple[float, float]:

@@ -28,7 +28,12 @@ from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wide_ranges, warn_of_noise
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
 from dpsubspace._estimators.lazy import by_blocks
-from dpsubspace._estimators.linear_model import PrivateRegressor, Values, copied_bounds
+from dpsubspace._estimators.linear_model import (
+    LinearScores,
+    PrivateRegressor,
+    Values,
+    copied_bounds,
+)
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Standards, View, Whitened
 from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.losses import Loss, Squared
@@ -306,6 +311,9 @@ class _LinearRegression(PrivateRegressor):
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # 200 rows and epsilon 1 in scikit-learn's checks
         return tags
+
+    def _linear_scores(self) -> LinearScores:
+        return LinearScores.of_columns(self.coef_, self._weight_noise, limits=self.bounds_)
 
     # The fit --------------------------------------------------------------------------------
 

@@ -30,9 +30,7 @@ from dpsubspace._statistics.score_cells import (
     typical_scores,
 )
 from dpsubspace._statistics.score_metrics import (
-    FROM_CELLS,
-    FROM_LABELS,
-    OF_ALL_ROWS,
+    METRICS,
     Counted,
     Summed,
     Value,
@@ -102,9 +100,9 @@ def _tell_of_classes(
     asked: Asked, budget: Budget, records: Records, n_classes: int, needed: float
 ) -> None:
     """Tell of metrics that need so many records of each class."""
-    of_each = (*FROM_CELLS, *FROM_LABELS, "roc_auc_ovr")
-    pairs = zip(asked.names, asked.plain, strict=True)
-    names = [name for name, plain in pairs if plain in of_each and plain not in OF_ALL_ROWS]
+    pairs = [*zip(asked.names, (METRICS[plain] for plain in asked.plain), strict=True)]
+    of_each = [(name, each) for name, each in pairs if each.cells or each.formula is not None]
+    names = [name for name, each in of_each if not each.of_all_rows]
     if not names or needed <= 1:
         return
     n, epsilon, unit = records.n, budget.target.epsilon or 0.0, records.unit
@@ -164,7 +162,7 @@ class Said:
     threshold: float | None
     predicted: np.ndarray | None  # (n_rows,): index of each predicted label
     numbers: Mapping[str, np.ndarray]  # Numbers of which sums are taken
-    # What 1 stands for in means of them, by metric, of errors as large as the bounds are wide.
+    # What 1 stands for in each of them; in errors, the width of the bounds of targets.
     units: Mapping[str, float]
     by: PublicGroups | None = None  # Groups of which each has a score
 
@@ -299,7 +297,6 @@ class Said:
             counts, scale = self._counts(releases, "range", cells, ERRORS)
             largest = largest_error(counts[0, 0], scale, records.n)
         values = np.stack([self._column(name, largest) for name in asked], axis=1)
-        units = self._units(largest)
         if self.by is None:
             total, groups = bounded_sums(values, shares, records), 1
         else:
@@ -307,19 +304,11 @@ class Said:
             total = grouped_sums(values, shares, records, self.by.group, groups)
         sums, scale = releases.laplace("sums", total), _scale(releases, "sums", total)
         whole, rows = sums.reshape(groups, -1, len(shares)), records.n
-        yield Summed.of(
-            asked, whole[:, 0].sum(axis=0) / rows, scale * math.sqrt(groups) / rows, rows, units
-        )
+        means, spread = whole[:, 0].sum(axis=0) / rows, scale * math.sqrt(groups) / rows
+        yield Summed.of(asked, means, spread, rows, self.units, largest)
         if self.by is not None:
             for pair in whole[:-1]:
-                yield Summed.of_group(asked, pair, scale, units)
-
-    def _units(self, largest: float) -> dict[str, float]:
-        """What 1 stands for in means, with the largest error a part of the width of the bounds."""
-        if not self.asked.regression:
-            return dict(self.units)
-        powers = {"mean_squared_error": 2, "r2": 2}
-        return {name: unit * largest ** powers.get(name, 1) for name, unit in self.units.items()}
+                yield Summed.of_group(asked, pair, scale, self.units, largest)
 
     def _column(self, name: str, largest: float) -> np.ndarray:
         """Numbers in [0, 1] that are added up under a name, such as "error^2"."""
@@ -327,7 +316,7 @@ class Said:
         numbers, exponent = self.numbers[base], int(power or 1)
         if base == "t":
             return numbers**exponent if exponent % 2 == 0 else (numbers**exponent + 1) / 2
-        return np.clip(numbers / largest if base == "error" else numbers, 0.0, 1.0) ** exponent
+        return np.clip(numbers / largest, 0.0, 1.0) ** exponent
 
 
 @dataclass(frozen=True)
@@ -341,14 +330,15 @@ class Found:
 
     def value(self, metric: str, level: float) -> Value | PrivacyError:
         """A metric, or why there is none."""
-        counts = self.cells if metric in (*FROM_CELLS, "roc_auc_ovr") else []
-        if metric in FROM_LABELS and self.labels is not None:
+        asked = METRICS[metric]
+        counts = self.cells if asked.cells else []
+        if asked.formula is not None and self.labels is not None:
             counts = [self.labels]
         if counts:
             few = [each.too_few("roc_auc" if len(counts) > 1 else metric) for each in counts]
             hidden = [each for each in few if each is not None]
             if hidden:
-                return _hidden(metric, min(hidden), whole=metric in OF_ALL_ROWS)
+                return _hidden(metric, min(hidden), whole=asked.of_all_rows)
             if len(counts) > 1:
                 return mean_area([each.value("roc_auc", level) for each in counts])
             return counts[0].value(metric, level)
@@ -360,9 +350,11 @@ class Found:
 
     def cells_of(self, metric: str) -> ScoreCells | None:
         """Counts by score that a metric was read from."""
-        if len(self.cells) != 1 or metric not in (*FROM_CELLS, *FROM_LABELS):
+        asked = METRICS[metric]
+        of_labels = asked.formula is not None
+        if len(self.cells) != 1 or not (asked.cells or of_labels) or metric == "roc_auc_ovr":
             return None
-        return None if metric in FROM_LABELS and self.labels is None else self.cells[0].cells
+        return None if of_labels and self.labels is None else self.cells[0].cells
 
 
 def _hidden(metric: str, few: float, *, whole: bool = False) -> PrivacyError:

@@ -14,10 +14,10 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._checks import shown
 from dpsubspace._estimators.composites import opened
 from dpsubspace._statistics.score_cells import ScoreCells
-from dpsubspace._statistics.score_metrics import FROM_CELLS, FROM_LABELS, SUMS, needed_sums
-from dpsubspace._tables.frames import read_table
-from dpsubspace._tables.kinds import Categories, names_of
-from dpsubspace._tables.schema import Schema, as_schema
+from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
+from dpsubspace._tables.frames import names_of
+from dpsubspace._tables.kinds import Categories
+from dpsubspace._tables.schema import Schema, as_schema, read_table
 from dpsubspace.exceptions import warn
 
 # Results ----------------------------------------------------------------------------------------
@@ -273,38 +273,13 @@ def _of_schemas(name: str, model: Any) -> Categories:
 
 # Requests ---------------------------------------------------------------------------------------
 
-# Scorers of scikit-learn that are something else with another sign or name.
-_SAME = {
-    "neg_log_loss": ("log_loss", -1),
-    "neg_brier_score": ("brier_score_loss", -1),
-    "neg_mean_absolute_error": ("mean_absolute_error", -1),
-    "neg_mean_squared_error": ("mean_squared_error", -1),
-    "neg_root_mean_squared_error": ("root_mean_squared_error", -1),
-    "brier": ("brier_score_loss", 1),
-}
-_REGRESSION = (
-    "mean_absolute_error",
-    "mean_squared_error",
-    "root_mean_squared_error",
-    "r2",
-)
-
-# What there is in place of metrics that are for two classes.
-_FOR_MANY = {
-    "precision": "precision_macro",
-    "recall": "recall_macro",
-    "f1": "f1_macro",
-    "specificity": "recall_macro",
-    "roc_auc": "roc_auc_ovr",
-    "roc_curve": "roc_auc_ovr",
-    "calibration_curve": "log_loss",
+# The metric behind each name, and the sign that it has under it.
+_NAMES = {name: (name, 1) for name in METRICS} | {
+    other: (name, sign) for name, metric in METRICS.items() for other, sign in metric.others.items()
 }
 
-# Metrics that are about one of two classes. The area under the ROC curve is not, but its curve is.
-_OF_A_CLASS = ("precision", "recall", "f1", "specificity", "roc_curve", "calibration_curve")
+# The area under the ROC curve is about no class, but its curve is.
 _WITH_CURVE = "roc_auc"
-
-_KNOWN = tuple(dict.fromkeys([*FROM_LABELS, *FROM_CELLS, *SUMS, "roc_auc_ovr", *_SAME]))
 
 
 @dataclass(frozen=True)
@@ -322,14 +297,14 @@ class Asked:
         """ValueError unless all are known and of one kind of model."""
         one = isinstance(metric, str)
         names = (metric,) if one else tuple(metric) if isinstance(metric, Sequence) else ()
-        unknown = [name for name in names if not (isinstance(name, str) and name in _KNOWN)]
+        unknown = [name for name in names if not (isinstance(name, str) and name in _NAMES)]
         if not names or unknown or len(set(names)) < len(names):
             raise ValueError(
-                f"`metric` must be one of {sorted(_KNOWN)}, or a list of different ones, got"
+                f"`metric` must be one of {sorted(_NAMES)}, or a list of different ones, got"
                 f" {shown(metric)}."
             )
-        plain = tuple(_SAME.get(name, (name, 1))[0] for name in names)
-        numbers = [name for name in plain if name in _REGRESSION]
+        plain = tuple(_NAMES[name][0] for name in names)
+        numbers = [name for name in plain if METRICS[name].regression]
         if numbers and len(numbers) < len(plain):
             raise ValueError(
                 f"`metric` has metrics of classifiers and of regressors, got {shown(metric)}: ask"
@@ -343,11 +318,12 @@ class Asked:
             plain = tuple("roc_auc" if name == "roc_auc_ovr" else name for name in self.plain)
             asked = replace(self, plain=plain)
             return replace(asked, pos=asked._positive(classes.tolist(), pos_label))
-        few = next((name for name in self.plain if name in _FOR_MANY), None)
+        few = next((name for name in self.plain if METRICS[name].for_many), None)
         if few is not None and len(classes):
+            instead = METRICS[few].for_many
             raise ValueError(
                 f"metric={few!r} is for two classes, and the model has {len(classes)}: ask for"
-                f" {_FOR_MANY[few]!r}. There are also 'balanced_accuracy', 'precision_macro',"
+                f" {instead!r}. There are also 'balanced_accuracy', 'precision_macro',"
                 " 'recall_macro', 'f1_macro', 'roc_auc_ovr', 'log_loss' and 'confusion_matrix'."
             )
         self._check_needs_no(pos_label)
@@ -355,7 +331,7 @@ class Asked:
 
     def _positive(self, classes: list[Any], pos_label: Any) -> int | None:
         """Index of the class that metrics are about, by the rules of scikit-learn."""
-        needed = next((name for name in self.plain if name in _OF_A_CLASS), None)
+        needed = next((name for name in self.plain if METRICS[name].of_class), None)
         if needed is None and _WITH_CURVE not in self.plain:
             self._check_needs_no(pos_label)
             return None
@@ -376,19 +352,20 @@ class Asked:
 
     def _check_needs_no(self, pos_label: Any) -> None:
         if pos_label is not None:
+            of_class = [name for name, metric in METRICS.items() if metric.of_class]
             raise ValueError(
                 f"pos_label={shown(pos_label)} has no effect on metric={shown(self.names)}, which"
-                f" are about no class of two: leave it out. Metrics that are: {[*_OF_A_CLASS]}."
+                f" are about no class of two: leave it out. Metrics that are: {of_class}."
             )
 
     def sign(self, name: str) -> int:
         """-1 for scorers that turn an error into a score."""
-        return _SAME.get(name, (name, 1))[1]
+        return _NAMES[name][1]
 
     @property
     def regression(self) -> bool:
         """Whether targets are numbers."""
-        return self.plain[0] in _REGRESSION
+        return METRICS[self.plain[0]].regression
 
     @property
     def flipped(self) -> bool:
@@ -396,33 +373,42 @@ class Asked:
         return self.pos == 0
 
     @property
+    def _metrics(self) -> list[Metric]:
+        return [METRICS[name] for name in self.plain]
+
+    @property
     def labels(self) -> bool:
         """Whether predicted labels are needed."""
-        return any(name in FROM_LABELS for name in self.plain)
+        return any(metric.formula is not None for metric in self._metrics)
 
     @property
     def ranked(self) -> bool:
         """Whether scores are counted in cells: of the second class, or of each one of many."""
-        return any(name in (*FROM_CELLS, "roc_auc_ovr") for name in self.plain)
+        return any(metric.cells for metric in self._metrics)
 
     @property
     def confusion(self) -> bool:
         """Whether predicted labels are counted by themselves."""
-        if any(name in FROM_CELLS for name in self.plain):
+        if self._in_cells:
             return False
-        return any(name in FROM_LABELS and name != "accuracy" for name in self.plain)
+        return any(metric.formula is not None and not metric.sums for metric in self._metrics)
+
+    @property
+    def _in_cells(self) -> bool:
+        """Whether predicted labels are counted with scores, of two classes."""
+        return any(METRICS[name].cells and name != "roc_auc_ovr" for name in self.plain)
 
     @property
     def sums(self) -> dict[str, float]:
         """Sums over rows, with shares of their noise."""
-        counted = self.confusion or any(name in FROM_CELLS for name in self.plain)
-        summed = [name for name in self.plain if name in SUMS]
-        summed = [name for name in summed if not (counted and name == "accuracy")]
+        counted = self.confusion or self._in_cells
+        summed = [name for name in self.plain if METRICS[name].sums]
+        summed = [name for name in summed if not (counted and METRICS[name].formula is not None)]
         return needed_sums(summed) if summed else {}
 
     def is_of_a_class(self, plain: str) -> bool:
         """Whether a metric is about one class."""
-        return self.pos is not None and plain in _OF_A_CLASS
+        return self.pos is not None and METRICS[plain].of_class
 
 
 def classes_of(model: Any) -> np.ndarray:

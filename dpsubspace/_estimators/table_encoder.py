@@ -29,8 +29,7 @@ from dpsubspace._statistics.quantiles import (
     range_part,
 )
 from dpsubspace._tables.encoding import Encoding, encoding_for
-from dpsubspace._tables.frames import Table, read_table, unnamed_columns
-from dpsubspace._tables.schema import Schema, as_schema
+from dpsubspace._tables.schema import Schema, Table, as_schema, read_table, unnamed_columns
 from dpsubspace.exceptions import PrivacyError, warn
 
 # Name of what is left of a budget that ranges take a part of.

@@ -45,8 +45,8 @@ from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import remember
 from dpsubspace._rows.records import check_groups
 from dpsubspace._tables.encoding import Encoding
-from dpsubspace._tables.frames import Table, read_table
-from dpsubspace._tables.schema import PrivateRange, Range
+from dpsubspace._tables.kinds import PrivateRange, Range
+from dpsubspace._tables.schema import Table, read_table
 
 if TYPE_CHECKING:
     from dpsubspace._accounting.guarantee import PrivacyGuarantee

@@ -43,7 +43,7 @@ from dpsubspace._estimators.linear_model import (
 )
 from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.clipping import of_records
-from dpsubspace._gradients.losses import Loss
+from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._public.anchors import LABELS, VALUES, Targets
 from dpsubspace._release.releases import Releases
@@ -137,7 +137,7 @@ class ModuleFit(Plan):
     ) -> FittedModule:
         """Bound the targets, then train from the module's own parameters."""
         data, budget = ready.data, releases.budget
-        bounded = self.bounds(data, releases)
+        bounded = self.bounds(data, releases, self.loss)
         problem = self._problem(ready, bounded)
         scale = self.scale(data.sizes(problem.n_outputs))
         clip_norm = scale.clip_norm if budget.private else math.inf
@@ -731,9 +731,10 @@ class DPModuleRegressor(PrivateRegressor):
             Predictions, which may lie outside ``target_bounds_``.
         """
         check_is_fitted(self, "module_")
-        low, high = self.target_bounds_
-        scores = (low + high) / 2 + (high - low) / 2 * _scores(self, X)
-        return scores[:, 0] if self._single else scores
+        loss = REGRESSOR_LOSSES[self.loss]
+        slope, constant = loss.units(*self.target_bounds_)
+        found = loss.predict(constant + slope * _scores(self, X))
+        return found[:, 0] if self._single else found
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,8 +1,8 @@
 """Losses of linear models: stateless values with the same members each.
 
-Targets are what the estimators pass: class indices (n,) to classifiers' losses, scaled
-targets (n, n_outputs) to regressors'. Scores are (n, n_outputs). A loss is added as one
-frozen dataclass and one row of :data:`CLASSIFIER_LOSSES` or :data:`REGRESSOR_LOSSES`.
+Targets are class indices (n,) for classifiers' losses, and for regressors' what the loss itself
+has made of the targets of the data (n, n_outputs). Scores are (n, n_outputs). A loss is added as
+one frozen dataclass and one row of :data:`CLASSIFIER_LOSSES` or :data:`REGRESSOR_LOSSES`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ class Loss(Protocol):
 
     largest_step: float = math.inf
     """Bound on the step size for rows of norm 1; inf where bounded residuals hold it."""
+
+    adds_to: str = "score"
+    """What a column of the data adds to, in words."""
 
     @property
     def size(self) -> float:
@@ -56,7 +59,7 @@ class Loss(Protocol):
         ...
 
     def predict(self, scores: Array) -> Array:
-        """Class probabilities (n, n_classes), or the scores themselves."""
+        """Class probabilities (n, n_classes), or predictions of numbers; else the scores."""
         return scores
 
 
@@ -65,6 +68,24 @@ class _OfClasses(Loss, Protocol):
 
     def n_outputs(self, n_targets: int) -> int:
         return 1 if n_targets == 2 else n_targets
+
+
+class NumberLoss(Loss, Protocol):
+    """Loss of numbers, which says what becomes of targets, and what scores stand for.
+
+    A model holds its scores in the units of the data: times the slope and plus the constant that
+    `units` gives. `predict` makes predictions of these, and has the inverse of the link there.
+    """
+
+    adds_to: str = "change"
+
+    def targets(self, values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Targets, cut to their range, as `value` and `residual` take them."""
+        return on_unit(values, low, high)
+
+    def units(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Slope and constant of each target, by its range."""
+        return (high - low) / 2, (high + low) / 2
 
 
 @dataclass(frozen=True)
@@ -76,6 +97,7 @@ class LogLoss(_OfClasses):
 
     curvature = 0.5
     probabilistic = True
+    adds_to = "log-odds"
 
     def walk(self, n_outputs: int) -> float:
         return 7.5 * many_classes(n_outputs)
@@ -180,7 +202,7 @@ class SoftHinge(Hinge):
 
 
 @dataclass(frozen=True)
-class Squared(Loss):
+class Squared(NumberLoss):
     """Half the squared error, summed over columns of targets. Residuals are unbounded."""
 
     curvature = 1.0
@@ -201,7 +223,7 @@ class Squared(Loss):
 
 
 @dataclass(frozen=True)
-class Huber(Loss):
+class Huber(NumberLoss):
     """Squared error that grows linearly beyond `threshold`, column by column."""
 
     threshold: float = 0.1  # In units of the scaled targets, of which the range is [-1, 1]
@@ -224,6 +246,11 @@ class Huber(Loss):
 
     def residual(self, y: Array, scores: Array) -> Array:
         return at_least(at_most(scores - y, self.threshold), -self.threshold)
+
+
+def on_unit(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Numbers cut to a range, on [-1, 1]."""
+    return 2 * (np.clip(values, low, high) - low) / (high - low) - 1
 
 
 def _binary_margin(xp, y: Array, scores: Array) -> Array:
@@ -263,4 +290,4 @@ def _softmax(xp, z: Array) -> Array:
 
 
 CLASSIFIER_LOSSES: dict[str, Loss] = {"log_loss": LogLoss(), "hinge": Hinge()}
-REGRESSOR_LOSSES: dict[str, Loss] = {"squared_error": Squared(), "huber": Huber()}
+REGRESSOR_LOSSES: dict[str, NumberLoss] = {"squared_error": Squared(), "huber": Huber()}

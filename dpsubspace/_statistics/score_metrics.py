@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,38 +42,132 @@ class Value:
     at: np.ndarray | None = None
 
 
+# Metrics --------------------------------------------------------------------------------------
+
+Formula = Callable[[np.ndarray, Any], np.ndarray]
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return part / np.where(whole > 0, whole, np.nan)
+
+
+def _recalls(m: np.ndarray) -> np.ndarray:
+    return _ratio(np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1))
+
+
+def _precisions(m: np.ndarray) -> np.ndarray:
+    return _ratio(np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-2))
+
+
+def _f1s(m: np.ndarray) -> np.ndarray:
+    return _ratio(2 * np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1) + m.sum(axis=-2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What a metric is read from. All that is known of a metric is in its row of METRICS."""
+
+    # What it is of a confusion matrix (..., c, c) with a number of records; None where a matrix
+    # does not tell it. Where a metric is about one of two classes, that is the last one.
+    formula: Formula | None = None
+    # Sums over records that it needs, and how much each of them matters: of NUMBERS in
+    # _estimators/model_outputs.py, or of powers of these such as "error^2". The metric is the mean
+    # of the first one. The second, its square, is there for the interval alone.
+    sums: Mapping[str, float] = field(default_factory=dict)
+    root: bool = False  # Whether it is the root of that mean
+    cells: bool = False  # Whether it is read from counts of scores
+    within: tuple[float, float] = (0.0, 1.0)  # Least and largest that it can be, of labels
+    of_class: bool = False  # Whether it is about one of two classes
+    of_all_rows: bool = False  # Whether it does not depend on how many rows a class has
+    of_predicted: bool = False  # Whether it depends on how many rows are predicted to be of a class
+    for_many: str | None = None  # What there is in its place with more than two classes
+    regression: bool = False  # Whether it is about numbers, and not classes
+    error: bool = False  # Whether it is a mean of errors, so that 0 is a perfect regressor
+    # Other names that it has in scikit-learn, with the sign that it has under these.
+    others: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> tuple[str, str]:
+        """The sum that it is the mean of, and that of its square."""
+        names = [*self.sums]
+        return names[0], names[min(1, len(names) - 1)]
+
+    def unit(self, units: Mapping[str, float], largest: float) -> float:
+        """What 1 stands for, where it is that much in numbers, and errors are parts of `largest`.
+
+        A product of powers, and no power of a product, which would be rounded otherwise.
+        """
+        base, _, power = self.mean[0].partition("^")
+        exponent = int(power or 1) // (2 if self.root else 1)
+        return units[base] ** exponent * (largest**exponent if self.regression else 1.0)
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(
+        formula=lambda m, n: np.trace(m, axis1=-2, axis2=-1) / n,
+        sums={"hit": 1.0},
+        of_all_rows=True,
+    ),
+    "balanced_accuracy": Metric(formula=lambda m, n: _recalls(m).mean(axis=-1)),
+    "precision": Metric(
+        formula=lambda m, n: _precisions(m)[..., 1],
+        of_class=True,
+        of_predicted=True,
+        for_many="precision_macro",
+    ),
+    "recall": Metric(
+        formula=lambda m, n: _recalls(m)[..., 1], of_class=True, for_many="recall_macro"
+    ),
+    "f1": Metric(formula=lambda m, n: _f1s(m)[..., 1], of_class=True, for_many="f1_macro"),
+    "specificity": Metric(
+        formula=lambda m, n: _recalls(m)[..., 0], of_class=True, for_many="recall_macro"
+    ),
+    "precision_macro": Metric(formula=lambda m, n: _precisions(m).mean(axis=-1), of_predicted=True),
+    "recall_macro": Metric(formula=lambda m, n: _recalls(m).mean(axis=-1)),
+    "f1_macro": Metric(formula=lambda m, n: _f1s(m).mean(axis=-1)),
+    "confusion_matrix": Metric(formula=lambda m, n: m, within=(0.0, math.inf), of_all_rows=True),
+    "roc_auc": Metric(cells=True, for_many="roc_auc_ovr"),
+    "roc_curve": Metric(cells=True, of_class=True, for_many="roc_auc_ovr"),
+    "calibration_curve": Metric(cells=True, of_class=True, of_all_rows=True, for_many="log_loss"),
+    "roc_auc_ovr": Metric(cells=True),
+    "log_loss": Metric(sums={"loss": 1.0, "loss^2": 0.2}, others={"neg_log_loss": -1}),
+    "brier_score_loss": Metric(
+        sums={"brier": 1.0, "brier^2": 0.2}, others={"neg_brier_score": -1, "brier": 1}
+    ),
+    "mean_absolute_error": Metric(
+        sums={"error": 1.0, "error^2": 0.2},
+        regression=True,
+        error=True,
+        others={"neg_mean_absolute_error": -1},
+    ),
+    "mean_squared_error": Metric(
+        sums={"error^2": 1.0, "error^4": 0.2},
+        regression=True,
+        error=True,
+        others={"neg_mean_squared_error": -1},
+    ),
+    "root_mean_squared_error": Metric(
+        sums={"error^2": 1.0, "error^4": 0.2},
+        root=True,
+        regression=True,
+        error=True,
+        others={"neg_root_mean_squared_error": -1},
+    ),
+    "r2": Metric(
+        sums={"error^2": 1.0, "error^4": 0.15, "t": 0.3, "t^2": 1.0, "t^3": 0.15, "t^4": 0.15},
+        regression=True,
+    ),
+}
+
+
 # Sums of bounded numbers ----------------------------------------------------------------------
-
-# What each metric needs: sums over records of numbers in [0, 1], and how much each of them
-# matters. Squares are there for the interval alone.
-SUMS: dict[str, dict[str, float]] = {
-    "accuracy": {"hit": 1.0},
-    "log_loss": {"loss": 1.0, "loss^2": 0.2},
-    "brier_score_loss": {"brier": 1.0, "brier^2": 0.2},
-    "mean_absolute_error": {"error": 1.0, "error^2": 0.2},
-    "mean_squared_error": {"error^2": 1.0, "error^4": 0.2},
-    "root_mean_squared_error": {"error^2": 1.0, "error^4": 0.2},
-    "r2": {"error^2": 1.0, "error^4": 0.15, "t": 0.3, "t^2": 1.0, "t^3": 0.15, "t^4": 0.15},
-}
-
-_MEANS = {
-    "accuracy": ("hit", "hit"),
-    "log_loss": ("loss", "loss^2"),
-    "brier_score_loss": ("brier", "brier^2"),
-    "mean_absolute_error": ("error", "error^2"),
-    "mean_squared_error": ("error^2", "error^4"),
-    "root_mean_squared_error": ("error^2", "error^4"),
-}
-
-# Means of errors: 0 is a perfect model.
-OF_ERRORS = ("mean_absolute_error", "mean_squared_error", "root_mean_squared_error")
 
 
 def needed_sums(metrics: list[str]) -> dict[str, float]:
     """Sums that some metrics need, with shares of the noise that add up to 1."""
     largest: dict[str, float] = {}
     for metric in metrics:
-        for name, share in SUMS[metric].items():
+        for name, share in METRICS[metric].sums.items():
             largest[name] = max(share, largest.get(name, 0.0))
     return {name: share / sum(largest.values()) for name, share in largest.items()}
 
@@ -85,7 +179,8 @@ class Summed:
     means: Mapping[str, float]  # Noisy means
     scales: Mapping[str, float]  # Scales of their Laplace noise
     n: int  # Number of records
-    units: Mapping[str, float]  # What 1 stands for, by metric
+    units: Mapping[str, float]  # What 1 stands for in numbers, by their names
+    largest: float  # Part of the width of the bounds of targets that the largest error is
     # Noisy number of records, where that is of a group and the noise hides it.
     few: float | None = None
 
@@ -97,6 +192,7 @@ class Summed:
         scale: Any,
         n: int,
         units: Mapping[str, float],
+        largest: float = 1.0,
         few: float | None = None,
     ) -> Summed:
         """Means of sums over `n` that have been multiplied by shares, with noise of a scale."""
@@ -104,7 +200,7 @@ class Summed:
         means, scales = (
             dict(zip(shares, each.tolist(), strict=True)) for each in (sums / given, scale / given)
         )
-        return cls(means, scales, n, units, few)
+        return cls(means, scales, n, units, largest, few)
 
     @classmethod
     def of_group(
@@ -113,6 +209,7 @@ class Summed:
         pair: np.ndarray,
         scale: float,
         units: Mapping[str, float],
+        largest: float,
     ) -> Summed:
         """The same of a group, from sums and what is left to 1, of shape (2, k).
 
@@ -123,24 +220,24 @@ class Summed:
         """
         size = float(pair.sum())
         if size < clear_of_noise(scale, pair.size):
-            return cls.of(shares, pair[0], scale, 1, units, few=size)
+            return cls.of(shares, pair[0], scale, 1, units, largest, few=size)
         given = np.array([*shares.values()])
         means = np.clip(pair[0] / given / size, 0.0, 1.0)
         factors = np.sqrt((1 - means * given) ** 2 + (pair.size - 1) * (means * given) ** 2)
-        return cls.of(shares, pair[0] / size, scale * factors / size, round(size), units)
+        spread = scale * factors / size
+        return cls.of(shares, pair[0] / size, spread, round(size), units, largest)
 
     def value(self, metric: str, level: float, rng: np.random.Generator) -> Value | None:
         """A metric with its interval; None where the noise hides it."""
         if metric == "r2":
             return self._r2(level, rng)
-        main, square = _MEANS[metric]
-        mean, draws = self._mean(main, square, rng)
-        root = metric == "root_mean_squared_error"
-        unit = self.units.get(metric, 1.0)
+        asked = METRICS[metric]
+        mean, draws = self._mean(*asked.mean, rng)
+        unit = asked.unit(self.units, self.largest)
 
         def shown(x: Any) -> Any:
             inside = np.clip(x, 0.0, 1.0)
-            return unit * (np.sqrt(inside) if root else inside)
+            return unit * (np.sqrt(inside) if asked.root else inside)
 
         low, high = interval(np.asarray(mean), np.asarray(mean), draws, level)
         return Value(float(shown(mean)), float(shown(low)), float(shown(high)))
@@ -165,7 +262,7 @@ class Summed:
 
         Noise that is smaller than the largest error of one record hides nothing.
         """
-        main, _ = _MEANS[metric]
+        main, _ = METRICS[metric].mean
         most = math.log(20) * self.scales[main]
         return self.means[main] <= most and most * self.n >= 1
 
@@ -188,7 +285,7 @@ class Summed:
         error, errors = self._mean("error^2", "error^4", rng)
         variances = variance + self._moved(spread / math.sqrt(self.n), self.scales["t^2"], rng)
         variances += 4 * m1 * self.scales["t"] * rng.laplace(size=_DRAWS)
-        unit = self.units["r2"]
+        unit = 4.0 * self.largest**2  # errors are parts of the width of the bounds, targets of half
         explained = 1 - unit * error / variance
         draws = 1 - unit * errors / np.maximum(variances, noise / 10 + 1e-12)
         low, high = interval(np.asarray(explained), np.asarray(explained), draws, level)
@@ -196,43 +293,6 @@ class Summed:
 
 
 # Counts ---------------------------------------------------------------------------------------
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return part / np.where(whole > 0, whole, np.nan)
-
-
-def _recalls(m: np.ndarray) -> np.ndarray:
-    return _ratio(np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1))
-
-
-def _precisions(m: np.ndarray) -> np.ndarray:
-    return _ratio(np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-2))
-
-
-def _f1s(m: np.ndarray) -> np.ndarray:
-    return _ratio(2 * np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1) + m.sum(axis=-2))
-
-
-# Metrics of confusion matrices (..., c, c), with the number of records. Where a metric is about one
-# of two classes, that is the last one.
-FROM_LABELS: dict[str, Callable[[np.ndarray, Any], np.ndarray]] = {
-    "accuracy": lambda m, n: np.trace(m, axis1=-2, axis2=-1) / n,
-    "balanced_accuracy": lambda m, n: _recalls(m).mean(axis=-1),
-    "precision": lambda m, n: _precisions(m)[..., 1],
-    "recall": lambda m, n: _recalls(m)[..., 1],
-    "specificity": lambda m, n: _recalls(m)[..., 0],
-    "f1": lambda m, n: _f1s(m)[..., 1],
-    "precision_macro": lambda m, n: _precisions(m).mean(axis=-1),
-    "recall_macro": lambda m, n: _recalls(m).mean(axis=-1),
-    "f1_macro": lambda m, n: _f1s(m).mean(axis=-1),
-    "confusion_matrix": lambda m, n: m,
-}
-
-FROM_CELLS = ("roc_auc", "roc_curve", "calibration_curve")
-
-# What does not depend on how many rows a class has.
-OF_ALL_ROWS = ("accuracy", "confusion_matrix", "calibration_curve")
 
 
 def clear_of_noise(scale: float, merged: int) -> float:
@@ -282,7 +342,7 @@ class Counted:
     def too_few(self, metric: str) -> float | None:
         """Noisy number of rows of the smallest class that matters, where noise hides it."""
         counts = self._counts
-        if metric in OF_ALL_ROWS:
+        if METRICS[metric].of_all_rows:
             sizes, merged = counts.sum(keepdims=True), counts.size
             if not self.of_group:
                 return None
@@ -290,7 +350,7 @@ class Counted:
             sizes, merged = counts.sum(axis=0), len(counts)
         else:
             sizes, merged = counts.sum(axis=1), counts.shape[1]
-        if metric in ("precision", "precision_macro"):
+        if METRICS[metric].of_predicted:
             sizes = np.append(sizes, self._as_matrix(counts).sum(axis=0))
         smallest = float(sizes.min())
         return smallest if smallest < clear_of_noise(self.scale, merged) else None
@@ -303,13 +363,12 @@ class Counted:
             return self._of(fractions, level, at=self.cells.scores)
         if metric == "roc_auc":
             return self._area(level)
+        formula, within = METRICS[metric].formula, METRICS[metric].within
+        assert formula is not None
         if metric == "confusion_matrix":  # in the order of the classes
             turn = -1 if self.flipped else 1
-            return self._of(
-                lambda c: self._as_matrix(c)[..., ::turn, ::turn], level, largest=math.inf
-            )
-        formula = FROM_LABELS[metric]
-        return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level)
+            return self._of(lambda c: self._as_matrix(c)[..., ::turn, ::turn], level, within=within)
+        return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level, within=within)
 
     def _size(self, counts: np.ndarray) -> Any:
         """Number of records: public, but for a group."""
@@ -325,14 +384,14 @@ class Counted:
         level: float,
         *,
         at: np.ndarray | None = None,
-        largest: float = 1.0,
+        within: tuple[float, float] = (0.0, 1.0),
     ) -> Value:
         """What `formula` makes of the counts, and an interval from what it makes of samples."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found = formula(self._counts)
             centre = formula(on_simplex(self._counts, self.n))
             low, high = interval(found, centre, formula(self._draws), level)
-        found, low, high = (np.clip(x, 0.0, largest) for x in (found, low, high))
+        found, low, high = (np.clip(x, *within) for x in (found, low, high))
         if np.ndim(found) == 0:
             return Value(float(found), float(low), float(high))
         return Value(found, low, high, at)

@@ -13,20 +13,17 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._checks import check_integer, nearest, refuse_collection, shown
-from dpsubspace._tables.kinds import (
-    Categories,
+from dpsubspace._tables.frames import (
     Coded,
-    Kind,
     Numeric,
-    Range,
     checked_frame,
     column_of,
     n_rows,
     names_of,
-    plain,
     read_column,
     what_is,
 )
+from dpsubspace._tables.kinds import Categories, Kind, Range, plain
 
 # Drafts from public rows ------------------------------------------------------------------------
 # A schema drafted from rows that are public.
@@ -229,7 +226,7 @@ def _of_column(
         yield f"{_share(missing)} missing, and the schema declares none: write missing=True."
     if kind.missing and not missing.any():
         yield "is declared with missing=True, and no row misses it."
-    if isinstance(kind, Categories):
+    if kind._categorical:
         yield from _of_categories(found, kind)
     else:
         yield from _of_numbers(found, kind)
@@ -248,25 +245,26 @@ def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
     if values.min() == values.max():
         yield "has the same value in all rows: leave it out of the schema."
         return
-    if not isinstance(kind, Range):
+    if kind._ends is None:
         return
-    below, above = values < kind.low, values > kind.high
+    low, high = kind._ends
+    below, above = values < low, values > high
     if below.any():
-        yield f"{_share(below)} below {kind.low!r}, and counted as {kind.low!r}."
+        yield f"{_share(below)} below {low!r}, and counted as {low!r}."
     if above.any():
-        yield f"{_share(above)} above {kind.high!r}, and counted as {kind.high!r}."
+        yield f"{_share(above)} above {high!r}, and counted as {high!r}."
     if kind.log:
         return
-    cut, width = np.clip(values, kind.low, kind.high), float(kind.high) - float(kind.low)
+    cut, width = np.clip(values, low, high), float(high) - float(low)
     used = np.ptp(np.quantile(cut, [_OUTER, 1 - _OUTER])) / width
     # No scale tells values apart that are all at the low end.
-    if kind.low < np.median(cut) < kind.low + _LOWEST * width and used > _NARROW:
+    if low < np.median(cut) < low + _LOWEST * width and used > _NARROW:
         yield "has half of its values in the lowest tenth of the range: log=True may suit it."
     elif used < _NARROW:
         yield f"has nearly all of its values in {used:.1%} of the range: it is wider than needed."
 
 
-def _of_categories(found: Numeric | Coded, kind: Categories) -> Iterator[str]:
+def _of_categories(found: Numeric | Coded, kind: Any) -> Iterator[str]:
     counts = _counts(found)
     known = {value: counts.get(value, 0) for value in kind.values}
     unknown = {value: count for value, count in counts.items() if value not in known}
@@ -283,7 +281,7 @@ def _of_categories(found: Numeric | Coded, kind: Categories) -> Iterator[str]:
         yield f"has no row with {shown(never)}."
 
 
-def _close(value: Any, kind: Categories) -> str:
+def _close(value: Any, kind: Any) -> str:
     """The category that a text may be meant for, if there is one."""
     close = nearest(value, kind.values) if isinstance(value, str) else None
     return f", probably {shown(close)}" if close else ""

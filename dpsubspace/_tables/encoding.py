@@ -29,8 +29,7 @@ import numpy as np
 from dpsubspace._array import slices
 
 if TYPE_CHECKING:
-    from dpsubspace._tables.frames import Table
-    from dpsubspace._tables.schema import Schema
+    from dpsubspace._tables.schema import Schema, Table
 
 
 Pair = tuple[float, float]
@@ -221,7 +220,8 @@ class Encoding:
             start, end = end, end + len(self._values(name))
             _write_category(own, len(self._kinds[name].values), sizes.category, columns[start:end])
         for name in self._with_gaps(schema.categories):
-            columns[end] = sizes.category * (codes[schema.categories.index(name)] == _MISSING)
+            own = codes[schema.categories.index(name)]
+            columns[end] = sizes.category * (own == self._kinds[name]._gap)
             end += 1
         if self._pairs:
             _write_pairs(few, sizes.pairs, columns[end:])
@@ -272,9 +272,6 @@ class _Sizes:
     gap: float
     category: float
     pairs: np.ndarray
-
-
-_MISSING = -2  # as in frames.MISSING, which is not imported: this module knows no data frames
 
 
 def _steepness(low: float, high: float) -> float:
@@ -384,8 +381,8 @@ def encoding_for(
     that the model scales every column by itself, and rows need no bound on their norm.
     """
     kinds: dict[str, Any] = dict(schema)
-    known = [(a, kinds[a]) for a in schema.numbers if a not in schema.private_ranges]
-    ranges = tuple((name, (float(each.low), float(each.high))) for name, each in known)
+    known = [(a, kinds[a]._ends) for a in schema.numbers if kinds[a]._ends is not None]
+    ranges = tuple((name, (float(low), float(high))) for name, (low, high) in known)
     if by_column:
         found = _of_columns(
             Encoding(schema, "polynomials", 1, False, None, ranges), ratio, interactions

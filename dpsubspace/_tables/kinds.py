@@ -1,283 +1,19 @@
-"""Kinds of columns in a schema, and columns of tables of any library."""
+"""Kinds of columns in a schema: what is known of a column, and how it is read."""
 
 from __future__ import annotations
 
-import datetime
+import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
-from dataclasses import dataclass, field
-from decimal import Decimal
-from fractions import Fraction
-from itertools import count
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
-from scipy import sparse
 
 from dpsubspace._checks import check_bool, shown
-
-# Columns of any library -------------------------------------------------------------------------
-# One column of a table, whichever library the table is of, as numbers or as codes.
-#
-# Design note. pandas, Polars and Arrow are no dependencies, so that nothing of them is imported: a
-# column is read by the methods that it has. Whatever it is, it becomes one of two things. Numbers
-# that NumPy knows stay an array. All else becomes one code a row and the list of the values that
-# the codes stand for, which the libraries find in compiled code, so that Python looks at a value
-# once for all rows that have it.
-#
-# No message here contains a value of a row: errors end up in logs.
-
-
-@dataclass(frozen=True, eq=False)
-class Numeric:
-    """Numbers, or True and False, and where they are missing, which NaN is as well."""
-
-    values: np.ndarray
-    missing: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Coded:
-    """One code a row, -1 where the value is missing, and the values that the codes stand for.
-
-    `declared` tells that the values are those of a type of the library for categories, which may
-    have values that no row has.
-    """
-
-    codes: np.ndarray
-    values: list[Any]
-    declared: bool = False
-
-
-# Frames -----------------------------------------------------------------------------------------
-
-
-def names_of(frame: Any) -> list[Any] | None:
-    """Names of the columns of a frame; None of what has none."""
-    if hasattr(frame, "column_names") and hasattr(frame, "num_rows"):  # of Arrow
-        return list(frame.column_names)
-    if len(getattr(frame, "shape", ())) == 2 and hasattr(frame, "columns"):
-        return list(frame.columns)
-    return None
-
-
-def n_rows(frame: Any) -> int:
-    return frame.num_rows if hasattr(frame, "num_rows") else len(frame)
-
-
-def column_of(frame: Any, name: str) -> Any:
-    if hasattr(frame, "num_rows"):
-        return frame.column(list(frame.column_names).index(name))
-    return frame[name]
-
-
-def checked_frame(frame: Any, name: str) -> Any:
-    """A data frame as it is, and what has no names as an array of two dimensions."""
-    if names_of(frame) is not None:
-        return frame
-    if hasattr(frame, "collect_schema"):
-        raise ValueError(f"`{name}` is a lazy frame, which has no rows yet: pass {name}.collect().")
-    if sparse.issparse(frame):
-        raise ValueError(f"`{name}` is a sparse matrix: pass {name}.toarray(), or a data frame.")
-    if isinstance(frame, Mapping):
-        raise ValueError(f"`{name}` is a dict: pass a data frame, as pandas.DataFrame({name}) is.")
-    # Not as an array of text, which rows with a text in them would become.
-    array = np.asarray(frame) if hasattr(frame, "dtype") else np.array(frame, dtype=object)
-    if array.ndim != 2:
-        raise ValueError(
-            f"Expected 2D array for `{name}`, got {array.ndim}D. Pass a data frame of pandas,"
-            " Polars or Arrow with the columns of the schema, or an array with one row a record."
-            f" Reshape your data with {name}.reshape(1, -1) if it is one record."
-        )
-    return array
-
-
-# A column of any library ------------------------------------------------------------------------
-
-
-def read_column(column: Any, label: str) -> Numeric | Coded:
-    """A column of any library; ValueError that starts with `label` if it cannot be read."""
-    if hasattr(column, "dictionary_encode"):
-        return _of_arrow(column, label)
-    dtype = column.dtype
-    if hasattr(dtype, "is_temporal"):
-        return _of_polars(column, label)
-    if isinstance(dtype, np.dtype) and not (dtype.kind == "O" and hasattr(column, "factorize")):
-        return _of_numpy(np.asarray(column), label)
-    return _of_pandas(column, label)
-
-
-def _of_numpy(values: np.ndarray, label: str) -> Numeric | Coded:
-    kind = values.dtype.kind
-    if kind in "biu":
-        return Numeric(values, np.zeros(len(values), dtype=bool))
-    if kind == "f":
-        return Numeric(values, np.isnan(values))
-    if kind in "OUT":
-        return _of_objects(values.tolist(), label)
-    raise refused(label, what_is(values.dtype.type))
-
-
-def _of_pandas(series: Any, label: str) -> Numeric | Coded:
-    """A column of one of pandas' own types: with missing values, with categories, or of Arrow."""
-    dtype = series.dtype
-    kind = getattr(dtype, "kind", "O")
-    if hasattr(dtype, "categories"):
-        values = series.cat.categories.tolist()
-        return _without_missing(np.asarray(series.cat.codes, dtype=np.intp), values, declared=True)
-    if kind == "f":
-        # As wide as they are: 0.1 of float32 is the category 0.1 in that width alone.
-        wide = getattr(dtype, "numpy_dtype", np.float64)  # sparse columns have none
-        return _of_numpy(series.to_numpy(dtype=wide, na_value=np.nan), label)
-    if kind in "biu":
-        wide, fill = {"b": (np.bool_, False), "i": (np.int64, 0), "u": (np.uint64, 0)}[kind]
-        missing = np.asarray(series.isna(), dtype=bool)
-        return Numeric(series.to_numpy(dtype=wide, na_value=fill), missing)
-    if kind in "mM":
-        raise refused(label, "dates or times")
-    found = None
-    with suppress(TypeError, NotImplementedError, OverflowError):  # of what pandas cannot hash
-        found = series.factorize()
-    if found is None:
-        return _of_objects(series.to_numpy(dtype=object).tolist(), label)
-    return _without_missing(found[0], found[1].tolist())
-
-
-def _of_polars(series: Any, label: str) -> Numeric | Coded:
-    dtype = series.dtype
-    name = str(dtype).partition("(")[0]
-    if dtype.is_float():
-        return _of_numpy(series.fill_null(np.nan).to_numpy(), label)
-    if dtype.is_decimal() or name in ("Null", "Int128", "UInt128"):
-        return _of_numpy(series.cast(float).fill_null(np.nan).to_numpy(), label)
-    if dtype.is_integer() or name == "Boolean":
-        values = series.fill_null(False if name == "Boolean" else 0)
-        return Numeric(values.to_numpy(), series.is_null().to_numpy())
-    if name in ("String", "Categorical", "Enum"):
-        return _of_polars_text(series.cast(str))
-    if name == "Object":
-        return _of_objects(series.to_list(), label)
-    if dtype.is_temporal():
-        raise refused(label, "dates or times")
-    raise refused(label, "bytes" if name == "Binary" else "lists or other objects")
-
-
-def _of_polars_text(series: Any) -> Coded:
-    values = series.drop_nulls().unique()
-    if not len(values):
-        return Coded(np.full(len(series), -1), [])
-    codes = series.replace_strict(values, list(range(len(values))), default=-1)
-    return Coded(codes.to_numpy(), values.to_list())
-
-
-def _of_arrow(column: Any, label: str) -> Numeric | Coded:
-    name = str(column.type)
-    if name in ("string", "large_string", "string_view") or name.startswith("dictionary"):
-        return _of_arrow_text(column, declared=name.startswith("dictionary"))
-    if name.startswith(("int", "uint")) or name == "bool":
-        values = column.fill_null(False if name == "bool" else 0)
-        return Numeric(_joined(values), _joined(column.is_null()))
-    if name in ("halffloat", "float", "double"):
-        return _of_numpy(_joined(column), label)  # NumPy has NaN where a value is missing
-    if name.startswith(("decimal", "null")):
-        # Arrow's check of what a type can hold would name a value in its message.
-        return _of_numpy(_joined(column.cast("float64", safe=False).fill_null(np.nan)), label)
-    if name.startswith(("date", "time", "duration", "month")):
-        raise refused(label, "dates or times")
-    raise refused(label, "bytes" if "binary" in name else "lists or other objects")
-
-
-def _of_arrow_text(column: Any, *, declared: bool) -> Coded:
-    """Text, or what Arrow stores as codes; each chunk may have a list of values of its own."""
-    codes, values, last, start = [np.zeros(0, dtype=np.intp)], [], None, 0
-    for chunk in _chunks(column if declared else column.dictionary_encode()):
-        if last is None or not chunk.dictionary.equals(last):
-            start, last = len(values), chunk.dictionary
-            values += last.to_pylist()
-        places = chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
-        codes.append(np.where(places < 0, -1, places + start))
-    return _without_missing(np.concatenate(codes), values, declared=declared)
-
-
-def _chunks(column: Any) -> list[Any]:
-    """Parts of a column: of a table it may have several, and of a batch it is one."""
-    return column.chunks if hasattr(column, "chunks") else [column]
-
-
-def _joined(column: Any) -> np.ndarray:
-    arrays = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [np.zeros(0)])
-
-
-# Python's own objects ---------------------------------------------------------------------------
-
-
-_MAY_BE_NAN = (float, np.floating, Decimal)
-
-# What values are, by their type. NumPy counts its time spans among the integers.
-_WHAT: list[tuple[tuple[type, ...], str]] = [
-    ((datetime.date, datetime.time, datetime.timedelta), "dates or times"),
-    ((np.datetime64, np.timedelta64), "dates or times"),
-    ((bool, int, float, np.bool_, np.integer, np.floating, Decimal, Fraction), "numbers"),
-    ((str,), "text"),
-    ((bytes, bytearray), "bytes"),
-    ((complex, np.complexfloating), "complex numbers"),
-]
-
-_MISSING = ("NoneType", "NAType", "NaTType")  # the last two are pandas' own
-
-
-def what_is(kind: type) -> str:
-    """What values of a type are: "numbers", "text", "missing", or something that is refused."""
-    if kind.__name__ in _MISSING:
-        return "missing"
-    known = (what for types, what in _WHAT if issubclass(kind, types))
-    return next(known, "dates or times" if kind.__name__ == "Period" else "lists or other objects")
-
-
-def refused(label: str, what: str) -> ValueError:
-    """Error for a column whose values are neither numbers nor categories."""
-    way_out = {
-        "dates or times": "turn them into a number, such as the days since a date that is public",
-        "bytes": "decode them to text",
-        "complex numbers": "pass their real and imaginary parts as two columns",
-    }.get(what, "turn them into columns of numbers or of text")
-    # scikit-learn's own words for the one thing that its checks ask for.
-    start = "Complex data not supported: " if what == "complex numbers" else ""
-    return ValueError(
-        f"{start}{label} holds {what}: {way_out}, or leave the column out of the schema."
-    )
-
-
-def _of_objects(values: Sequence[Any], label: str) -> Coded:
-    places = None
-    with suppress(TypeError):
-        places = dict(zip(dict.fromkeys(values), count(), strict=False))
-    if places is None:  # raised out here: what was suppressed may carry a value
-        raise refused(label, "lists or other objects")
-    codes = np.fromiter(map(places.__getitem__, values), np.intp, len(values))
-    return _without_missing(codes, list(places))
-
-
-def _without_missing(codes: np.ndarray, values: list[Any], *, declared: bool = False) -> Coded:
-    """Codes that are -1 where the value is None, NaN, or another one that stands for missing."""
-    kinds = {kind: what_is(kind) for kind in set(map(type, values))}
-    doubtful = {kind for kind in kinds if issubclass(kind, _MAY_BE_NAN)}
-    if not doubtful and "missing" not in kinds.values():
-        return Coded(codes, values, declared)
-    gone = np.array(
-        [
-            kinds[type(value)] == "missing" or (type(value) in doubtful and value != value)
-            for value in values
-        ],
-        dtype=bool,
-    )
-    kept = np.where(gone, -1, np.cumsum(~gone) - 1)
-    present = [value for value, is_gone in zip(values, gone, strict=True) if not is_gone]
-    return Coded(np.append(kept, -1)[codes], present, declared)
-
+from dpsubspace._tables.frames import Coded, Numeric, refused, what_is
 
 # Kinds of columns -------------------------------------------------------------------------------
 
@@ -287,8 +23,46 @@ _LARGEST = 1e50
 _FLOAT_MAX = sys.float_info.max
 
 
+# Codes of values that are no category, and of missing ones.
+UNKNOWN, MISSING = -1, -2
+
+# Whole numbers no further apart than this are looked up in a table, which is faster than a search.
+_TABLE = 1 << 16
+
+
+class Kind:
+    """What a schema says about a column. A new kind is a class here, and a row of KINDS.
+
+    A column becomes numbers between ends, or codes of categories. What an encoding, a fit and a
+    display make of it follows from this, so that they need not know of kinds.
+    """
+
+    _in_files: ClassVar[str]  # What it is called in files, which have all of its fields
+    _categorical: ClassVar[bool] = False  # Whether a column becomes codes, and not numbers
+    log: bool = False  # Whether small values differ more than large ones do
+    missing: bool  # Whether values can be missing
+
+    @property
+    def _ends(self) -> tuple[float, float] | None:
+        """Public range of the numbers; None where it is estimated privately, and of codes."""
+        return None
+
+    @property
+    def _gap(self) -> float:
+        """What stands for a missing value."""
+        return MISSING if self._categorical else math.nan
+
+    def _with_missing(self) -> str:
+        """How to write the same with missing values."""
+        return repr(replace(cast(Any, self), missing=True))
+
+    def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
+        """Write a column as numbers into `out`; ValueError, from `label` on, if it has others."""
+        _write_numbers(found, self, label, out)
+
+
 @dataclass(frozen=True, repr=False)
-class Range:
+class Range(Kind):
     """A column of numbers whose range is public.
 
     Values outside of the range are moved to its nearer end. The range must come from public
@@ -329,6 +103,8 @@ class Range:
     Range(0, 99999, log=True, missing=True)
     """
 
+    _in_files = "range"
+
     low: float
     high: float
     log: bool = field(default=False, kw_only=True)
@@ -344,12 +120,17 @@ class Range:
         _keep(self, low=ends[0], high=ends[1])
         _keep_flags(self, "log", "missing")
 
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Its own."""
+        return self.low, self.high
+
     def __repr__(self) -> str:
         return f"Range({self.low!r}, {self.high!r}{_flags(self, ', ')})"
 
 
 @dataclass(frozen=True, repr=False)
-class PrivateRange:
+class PrivateRange(Kind):
     """A column of numbers whose range is not known and is estimated privately.
 
     The range is read off noisy counts of the private rows, which takes a part of the privacy
@@ -378,6 +159,8 @@ class PrivateRange:
     PrivateRange(missing=True)
     """
 
+    _in_files = "private_range"
+
     log: bool = field(default=False, kw_only=True)
     missing: bool = field(default=False, kw_only=True)
 
@@ -389,7 +172,7 @@ class PrivateRange:
 
 
 @dataclass(frozen=True, repr=False)
-class Categories:
+class Categories(Kind):
     """A column with a few values that are public.
 
     The values must come from public knowledge, such as a code book, a form or public rows. A
@@ -420,6 +203,9 @@ class Categories:
     Categories([False, True], missing=True)
     """
 
+    _in_files = "categories"
+    _categorical = True
+
     values: tuple[Any, ...]
     missing: bool = field(default=False, kw_only=True)
 
@@ -427,11 +213,19 @@ class Categories:
         _keep(self, values=_checked_values(self.values))
         _keep_flags(self, "missing")
 
+    def _with_missing(self) -> str:
+        """The same, without its values."""
+        return "Categories([...], missing=True)"
+
+    def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
+        """Write the place of each value among the categories, UNKNOWN or MISSING."""
+        out[:] = _codes(found, self, label)
+
     def __repr__(self) -> str:
         return f"Categories({list(self.values)!r}{_flags(self, ', ')})"
 
 
-Kind = Range | PrivateRange | Categories
+KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories)
 
 
 # Values -------------------------------------------------------------------------------------
@@ -515,3 +309,123 @@ def _keep_flags(kind: Any, *names: str) -> None:
 def _flags(kind: Any, before: str = "") -> str:
     written = [f"{name}=True" for name in ("log", "missing") if getattr(kind, name, False)]
     return before * bool(written) + ", ".join(written)
+
+
+# Columns as their kinds read them ---------------------------------------------------------------
+
+
+def _write_numbers(found: Numeric | Coded, kind: Kind, label: str, numbers: np.ndarray) -> None:
+    with np.errstate(over="ignore"):  # of what is wider than float64
+        if isinstance(found, Numeric):
+            missing = found.missing
+            numbers[:] = found.values
+            np.copyto(numbers, np.nan, where=missing)
+        else:
+            missing = found.codes < 0
+            numbers[:] = np.append(_floats(found.values, kind, label), np.nan)[found.codes]
+    _check_missing(missing, kind, label)
+    low, high = kind._ends or (-_FLOAT_MAX, _FLOAT_MAX)
+    np.clip(numbers, low, high, out=numbers)
+
+
+def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
+    """Numbers of Python's, or of others, as float64."""
+    kinds = {what_is(each) for each in set(map(type, values))} - {"numbers"}
+    for what in sorted(kinds - {"text"}):
+        raise refused(label, what)
+    if kinds:
+        raise ValueError(
+            f"{label} holds text, and the schema says {shown(kind)}, which is for numbers: turn the"
+            " text into numbers, for example with pandas.to_numeric, or name the values that are"
+            " public in Categories([...])."
+        )
+    try:
+        return np.array(values, dtype=np.float64)
+    except OverflowError:  # of a whole number that no float64 holds
+        return np.array([float(min(max(value, -_FLOAT_MAX), _FLOAT_MAX)) for value in values])
+
+
+def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:
+    """Place of each value of a column among the categories, UNKNOWN or MISSING."""
+    missing = found.missing if isinstance(found, Numeric) else found.codes < 0
+    _check_missing(missing, kind, label)
+    if isinstance(found, Numeric):
+        if not missing.all():
+            _check_family({found.values.dtype.type}, kind, label)
+        codes = _places(found.values, kind.values)
+        np.copyto(codes, MISSING, where=missing)
+        return codes
+    kinds = set(map(type, found.values))
+    for what in sorted({what_is(each) for each in kinds} - {"numbers", "text"}):
+        raise refused(label, what)
+    _check_family(kinds, kind, label)
+    places = dict(zip(kind.values, range(len(kind.values)), strict=True))
+    codes = np.fromiter(map(places.get, found.values, repeat(UNKNOWN)), np.intp)
+    return np.append(codes, MISSING)[found.codes]
+
+
+def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
+    """Place of each number among the categories, UNKNOWN where it is none of them."""
+    values = values.view(np.uint8) if values.dtype.kind == "b" else values
+    known = {}
+    for place, category in enumerate(categories):
+        if (same := _of_type(category, values.dtype)) is not None:
+            known.setdefault(same, place)
+    if not known:
+        return np.full(len(values), UNKNOWN)
+    order = sorted(known)
+    ends, places = np.array(order, dtype=values.dtype), np.array([known[end] for end in order])
+    span = int(order[-1]) - int(order[0]) + 1
+    if values.dtype.kind == "f" or span > _TABLE:
+        at = np.minimum(np.searchsorted(ends, values), len(ends) - 1)
+        codes = places[at]
+        np.copyto(codes, UNKNOWN, where=ends[at] != values)
+        return codes
+    table = np.full(span, UNKNOWN)
+    table[[int(end) - int(order[0]) for end in order]] = places
+    inside = np.clip(values, ends[0], ends[-1])
+    # The difference of two int8 may be none, while that of two unsigned numbers in order is.
+    wide = inside if values.dtype.kind == "u" else inside.astype(np.int64)
+    codes = table[wide - wide.dtype.type(order[0])]
+    np.copyto(codes, UNKNOWN, where=inside != values)
+    return codes
+
+
+def _of_type(category: Any, dtype: np.dtype) -> Any:
+    """A category as a number of a type, None if that type has no such number.
+
+    Of floats it is the nearest, since a column of float32 has no other 0.1 than its own.
+    """
+    if isinstance(category, str):
+        return None
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            nearest = dtype.type(category)
+        return nearest if np.isfinite(nearest) else None
+    limits = np.iinfo(dtype)
+    if category != int(category) or not limits.min <= category <= limits.max:
+        return None
+    return dtype.type(int(category))
+
+
+def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:
+    if kind.missing or not missing.any():
+        return
+    raise ValueError(
+        f"{label} has missing values, and the schema declares none: write"
+        f" {kind._with_missing()}, or fill them with a constant that is known in advance. A mean of"
+        " these rows would not be private."
+    )
+
+
+def _check_family(kinds: set[type], kind: Categories, label: str) -> None:
+    """ValueError if no value can be a category, since one is text and the other is not."""
+    are_text = {issubclass(each, str) for each in kinds}
+    is_text = family(kind.values[0]) == "text"
+    if not are_text or is_text in are_text:
+        return
+    held, listed = ("numbers", "text") if is_text else ("text", "numbers")
+    raise ValueError(
+        f"{label} holds {held} and its categories in the schema are {listed}, so that no value can"
+        f" be one of them: write the categories as {held}, or turn the column into {listed}."
+    )

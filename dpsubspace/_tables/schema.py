@@ -1,18 +1,23 @@
-"""What is public about the columns of a table, as one object that files can hold."""
+"""What is public about the columns of a table, in an object or a file, and rows as it says."""
 
 from __future__ import annotations
 
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpsubspace._accounting.permission import observe
-from dpsubspace._checks import read_json, shown
+from dpsubspace._checks import nearest, read_json, refuse_collection, shown
 from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings
-from dpsubspace._tables.kinds import Categories, Kind, PrivateRange, Range, family, plain
+from dpsubspace._tables.frames import checked_frame, column_of, n_rows, names_of, read_column
+from dpsubspace._tables.kinds import KINDS, Categories, Kind, Range, family, plain
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
 
@@ -129,17 +134,18 @@ class Schema(Mapping[str, Kind]):
     @property
     def numbers(self) -> tuple[str, ...]:
         """Names of the columns with a range, public or private, in order."""
-        return tuple(name for name, kind in self.items() if not isinstance(kind, Categories))
+        return tuple(name for name, kind in self.items() if not kind._categorical)
 
     @property
     def categories(self) -> tuple[str, ...]:
         """Names of the columns with categories, in order."""
-        return tuple(name for name, kind in self.items() if isinstance(kind, Categories))
+        return tuple(name for name, kind in self.items() if kind._categorical)
 
     @property
     def private_ranges(self) -> tuple[str, ...]:
         """Names of the columns whose range is estimated privately, in order."""
-        return tuple(name for name, kind in self.items() if isinstance(kind, PrivateRange))
+        kinds = self._columns
+        return tuple(name for name in self.numbers if kinds[name]._ends is None)
 
     @property
     def bought(self) -> tuple[str, ...]:
@@ -213,8 +219,8 @@ class Schema(Mapping[str, Kind]):
         str
             The JSON, which :meth:`from_json` reads.
         """
-        fields = {"schema": _FORMAT, "columns": [_fields(*item) for item in self.items()]}
-        text = json.dumps(fields, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        whole = {"schema": _FORMAT, "columns": [_fields(*item) for item in self.items()]}
+        text = json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
         if path is not None:
             Path(path).write_bytes(text.encode())
         return text
@@ -334,23 +340,13 @@ def _kind(name: str, kind: Any) -> Kind:
 
 # JSON -------------------------------------------------------------------------------------------
 
-_KINDS: dict[str, type[Kind]] = {
-    "range": Range,
-    "private_range": PrivateRange,
-    "categories": Categories,
-}
+_KINDS: dict[str, Any] = {kind._in_files: kind for kind in KINDS}
 _RENAMED = {"buy": "private_range"}  # files of version 0.1.0
-_FIELDS = {
-    "range": ("low", "high", "log", "missing"),
-    "private_range": ("log", "missing"),
-    "categories": ("values", "missing"),
-}
 
 
-def _fields(name: str, kind: Kind) -> dict[str, Any]:
-    known = next(known for known, of in _KINDS.items() if isinstance(kind, of))
-    values = {field: getattr(kind, field) for field in _FIELDS[known]}
-    return {"name": name, "kind": known, **values}
+def _fields(name: str, kind: Any) -> dict[str, Any]:
+    values = {field.name: getattr(kind, field.name) for field in fields(kind)}
+    return {"name": name, "kind": kind._in_files, **values}
 
 
 def _columns_of(whole: Any) -> dict[str, Kind]:
@@ -381,15 +377,114 @@ def _column_of(entry: Any) -> tuple[str, Kind]:
         raise ValueError(
             f"the column {shown(name)} must be of a `kind` in {list(_KINDS)}, not {shown(known)}."
         )
-    fields = {field: value for field, value in entry.items() if field not in ("name", "kind")}
-    if set(fields) != set(_FIELDS[known]):
+    values = {field: value for field, value in entry.items() if field not in ("name", "kind")}
+    needed = [field.name for field in fields(_KINDS[known])]
+    if set(values) != set(needed):
         raise ValueError(
-            f"the column {shown(name)} must have the fields {list(_FIELDS[known])}, and has"
-            f" {list(fields)}."
+            f"the column {shown(name)} must have the fields {needed}, and has {list(values)}."
         )
-    if known == "categories" and not isinstance(fields["values"], list):
+    if not isinstance(values.get("values", []), list):
         raise ValueError(f"the `values` of the column {shown(name)} must be a list.")
     try:
-        return name, _KINDS[known](**fields)
+        return name, _KINDS[known](**values)
     except ValueError as error:
         raise ValueError(f"the column {shown(name)}: {error}") from None
+
+
+# Tables -----------------------------------------------------------------------------------------
+# Rows of a table as numbers and codes: of pandas, Polars or Arrow, or an array without names.
+#
+# Design note. Columns are read by name and one by one, so that a table is never copied as a whole,
+# and columns that the schema does not name are never looked at. What becomes of a row follows from
+# that row alone, apart from one thing: an error says that some row has a missing value, or a text,
+# where the schema has none. So the guarantee rests on the assumption that the rows pass these
+# checks, which a message that contains no value and no number of rows keeps as small as it can be.
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    # (n, d), float64: columns of numbers in the order of the schema. Values outside of a public
+    # range are at its nearer end, and so is infinity, which is the largest number where the range
+    # is estimated. NaN where a value is missing, which only columns that declare it have.
+    numbers: np.ndarray
+    # (n, c), intp: the place of each value among the categories, UNKNOWN where it is none of them,
+    # and MISSING where it is missing, which only columns that declare it have.
+    codes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def read_table(frame: Any, schema: Schema, *, name: str = "X") -> Table:
+    """Rows of `frame` as `schema` reads them.
+
+    Columns are taken by name. An array, which has no names, must have as many columns as the
+    schema, in its order. Messages call the table `name`.
+
+    ValueError if a column is absent, given twice, of another type than the schema says, or misses
+    values that the schema does not declare. Messages name columns, and no value.
+    """
+    refuse_collection(name, frame)
+    frame = checked_frame(frame, name)
+    columns = _columns(frame, schema, name)
+    n = n_rows(frame)
+    if not n:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape=(0, {len(schema)})) while a minimum of 1 is"
+            f" required: `{name}` has no rows."
+        )
+    # Columns are written one by one, and lie in one piece each.
+    numbers = np.empty((n, len(schema.numbers)), order="F")
+    codes = np.empty((n, len(schema.categories)), dtype=np.intp, order="F")
+    written = {column: numbers[:, place] for place, column in enumerate(schema.numbers)}
+    written |= {column: codes[:, place] for place, column in enumerate(schema.categories)}
+    for column, kind in schema.items():
+        label = f"Column {shown(column)} of `{name}`"
+        kind._write(read_column(columns[column], label), label, written[column])
+    return Table(numbers, codes)
+
+
+def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
+    """Columns of `frame` that `schema` does not name, and that are therefore not read."""
+    names = dict.fromkeys(names_of(frame) or ())
+    return [str(name) for name in names if name not in schema]
+
+
+def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
+    names = names_of(frame)
+    if names is None:
+        return _columns_in_order(frame, schema, name)
+    times = Counter(names)
+    if absent := [column for column in schema if column not in times]:
+        raise ValueError(
+            f"`{name}` lacks the columns {shown(absent)}, which the schema names. It has"
+            f" {shown(names)}: write the names in the schema as they are there, or leave these"
+            f" columns out of it.{_alike(absent, names)}"
+        )
+    if twice := [column for column in schema if times[column] > 1]:
+        raise ValueError(
+            f"`{name}` has more than one column of the names {shown(twice)}: rename or drop all but"
+            " one of each."
+        )
+    return {column: column_of(frame, column) for column in schema}
+
+
+def _alike(absent: list[str], names: list[Any]) -> str:
+    """Names that a table has and that may be meant by those that it lacks."""
+    found = ((a, nearest(a, names)) for a in absent[:10])
+    pairs = [f"{shown(close)} for {shown(a)}" for a, close in found if close]
+    return f" Did you mean {' and '.join(pairs)}?" if pairs else ""
+
+
+def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:
+    n, width = array.shape
+    if width == len(schema):
+        return {column: array[:, place] for place, column in enumerate(schema)}
+    # The first words are those that scikit-learn's checks of estimators look for.
+    start = f"X has {width} features, but Schema is expecting {len(schema)} features as input"
+    if not width:
+        start = f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required"
+    raise ValueError(
+        f"{start}: `{name}` has no column names, and must then have the columns of the schema, in"
+        " its order. Or pass a data frame, whose columns are found by name."
+    )

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.column_shapes import ColumnShape, shapes_of
 from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from dpsubspace._tables.schema import Schema
 from dpsubspace._workflow.display import Display, drawn_band, styled
 
@@ -455,10 +456,11 @@ def _outputs(model: Any, target: Any) -> tuple[list[str], int | None]:
 
 def _score_name(model: Any, outputs: Sequence[str]) -> str:
     """What values add to."""
-    if not is_classifier(model):
-        return f"change of {outputs[0]}" if len(outputs) == 1 else "change of the prediction"
-    what = "log-odds" if model.loss == "log_loss" else "score"
-    return f"{what} of {outputs[0]}" if len(outputs) == 1 else what
+    losses = CLASSIFIER_LOSSES | REGRESSOR_LOSSES
+    what = losses[getattr(model, "loss", "squared_error")].adds_to
+    if len(outputs) == 1:
+        return f"{what} of {outputs[0]}"
+    return what if is_classifier(model) else f"{what} of the prediction"
 
 
 # How it is drawn ----------------------------------------------------------------------------

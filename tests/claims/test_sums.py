@@ -10,10 +10,9 @@ from scipy import sparse
 
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.events import non_private
-from dpsubspace._estimators.bounds import scaled
 from dpsubspace._gradients.clipping import DenseGradients, clipped_sum
 from dpsubspace._gradients.linear import LinearSource, OuterGradients
-from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._gradients.losses import LogLoss, on_unit
 from dpsubspace._public.anchors import anchor_subspace
 from dpsubspace._public.subspace import FeatureSubspace
 from dpsubspace._release.noise import SeededNoise
@@ -438,5 +437,7 @@ def test_a_long_row_moves_the_mean_square_of_lengths_by_all_of_its_bound(monkeyp
 
 
 def test_targets_outside_of_their_range_are_at_its_ends():
-    found = scaled(np.array([[-1e9], [2.0], [5.0], [8.0], [1e9]]), np.array([2.0]), np.array([8.0]))
+    found = on_unit(
+        np.array([[-1e9], [2.0], [5.0], [8.0], [1e9]]), np.array([2.0]), np.array([8.0])
+    )
     assert found.ravel().tolist() == [-1.0, -1.0, 0.0, 1.0, 1.0]

@@ -8,7 +8,8 @@ from numpy.polynomial import legendre
 
 from dpsubspace import Categories, PrivateRange, Range, Schema
 from dpsubspace._tables.encoding import _off_log, _on_log, encoding_for
-from dpsubspace._tables.frames import MISSING, UNKNOWN, Table
+from dpsubspace._tables.kinds import MISSING, UNKNOWN
+from dpsubspace._tables.schema import Table
 
 SCHEMA = Schema(
     {

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpsubspace import Categories, PrivateRange, Range, Schema
-from dpsubspace._tables.frames import MISSING, UNKNOWN, read_table, unnamed_columns
+from dpsubspace._tables.kinds import MISSING, UNKNOWN
+from dpsubspace._tables.schema import read_table, unnamed_columns
 
 INF = float("inf")
 
