@@ -20,6 +20,7 @@ So nothing is written over what another one wrote, nor into a file that was put 
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import math
 import os
@@ -33,6 +34,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from dpsubspace._accounting.events import describe, rounded
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import finite, read_json
 from dpsubspace._workflow.plan import KINDS, Charge, Plan
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
@@ -102,6 +105,56 @@ class LedgerEntry:
     neighboring_relation: str
     unit: str
     charge: Charge
+
+
+# What a table shows of an entry, and the name of that in the entry.
+COLUMNS = {
+    "date": "date",
+    "label": "label",
+    "estimator": "estimator",
+    "n_samples": "n_samples",
+    "n_features": "n_features",
+    "neighboring_relation": "neighboring_relation",
+    "unit": "unit",
+    "released": "event",
+    "own_epsilon": "epsilon",
+    "id": "id",
+}
+
+
+def row_of(entry: LedgerEntry) -> dict[str, Any]:
+    row = {column: getattr(entry, name) for column, name in COLUMNS.items()}
+    return {**row, "released": describe(entry.event)}
+
+
+def html_table(caption: str, rows: list[dict[str, Any]]) -> str:
+    """Rows of entries as a table of HTML."""
+    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+    shown = [{**row, "own_epsilon": rounded(row["own_epsilon"], math.ceil)} for row in rows]
+    cells = [
+        "".join(
+            f"<td>{html.escape('' if value is None else str(value))}</td>" for value in row.values()
+        )
+        for row in shown
+    ]
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return (
+        f"<table><caption><b>{html.escape(caption)}</b></caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a release beside its event."""
+
+    estimator: str = ""
+    n_samples: int | None = None
+    n_features: int | None = None
+
+    @classmethod
+    def of(cls, guarantee: PrivacyGuarantee) -> About:
+        return cls(guarantee.of, guarantee.n_samples, guarantee.n_features)
 
 
 # Fields of records with their types: bool is no int here, and numbers are finite and not negative.

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_ndtr
@@ -26,6 +28,7 @@ from dpsubspace._accounting.cost import (
     gaussian_epsilon,
     gaussian_sq_mu,
 )
+from dpsubspace._accounting.events import RELATION_IN_WORDS
 
 # What no sum counts -----------------------------------------------------------------------------
 # What was seen inside of a ledger that no sum of it counts, and what its report says of that.
@@ -116,6 +119,80 @@ def _times(count: int) -> str:
     if count >= MOST:
         return f"{MOST:,} times or more"
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+# Terms ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a ledger is about, and never changes; see :class:`~dpsubspace.PrivacyLedger`."""
+
+    epsilon: float
+    delta: float
+    neighboring_relation: str
+    unit: str
+    allow_seeded: bool
+    slack: float
+    pure_epsilon: float
+    max_failures: int
+    aside: float = 0.0  # part of delta of the sums beside the plan
+
+    @classmethod
+    def checked(cls, **fields: Any) -> Terms:
+        """Terms in plain numbers; ValueError where one is out of its range."""
+        check_number("epsilon", fields["epsilon"], math.inf)
+        check_number("delta", fields["delta"], 1)
+        epsilon, delta = float(fields["epsilon"]), float(fields["delta"])
+        relation, slack = fields["neighboring_relation"], fields["slack"]
+        if relation not in RELATION_IN_WORDS:
+            raise ValueError(
+                f"`neighboring_relation` must be one of {sorted(RELATION_IN_WORDS)},"
+                f" got {relation!r}."
+            )
+        if not isinstance(fields["unit"], str):
+            raise ValueError(f"`unit` must be a str, got {fields['unit']!r}.")
+        if not isinstance(fields["allow_seeded"], bool):
+            raise ValueError(
+                f"`allow_seeded` must be True or False, got {fields['allow_seeded']!r}."
+            )
+        if slack != "auto":
+            check_number("slack", slack, delta, include_zero=True)
+        if automatic := fields["pure_epsilon"] == "auto":
+            fields["pure_epsilon"] = 0.0
+        check_number("pure_epsilon", fields["pure_epsilon"], epsilon, include_zero=True)
+        most: Any = fields["max_failures"]
+        whole = isinstance(most, Integral) and not isinstance(most, bool)
+        if not (whole and int(most) >= 0):
+            raise ValueError(f"`max_failures` must be an int of at least 0, got {most!r}.")
+        slack = auto_slack(delta) if slack == "auto" else float(slack)
+        aside = sum(SHARES) * (delta - slack) if automatic else float(fields.get("aside", 0.0))
+        check_number("aside", aside, delta - slack, include_zero=True)
+        plain = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "slack": slack,
+            "aside": aside,
+            "pure_epsilon": float(fields["pure_epsilon"]),
+            "max_failures": int(most),
+        }
+        return cls(**{**fields, **plain})
+
+    def given(self) -> dict[str, Any]:
+        """Parameters that make such terms."""
+        fields = asdict(self)
+        if fields.pop("aside"):
+            fields["pure_epsilon"] = "auto"
+        return fields
+
+
+def check_number(name: str, value: Any, most: float, *, include_zero: bool = False) -> None:
+    """ValueError unless `value` is a number from 0, or above it, to less than `most`."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    least = 0.0 if include_zero else math.nextafter(0.0, 1.0)
+    if not (number and least <= float(value) < most):  # False for NaN
+        opening = "[" if include_zero else "("
+        raise ValueError(f"`{name}` must be a number in {opening}0, {most}), got {value!r}.")
 
 
 # Plans ------------------------------------------------------------------------------------------
