@@ -24,7 +24,7 @@ from dpsubspace._estimators.base import (
     PrivateEstimator,
     checked_target,
 )
-from dpsubspace._estimators.lazy import by_blocks
+from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._public.gradient_spaces import GradientSpace
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features

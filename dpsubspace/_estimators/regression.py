@@ -27,8 +27,8 @@ from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wide_ranges, warn_of_noise
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
-from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._estimators.linear_model import PrivateRegressor, Values, copied_bounds
+from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Standards, View, Whitened
 from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.losses import Loss, Squared

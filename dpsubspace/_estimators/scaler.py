@@ -20,7 +20,7 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
 from dpsubspace._estimators.base import Checked, Given, Plan, PrivateEstimator, checked_target
-from dpsubspace._estimators.lazy import by_blocks
+from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows

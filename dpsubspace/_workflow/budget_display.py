@@ -15,8 +15,8 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice, check_real
 from dpsubspace._workflow.display import Display, styled
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.planner import PublicSizes
 from dpsubspace._workflow.report_subject import Account, account_of
-from dpsubspace._workflow.report_subject import Sizes as ReportSizes
 from dpsubspace._workflow.report_words import described
 from dpsubspace.exceptions import PrivacyError
 
@@ -150,7 +150,7 @@ class BudgetDisplay(Display):
                 f"from_ledger draws a PrivacyLedger, not {type(ledger).__name__}: use"
                 " from_estimator for a fitted model, a Pipeline or a search."
             )
-        account = account_of(ledger, ReportSizes())
+        account = account_of(ledger, PublicSizes())
         spent, budget = account.total.epsilon, ledger.budget
         sq_mus, left = _charged(ledger, _sq_mus(account, ledger.delta))
         display = cls(
@@ -213,7 +213,7 @@ class BudgetDisplay(Display):
         """
         if isinstance(estimator, PrivacyLedger):
             return cls.from_ledger(estimator, ax=ax, **plot_params)
-        account = account_of(estimator, ReportSizes(n_samples, n_features, n_outputs, n_train))
+        account = account_of(estimator, PublicSizes(n_samples, n_features, n_outputs, n_train))
         total = account.total
         delta = total.delta or 1e-5
         if len(account.items) == 1 and account.items[0].count == 1:

@@ -19,8 +19,7 @@ from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.private_scores import private_score
 from dpsubspace._estimators.score_request import PrivateScore
 from dpsubspace._workflow.display import Display, drawn_band, styled
-from dpsubspace._workflow.pipelines import plan_of, private_parts, records_of
-from dpsubspace._workflow.planner import share_of_parts
+from dpsubspace._workflow.planner import plan_of, private_parts, records_of, share_of_parts
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ from dpsubspace._workflow.journal import (
     new_id,
     row_of,
 )
-from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
 from dpsubspace._workflow.plan import Terms, check_number, in_words
+from dpsubspace._workflow.planner import fits_unseen, plan_of, private_parts, records_of
 from dpsubspace._workflow.watch import LedgerAddress, Watch, payer_for
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 

@@ -28,7 +28,7 @@ from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
 from dpsubspace._rows.records import Records, check_groups, groups_of_rows
-from dpsubspace._workflow.pipelines import private_parts
+from dpsubspace._workflow.planner import private_parts
 from dpsubspace._workflow.spending import Candidate, Rows, Spending, Trial, given_to, scoring_of
 
 # Candidates that are drawn from distributions, for each trial that is expected: two trials are

@@ -61,8 +61,7 @@ from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import score_total
-from dpsubspace._workflow.pipelines import private_nodes, private_parts
-from dpsubspace._workflow.planner import share_of_parts
+from dpsubspace._workflow.planner import private_nodes, private_parts, share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:

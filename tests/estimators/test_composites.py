@@ -61,8 +61,7 @@ from dpsubspace import (
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._estimators.model_outputs import threshold_of
-from dpsubspace._workflow.pipelines import private_parts
-from dpsubspace._workflow.planner import _fitted
+from dpsubspace._workflow.planner import _fitted, private_parts
 from dpsubspace._workflow.report_subject import Sizes, account_of
 from dpsubspace._workflow.spending import Candidate
 from dpsubspace.exceptions import PrivacyError
