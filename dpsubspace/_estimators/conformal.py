@@ -96,8 +96,6 @@ class _Rank:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Parameters of a fit, which nothing can change any more."""
-
     target: Target
     level: float
     bounds: tuple[float, float] | None = None
@@ -109,11 +107,9 @@ class _Plan:
         return 2 ** max(_FEWEST, math.floor(enough))
 
     def rank(self, budget: Budget, records: Records, n_candidates: int) -> _Rank:
-        """Ranks under the noise of `budget`."""
         return _Rank(records.n, n_candidates, budget.scales["threshold"] / 2, records.grouped)
 
     def budget(self, n_samples: int | None) -> Budget:
-        """One choice."""
         return Budget.split(self.target, {"threshold": Part(1.0, kind="range")}, n_samples)
 
 
@@ -594,12 +590,10 @@ def _errors(bounds: tuple[float, float] | None, n: int) -> np.ndarray:
 
 
 def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> np.ndarray:
-    """Numbers within public bounds, where there are any."""
     return values if bounds is None else np.clip(values, *bounds)
 
 
 def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
-    """Warn that what is predicted may be far too wide, by public sizes."""
     more = (2 * math.log(rank.n_candidates) + 1 - math.log(_UNSURE)) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
@@ -613,7 +607,6 @@ def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
 
 
 def _tell_of_few(plan: _Plan, rank: _Rank, records: Records) -> None:
-    """Warn that everything is in the sets, by public sizes."""
     more = 0.0 if rank.strength == math.inf else (math.log(rank.n_candidates) + 1) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(

@@ -576,7 +576,6 @@ class GEPRegressor(LinearRegressor):
 
 
 def _guide(estimator: GEPClassifier | GEPRegressor, targets: Targets) -> Guide:
-    """What the parameters say to use public rows for; ValueError where one is out of range."""
     n_components, directions, anchors = estimator.n_components, estimator.directions, None
     if n_components != "auto":
         n_components = check_components("n_components", n_components)

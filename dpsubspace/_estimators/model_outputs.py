@@ -61,7 +61,6 @@ def by_record(
 
 
 def taken(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of `X` in its own form."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if hasattr(X, "take") and hasattr(X, "column_names"):  # of Arrow
@@ -148,7 +147,6 @@ def residuals(
 
 
 def _probabilities(model: Any, X: Any, n: int, n_classes: int) -> np.ndarray:
-    """Probabilities as a model gives them, one column a class."""
     if not hasattr(model, "predict_proba"):
         raise ValueError(
             f"{type(model).__name__} has no `predict_proba`, which this metric needs: calibrate"
@@ -183,7 +181,6 @@ class Frozen:
 
     @property
     def classes(self) -> np.ndarray:
-        """Its labels."""
         return np.asarray(self.model.classes_)
 
     def log_probabilities(self, X: Any) -> np.ndarray:
@@ -193,7 +190,6 @@ class Frozen:
             return np.log(np.clip(np.nan_to_num(found), _LEAST, 1.0))
 
     def predictions(self, X: Any) -> np.ndarray:
-        """Numbers that it predicts for rows."""
         with np.errstate(all="ignore"):
             found = np.asarray(self.model.predict(X), dtype=np.float64)
             return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
@@ -215,7 +211,6 @@ def pure_target(estimator: Any) -> Target:
 
 
 def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
-    """A fitted model with the method `method`, or ValueError."""
     if isinstance(estimator, type) or not hasattr(estimator, "fit"):
         raise ValueError(f"`estimator` must be a fitted {what}, got {estimator!r}.")
     try:
@@ -241,7 +236,6 @@ def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
 
 
 def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
-    """Rows and labels, which must be those of the model."""
     rows = _rows(frozen, X, y, groups)
     labels, classes = rows.targets, frozen.classes
     known = {label: code for code, label in enumerate(classes.tolist())}
@@ -258,7 +252,6 @@ def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
 
 
 def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
-    """Rows and one finite number each."""
     rows, targets = _rows(frozen, X, y, groups), None
     with suppress(TypeError, ValueError):  # whose messages may have entries
         targets = np.asarray(rows.targets, dtype=np.float64)
@@ -315,7 +308,6 @@ def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], 
 
 
 def _lazily(method: Callable[[Any, Any], np.ndarray], estimator: Any, X: Any) -> Any:
-    """Dask array of what `method` makes of the blocks of `X`."""
     nothing = method(estimator, _one_row(X))[:0]  # raises where the estimator is not fitted
     estimator = _without_seed(estimator)
     of_block = partial(_of_block, method, estimator, nothing)
@@ -336,7 +328,6 @@ def _without_seed(estimator: Any) -> Any:
 
 
 def _one_row(X: Any) -> Any:
-    """A row like those of a collection, of zeros."""
     if not hasattr(X, "columns"):
         return np.zeros((1, X.shape[1]), dtype=X.dtype)
     import pandas as pd
@@ -351,7 +342,6 @@ def _one_row(X: Any) -> Any:
 
 
 def _of_block(method: Any, estimator: Any, nothing: np.ndarray, block: Any) -> np.ndarray:
-    """What `method` makes of a block, which may be empty."""
     return method(estimator, block) if len(block) else nothing
 
 
@@ -377,7 +367,6 @@ def _blocks_of(frame: Any) -> Any:
 
 
 def accuracy_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Share of the rows whose label is predicted; computes it."""
     right = estimator.predict(X) == _array(y)
     if sample_weight is None:
         return float(right.mean().compute())
@@ -387,7 +376,6 @@ def accuracy_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> fl
 
 
 def r2_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Share of the variance of the targets that is predicted, their mean; computes it."""
     y, predicted = _array(y).astype(np.float64), estimator.predict(X)
     weights = y * 0 + 1 if sample_weight is None else _array(sample_weight)
     weights = weights[:, None] if weights.ndim < y.ndim else weights
@@ -403,7 +391,6 @@ def r2_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
 
 
 def _array(values: Any) -> Any:
-    """Dask array of a collection, or of an array that lies here."""
     if hasattr(values, "to_dask_array"):
         nothing = np.asarray(values._meta)
         new_axis = 1 if nothing.ndim > 1 else None

@@ -54,7 +54,6 @@ def linear_problem(
     targets: Array,
     n_outputs: int,
 ) -> Problem:
-    """A linear model that starts from zero."""
     penalised = np.zeros((features.width, 1))
     penalised[: features.X.shape[1]] = 1.0  # not the bias entries
     return Problem(
@@ -101,7 +100,6 @@ class WeightNoise:
         return np.sqrt(lifted**2 @ self.sizes**2)
 
     def times(self, factors: float | np.ndarray) -> WeightNoise:
-        """The same for weights that are multiplied by `factors`, one for each column."""
         return replace(self, sizes=self.sizes * factors)
 
     def pulled_back(self, curvature: np.ndarray, by_output: np.ndarray) -> WeightNoise:
@@ -164,8 +162,6 @@ _MEMORY = 50
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where L-BFGS ended: weights, its iterations, and the largest entry of the gradient."""
-
     weights: Array
     n_iter: int
     slope: float
@@ -270,11 +266,9 @@ class _Variables:
         return self.start + (step if self.span is None else self.span.T @ step)
 
     def slope(self, gradient: Array) -> np.ndarray:
-        """Derivative by them of what has `gradient` by the weights."""
         gradient = gradient if self.span is None else self.span @ gradient
         return self.unit * to_numpy(gradient).ravel()
 
 
 def _squares(features: Features) -> np.ndarray:
-    """Sum of the squared norms of features, and how many they are."""
     return np.array([np.sum(to_numpy(features.norms()) ** 2), features.n_rows])

@@ -51,8 +51,6 @@ _FAINT = 1e-2
 
 @dataclass(frozen=True)
 class Regression:
-    """Standardised private rows and targets."""
-
     # Rows, of location 0 and scale 1 by public or released numbers, with a constant entry where
     # there is an intercept.
     rows: AffineRows
@@ -72,8 +70,6 @@ class Regression:
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights of standardised rows, and what noise they have."""
-
     weights: np.ndarray  # (p, c): weights
     # (p, q): its product with standard normal numbers is the noise of a column of weights,
     # about.

@@ -77,7 +77,6 @@ class _Window:
     seen: Noisy
 
     def move(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Look closer at columns that turned out to be narrow, and forget what was seen of them."""
         unit = np.maximum((high - low) / 2, _POINT * CELL * self.unit) / _WITHIN
         closer = unit < _CLOSER * self.unit
         self.location = np.where(closer, low / 2 + high / 2, self.location)
@@ -137,7 +136,6 @@ def noisy_intervals(
 
 
 def _intervals(window: _Window, fit: Coarse, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the averages of what agrees with all releases of the present cells."""
     edges = np.concatenate([cell_edges(), [2 * REACH]])
     low, high = np.empty(len(window.unit)), np.empty(len(window.unit))
     for some in slices(len(window.unit), TOGETHER):
@@ -231,7 +229,6 @@ class _SizePrior:
         return cls(float(window.location[column]), float(window.unit[column]), octave, known)
 
     def log(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Logarithm of that of distributions, which are also about where the cells are."""
         square = (self.unit * mean + self.place) ** 2 + (self.unit * deviation) ** 2
         known = np.interp(0.5 * np.log2(square + 1e-300), self.octave, self.known)
         return known - 0.5 * (mean / OFF) ** 2

@@ -51,7 +51,6 @@ class Standard:
     fills: float = 1.0
 
     def without(self, lost: np.ndarray) -> Standard:
-        """The same without some columns: nothing is left of them, in units of an infinite scale."""
         return replace(self, scale=np.where(lost, np.inf, self.scale))
 
     def about_zero(self) -> Standard:
@@ -99,7 +98,6 @@ def noisy_standard(
 
 
 def _moments(rows: AffineRows) -> BoundedSum:
-    """Sums of values in [-1, 1], and of their squares."""
     c = rows.width
 
     def part(chunk: slice) -> Array:
@@ -184,7 +182,6 @@ class Shapes:
         return Shapes(*(values[some] for values in self._arrays()))
 
     def moved(self, place: float, unit: float) -> Shapes:
-        """What they become where each value is multiplied by `unit` and then moved by `place`."""
         return replace(
             self, place=self.place * unit + place, spread=self.spread * unit, tail=self.tail * unit
         )

@@ -34,20 +34,16 @@ class Accounts:
         self.plan: Plan | None = None
 
     def spent(self, but: LedgerEntry | None = None) -> Charge:
-        """All charges together, without that of the entry `but`."""
         gone = but and but.id
         return Charge.total(entry.charge for entry in self.entries if entry.id != gone)
 
     def alone(self, event: DpEvent, delta: float) -> float:
-        """Epsilon of `event` by its own accountant."""
         return self._cost(event).epsilon(delta)
 
     def _cost(self, event: DpEvent) -> Cost:
-        """What `event` costs under the relation of the ledger."""
         return Cost.of(event, self.terms.neighboring_relation)
 
     def remaining(self) -> float:
-        """Largest epsilon that one more full-batch fit can have."""
         spent, terms = self.spent(), self.terms
         if self.plan is None:
             return max(0.0, terms.epsilon - spent.epsilon - terms.pure_epsilon)
@@ -61,7 +57,6 @@ class Accounts:
         return gaussian_epsilon(max(left) * (1 - 1e-12), terms.delta) if left else 0.0
 
     def remaining_pure(self) -> float:
-        """Largest epsilon that one more release without a delta can have."""
         spent, plan = self.spent(), self.plan
         if plan is None:
             return max(0.0, self.terms.epsilon - spent.epsilon)
@@ -70,7 +65,6 @@ class Accounts:
         return max(0.0, *(e - used for e, used, one in parts if one.takes(Charge(), spent)), 0.0)
 
     def _open_plan(self, spent: Charge, charge: Charge) -> Plan:
-        """Plan that `charge` fixes, with what is meant for later releases without a delta."""
         return Plan(
             self.terms.epsilon,
             self.terms.delta - self.terms.aside,
@@ -81,11 +75,9 @@ class Accounts:
         )
 
     def _sums(self, plan: Plan | None) -> list[Sums]:
-        """Accounts beside a plan."""
         return [] if plan is None else Sums.beside(plan, self.terms.delta)
 
     def _price(self, event: DpEvent, spent: Charge) -> Price:
-        """Price of `event` beside what is `spent`, with a share of the slack that is left."""
         cost, left = self._cost(event), self.terms.slack - spent.slack
         share = max(LEAST_SLACK, left * _SLACK_SHARE)
         return cost.price(share if cost.n_slacks and cost.n_slacks * share <= left else 0.0)
@@ -225,7 +217,6 @@ class Accounts:
         return text
 
     def _what_to_type(self, event: DpEvent, spent: Charge) -> str:
-        """Terms of a ledger that would have taken all of it, where some would."""
         price = self._price(event, spent)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         summed, slack = totals[-1].summed, self.terms.slack
@@ -250,7 +241,6 @@ class Accounts:
         return ""
 
     def check_match(self, relation: str, unit: str, *, secure: bool) -> None:
-        """Raise PrivacyError unless such a fit can be added to this ledger."""
         ours, theirs = (self.terms.neighboring_relation, self.terms.unit), (relation, unit)
         if theirs != ours:
             raise PrivacyError(
@@ -261,7 +251,6 @@ class Accounts:
             raise PrivacyError(seeding_ensemble() or SEEDED)
 
     def _check_entries(self) -> None:
-        """Raise PrivacyError where the numbers of a loaded ledger contradict each other."""
         for entry in self.entries:
             event, charge = entry.event, entry.charge
             cost = self._cost(event)
@@ -328,7 +317,6 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
 
 
 def _way_out(ours: tuple[str, str], theirs: tuple[str, str]) -> str:
-    """What to do where the (relation, unit) of a ledger and of a fit differ."""
     if ours[0] != theirs[0]:
         return f"Set neighboring_relation={ours[0]!r}, or open another ledger for {theirs[0]}."
     if ours[1] == "person":

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 def now() -> str:
-    """Date and time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -94,7 +93,6 @@ class Book(Accounts):
                 self.write(_sighting(kind, name, 1))
 
     def check_process(self) -> None:
-        """PrivacyError in a fork of the process of a ledger that no file keeps."""
         if self.journal is None and os.getpid() != self._started:
             raise PrivacyError(
                 "a forked process has a copy of the ledger, and what it charges would be lost."
@@ -119,7 +117,6 @@ class Book(Accounts):
         self._apply(checked)
 
     def _apply(self, fields: dict[str, Any]) -> None:
-        """Change what is known as a record says."""
         kind = fields["type"]
         if kind == "ledger":
             raise PrivacyError("there is a second first record")
@@ -155,7 +152,6 @@ class Book(Accounts):
         return place
 
     def records(self) -> list[dict[str, Any]]:
-        """Records of a new file that says what is known now."""
         fields = {**asdict(self.terms), "created": self.created, "failures": self.failures}
         first = {"id": new_id(), **header(fields)}
         rest = [entry_record("charge", entry, self.plan) for entry in self.entries]
@@ -317,7 +313,6 @@ class Book(Accounts):
         return self.entries[self._place(entry.id)]
 
     def drop(self, entry: LedgerEntry) -> None:
-        """Give back an entry of which nothing was released."""
         with self.held():
             left = self.spent(but=entry)
             if entry.charge.epsilon and left.needs_delta:
@@ -326,7 +321,6 @@ class Book(Accounts):
             self.write({"type": "drop", "entry": entry.id, "plan": plan_fields(plan)})
 
     def check_failures(self) -> None:
-        """PrivacyError where too many fits and calls have failed."""
         with self.held():
             failures = self.failures
         if failures >= self.terms.max_failures:

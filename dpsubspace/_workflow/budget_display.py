@@ -296,7 +296,6 @@ class BudgetDisplay(Display):
         return self
 
     def _bars(self) -> tuple[list[str], np.ndarray]:
-        """Names and sizes of what is drawn, with what is left at the end."""
         names, sq_mus = [str(name) for name in self.names], np.asarray(self.sq_mus, np.float64)
         check_real("left", self.left, low=0, include_low=True)
         check_real("delta", self.delta, low=0, high=1)
@@ -314,14 +313,12 @@ class BudgetDisplay(Display):
         return names, sq_mus
 
     def _alone(self, names: list[str], sq_mus: np.ndarray) -> np.ndarray:
-        """Epsilon of each bar by itself, with those of the last ones that stand for several."""
         epsilons = np.array([gaussian_epsilon(float(x), self.delta) for x in sq_mus])
         if self.alone is not None and len(self.names) <= _MOST_BARS:
             epsilons[: len(self.names)] = self.epsilons
         return epsilons
 
     def _write(self, epsilons: np.ndarray, sizes: np.ndarray, kind: str, text_kw: Any) -> None:
-        """Numbers in a column beside the bars: how long each is, and epsilon by itself."""
         texts, form = [], "{:.1%}" if kind == "share" else "+{:.3g}"
         for i, (alone, size) in enumerate(zip(epsilons, sizes, strict=True)):
             words = f"{form.format(size)}  (epsilon {alone:.3g} alone)"

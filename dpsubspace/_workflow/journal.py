@@ -128,7 +128,6 @@ def row_of(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def html_table(caption: str, rows: list[dict[str, Any]]) -> str:
-    """Rows of entries as a table of HTML."""
     head = "".join(f"<th>{name}</th>" for name in COLUMNS)
     shown = [{**row, "own_epsilon": rounded(row["own_epsilon"], math.ceil)} for row in rows]
     cells = [
@@ -146,8 +145,6 @@ def html_table(caption: str, rows: list[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a release beside its event."""
-
     estimator: str = ""
     n_samples: int | None = None
     n_features: int | None = None
@@ -206,7 +203,6 @@ _ALWAYS = {"id": str, "type": str}
 
 
 def header(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of the first record."""
     return {"type": "ledger", "format": _FORMAT, "version": _VERSION, **fields}
 
 
@@ -215,7 +211,6 @@ def plan_fields(plan: Plan | None) -> dict[str, Any] | None:
 
 
 def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, Any]:
-    """Fields of a record that charges `entry`, under what is the plan from there on."""
     from dpsubspace._accounting.accountants import plain
 
     names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
@@ -250,7 +245,6 @@ def checked_record(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def entry_from(fields: dict[str, Any]) -> LedgerEntry:
-    """Entry of a record that was checked."""
     from dpsubspace._accounting.accountants import event_from
 
     names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
@@ -281,7 +275,6 @@ def _checked(values: Any, types: dict[str, type], what: str) -> dict[str, Any]:
 
 
 def _typed(value: Any, name: str, kind: type, what: str) -> Any:
-    """`value` as a `kind`, or PrivacyError."""
     if value is None and name in _NULLABLE:
         return None
     if kind is float and value == "inf":
@@ -307,7 +300,6 @@ _WHOLE = re.compile(rb'"hash":"[0-9a-f]{64}"}')
 
 
 def new_id() -> str:
-    """Id that no other record has."""
     return uuid.uuid4().hex
 
 
@@ -422,7 +414,6 @@ class Journal:
             raise broken(self.path, "another file was put in its place")
 
     def _record(self, line: bytes) -> tuple[dict[str, Any], str]:
-        """Record of a line that follows those that have been read, and its hash."""
         try:
             record = read_json(line)
         except (ValueError, RecursionError) as error:
@@ -441,7 +432,6 @@ class Journal:
         return record, last
 
     def _has(self, record: dict[str, Any], line: bytes, last: str) -> None:
-        """Remember that a record has been read."""
         self._ids.add(record["id"])
         self._number, self._offset = self._number + 1, self._offset + len(line)
         self._last, self._line = last, line
@@ -510,7 +500,6 @@ def _alone(file: IO[bytes]) -> Iterator[None]:
 
 
 def _line(number: int, last: str, record: dict[str, Any]) -> tuple[bytes, str]:
-    """Line of a record, and its hash."""
     own = {key: value for key, value in record.items() if key not in ("n", "previous", "hash")}
     own = {"n": number, "previous": last, **own}
     digest = hashlib.sha256(_text(own)).hexdigest()
@@ -533,7 +522,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def broken(path: Any, why: str) -> PrivacyError:
-    """Error about a file that cannot be trusted."""
     return PrivacyError(
         f"{os.fspath(path)!r} cannot be read as a PrivacyLedger: {why}. Nothing was loaded, and the"
         " file was left as it is: keep it. Open the last copy that you saved; without one, charge"

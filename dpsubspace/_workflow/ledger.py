@@ -598,7 +598,6 @@ class PrivacyLedger:
                     self._close()
 
     def _open(self) -> Payer:
-        """Open the ledger to whatever runs in this process, and to what it sends to others."""
         book, session = self._book, new_id()
         with book.held():
             if book.journal is None:
@@ -767,7 +766,6 @@ class PrivacyLedger:
         return self.delta if delta is None else float(delta)
 
     def _check_other(self) -> None:
-        """PrivacyError where this runs inside of another ledger."""
         around = payer_around()
         if around is not None and around is not self._payer:
             raise PrivacyError(
@@ -814,7 +812,6 @@ def _refuse(guarantee: PrivacyGuarantee) -> None:
 
 
 def _check_agrees(guarantee: PrivacyGuarantee, given: dict[str, str | None]) -> None:
-    """ValueError where what a guarantee says of itself was given as something else."""
     for name, value in given.items():
         own = getattr(guarantee, name)
         if value not in (None, own):

@@ -179,7 +179,6 @@ class Terms:
         return cls(**{**fields, **plain})
 
     def given(self) -> dict[str, Any]:
-        """Parameters that make such terms."""
         fields = asdict(self)
         if fields.pop("aside"):
             fields["pure_epsilon"] = "auto"
@@ -187,7 +186,6 @@ class Terms:
 
 
 def check_number(name: str, value: Any, most: float, *, include_zero: bool = False) -> None:
-    """ValueError unless `value` is a number from 0, or above it, to less than `most`."""
     number = isinstance(value, Real) and not isinstance(value, bool)
     least = 0.0 if include_zero else math.nextafter(0.0, 1.0)
     if not (number and least <= float(value) < most):  # False for NaN
@@ -256,7 +254,6 @@ class Charge:
         ]
 
     def at(self, delta: float) -> float:
-        """Epsilon at `delta`."""
         if self.slack >= delta:
             return math.inf if self.slack > delta or self.sq_mu else self.epsilon
         return self.epsilon + gaussian_epsilon(self.sq_mu, delta - self.slack)
@@ -337,7 +334,6 @@ class Plan:
         return Charge(total.sq_mu, slack, epsilon).at(self.delta)
 
     def takes(self, charge: Charge, spent: Charge) -> bool:
-        """Whether `charge` fits beside what is `spent`."""
         if self.closed and charge.needs_delta:
             return False
         total = Charge.total([spent, charge])
@@ -412,7 +408,6 @@ class Sums:
         ]
 
     def takes(self, charge: Charge, spent: Charge) -> bool:
-        """Whether `charge` fits beside what is `spent`."""
         total = Charge.total([spent, charge]).summed
         return (
             total.sq_mu <= self.sq_mu * (1 + _ROUNDING)
@@ -460,7 +455,6 @@ def _largest(fits: Callable[[float], bool], most: float) -> float:
 
 
 def auto_slack(delta: float) -> float:
-    """Slack that a ledger sets apart: a hundredth of delta, and enough for a few charges."""
     if delta < SMALLEST_DELTA:  # no accountant would use it
         return 0.0
     return min(delta / 10, max(delta / 100, 20 * LEAST_SLACK))

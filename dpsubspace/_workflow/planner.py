@@ -363,13 +363,11 @@ def _share(
 
 
 def _budget_params(part: Any) -> dict[str, Any]:
-    """Parameters of the budget of a part, with those of estimators inside it."""
     params = part.get_params().items()
     return {name: own for name, own in params if name.split("__")[-1] in ("epsilon", "delta")}
 
 
 def _own_weights(parts: Sequence[Any], delta: float) -> list[float]:
-    """Squares of mu of the epsilons that the parts have."""
     asked = [part._whole.epsilon for part in parts]
     if math.inf in asked:
         raise ValueError(
@@ -389,7 +387,6 @@ def _check_epsilons(parts: Iterable[Any]) -> None:
 
 
 def _weights(names: Sequence[str], shares: Mapping[str, float] | None) -> list[float] | None:
-    """Shares of the steps called `names`, in that order."""
     if shares is None:
         return None
     if not isinstance(shares, Mapping) or {*shares} != {*names} or len(shares) < len(names):
@@ -417,8 +414,6 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Public sizes of the data to come; `n_public` may be by the names of steps."""
-
     given: Mapping[str, int | None]
     n_public: int | Mapping[str, int]
     labelled: bool
@@ -439,7 +434,6 @@ class _Sizes:
 
 
 def _planned(what: Any, sizes: _Sizes) -> Iterator[_Plan]:
-    """What will be fitted or was released, in order, with its events."""
     found = [*_items(what)]
     parts = [item for item in found if not isinstance(item, _Plan)]
     names = {name for name, *_ in parts}
@@ -551,7 +545,6 @@ def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False
 
 
 def _refusal(name: str, step: Any) -> str:
-    """Why a step cannot be in a Pipeline of a ledger, and what can."""
     if type(step) is Pipeline:
         return (
             f"step {name!r} is a Pipeline inside of another step, and a ledger does not look into"
@@ -577,7 +570,6 @@ def records_of(X: Any, fit_params: dict[str, Any], name: str = "") -> tuple[int,
 
 
 def _given(fit_params: dict[str, Any], name: str) -> dict[str, Any]:
-    """What a step is given beside rows and targets; what has no name of a step may reach any."""
     given = {key: value for key, value in fit_params.items() if value is not None}
     if name:
         return {key.removeprefix(f"{name}__"): value for key, value in given.items()}
@@ -629,7 +621,6 @@ def _spends(step: Any) -> bool:
 
 
 def _check_methods(estimator: Any) -> None:
-    """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
     own = vars(estimator) if hasattr(estimator, "__dict__") else ()
     replaced = [name for name in own if callable(getattr(type(estimator), name, None))]
     if replaced:

@@ -47,8 +47,6 @@ _FOLDS = (KFold, StratifiedKFold)
 
 @dataclass(frozen=True)
 class Item:
-    """One release, or several alike."""
-
     name: str
     guarantee: PrivacyGuarantee
     count: int = 1
@@ -86,7 +84,6 @@ class Account:
 
     @property
     def promised(self) -> float:
-        """Epsilon that is to be published."""
         return self.total.epsilon if self.budget is None else self.budget[0]
 
     @cached_property
@@ -173,7 +170,6 @@ def _is_open(node: Node) -> bool:
 
 
 def _asked(node: Node) -> tuple[Node, ...]:
-    """Model that was fitted before, and that this recalibrates, say."""
     return node.inside if getattr(node.model, "_asks_fitted", False) else ()
 
 
@@ -214,13 +210,11 @@ _PEEKED = {
 
 
 def _what(step: Any) -> str:
-    """What an estimator of this package says it is."""
     line = (type(step).__doc__ or "").strip().partition("\n")[0].replace("`", "")
     return f"{type(step).__name__}: {line}"
 
 
 def _learned(step: Any) -> str:
-    """Names of what a step has learned, in a sentence."""
     try:
         stateless = not get_tags(step).requires_fit
     except (AttributeError, TypeError):
@@ -273,7 +267,6 @@ def _of_folds(result: Mapping[str, Any]) -> Account:
 
 
 def _of_search(search: Any, sizes: PublicSizes) -> Account:
-    """Of a fitted grid search: all candidates in all splits, and the refit."""
     name = type(search).__name__
     if not hasattr(search, "cv_results_"):
         raise PrivacyError(
@@ -337,7 +330,6 @@ def _is_score(key: str) -> bool:
 def _plans_of(
     search: Any, params: Mapping[str, Any], sizes: PublicSizes, delta: float | None
 ) -> list[tuple[str, PrivacyGuarantee]]:
-    """Statements of one fit of a candidate, by the names of its parts."""
     candidate: Any = clone(search.estimator)
     candidate.set_params(**{name: clone(value, safe=False) for name, value in params.items()})
     found = []

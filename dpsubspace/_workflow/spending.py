@@ -84,8 +84,6 @@ _QUIET = {"verbose": False, "n_jobs": 1}
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator with the parameters of one candidate, whose budget can be set."""
-
     params: Mapping[str, Any]  # Parameters that make the candidate
     estimator: Any  # With these parameters, not fitted
     sizes: Mapping[str, Any]  # Public sizes of the rows that it will be fitted to
@@ -134,7 +132,6 @@ class Candidate:
         return cls(params, model, sizes)
 
     def plan(self, part: Any) -> DpEvent:
-        """What the fit of a private part costs."""
         return part.privacy_event(**{**self.sizes, "n_features": self.columns_of(part)})
 
     def columns_of(self, part: Any) -> int | None:
@@ -144,17 +141,14 @@ class Candidate:
 
     @property
     def paying(self) -> list[Any]:
-        """Private parts that release something."""
         parts = [part for _, part in private_parts(self.estimator)]
         return [part for part in parts if not is_free(self.plan(part))]
 
     @property
     def event(self) -> DpEvent:
-        """What a fit costs with the budget that it has."""
         return composed(self.plan(part) for part in self.paying)
 
     def set_budget(self, epsilon: float, delta: float) -> DpEvent:
-        """Let a fit cost `epsilon` at `delta`, in the parts' own ratio, and say what it costs."""
         share_of_parts(self.paying, self.plan, epsilon=epsilon, delta=delta)
         return self.event
 
@@ -175,8 +169,6 @@ def _check_one_budget(name: str, part: Any, target: Target) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to fit and rows to score, which belong to different records."""
-
     # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
     train: Mapping[str, Any]
     X: Any  # Rows and targets to score
@@ -187,7 +179,6 @@ class Rows:
 
 
 def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
-    """What a row says of a model: a function of a model, rows and targets."""
     if callable(scoring):
         return scoring
     if not is_regressor(estimator):
@@ -196,7 +187,6 @@ def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[...
 
 
 def _right(model: Any, X: Any, y: Any) -> np.ndarray:
-    """Whether each row is predicted right."""
     return np.asarray(model.predict(X)) == np.asarray(y)
 
 
@@ -216,7 +206,6 @@ class _Close:
 
 
 def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of ``fit`` of a model beside rows and targets, as scikit-learn takes them."""
     given = {k: v for k, v in train.items() if k not in ("X", "y") and v is not None}
     if type(model) is not Pipeline:
         taken = inspect.signature(model.fit).parameters
@@ -284,7 +273,6 @@ class Trial:
 
     @property
     def _private(self) -> bool:
-        """Whether any part adds noise."""
         parts = [part for _, part in private_parts(self.candidate.estimator)]
         return any(part._whole.epsilon < math.inf for part in parts)
 
@@ -348,8 +336,6 @@ _LOWER, _MOST_TIMES = 0.995, 40
 
 @dataclass(frozen=True)
 class Spending:
-    """What a search releases in all, and the noise of each score."""
-
     event: DpEvent  # Of all of it
     all: bool  # Whether each candidate is fitted once; else a hidden number of trials
     multiplier: float  # Noise multiplier of a score on private records
@@ -378,7 +364,6 @@ class Spending:
         return one.on_all_records(candidates)
 
     def score_budget(self, target: Target) -> Budget:
-        """What one score may release."""
         score = {"score": Part(1.0)}
         return Budget(
             target,
@@ -389,12 +374,10 @@ class Spending:
         )
 
     def budget(self, target: Target) -> Budget:
-        """All of it, for the guarantee."""
         return replace(self.score_budget(target), event=self.event)
 
 
 def _batches(candidate: Candidate) -> list[int]:
-    """Batch sizes of the private parts."""
     parts = [part for _, part in private_parts(candidate.estimator)]
     sizes = [getattr(part, "batch_size", None) for part in parts]
     return [int(size) for size in sizes if size is not None]
@@ -402,8 +385,6 @@ def _batches(candidate: Candidate) -> list[int]:
 
 @dataclass(frozen=True)
 class _Share:
-    """How the budget of a search is shared."""
-
     target: Target
     delta: float
     method: str
@@ -514,7 +495,6 @@ class _Share:
 
 
 def _check_steps(candidate: Candidate) -> None:
-    """ValueError where the number of steps of a fit on batches is not known before the data."""
     for part in candidate.paying:
         unknown = candidate.columns_of(part) is None
         if unknown and getattr(part, "batch_size", None) and part.n_iter == "auto":
@@ -525,19 +505,15 @@ def _check_steps(candidate: Candidate) -> None:
 
 
 class _Score:
-    """All scores of a search as one part of its budget."""
-
     def __init__(self, neighboring_relation: str, count: int):
         self.neighboring_relation = neighboring_relation
         self.count = count
         self.epsilon, self.delta = 1.0, 1e-5
 
     def get_params(self) -> dict[str, Any]:
-        """`epsilon` and `delta` of all scores together."""
         return {"epsilon": self.epsilon, "delta": self.delta}
 
     def set_params(self, **params: Any) -> None:
-        """Set them."""
         vars(self).update(params)
 
     _set_whole = set_params
@@ -548,10 +524,8 @@ class _Score:
 
     @property
     def multiplier(self) -> float:
-        """Noise multiplier of each score."""
         sq_mu = gaussian_sq_mu(self.epsilon, self.delta) / self.count
         return doubling(self.neighboring_relation) / math.sqrt(sq_mu)
 
     def plan(self, part: _Score) -> DpEvent:
-        """What all scores cost."""
         return gaussian(part.multiplier, part.count)

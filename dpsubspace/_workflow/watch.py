@@ -29,7 +29,6 @@ _IMPORTED = uuid.uuid4().hex
 
 
 def this_process() -> str:
-    """Name of this process, which no other has, its forks included."""
     return f"{_IMPORTED}-{os.getpid()}"
 
 
