@@ -156,7 +156,6 @@ class Scratch:
 
 
 def sampled(n: int, most: int, rng: np.random.Generator) -> Any:
-    """Index of `n` rows: all of them, or a random sample of `most` in their order."""
     return slice(None) if n <= most else np.sort(rng.permutation(n)[:most])
 
 
@@ -245,7 +244,6 @@ def chunk_rows(x: Array, microbatch_size: int | None = None, *, beside: int = 0)
 
 
 def piece_rows(X: Array) -> int:
-    """Dense rows to convert to float64 at once."""
     piece = _PIECE if isinstance(X, np.ndarray) else _PIECE_GPU
     return max(1, piece // max(1, X.shape[1]))
 

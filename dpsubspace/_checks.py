@@ -56,7 +56,6 @@ def nearest(text: str, known: Iterable[Any]) -> str | None:
 
 
 def _plain_value(value: Any) -> Any:
-    """`value` with Python's own numbers and lists in the place of NumPy's."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     elif hasattr(value, "to_list"):  # a Series

@@ -84,8 +84,6 @@ class OneMean:
 
 @dataclass(frozen=True)
 class AdaptiveCentre:
-    """A mean in two stages, and a radius that rows are clipped to."""
-
     share: float = _auto.MEAN_SHARE  # Share of the budget of all of it
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
@@ -142,8 +140,6 @@ class Limits:
 
 @dataclass(frozen=True)
 class Bounded:
-    """What bounds rows and targets, and the private targets as the loss takes them."""
-
     limits: Limits
     targets: Array
 

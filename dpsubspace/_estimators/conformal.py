@@ -449,8 +449,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
     :class:`DPConformalClassifier`, where the proof of coverage is. The score of a row is the
     distance of its target from what is predicted. The grid has 4 to 64 numbers an octave, by
     ``epsilon * n``: of 128 octaves up to 2^64, and infinity, or of 16 up to the distance of
-    `target_bounds`. With 4, intervals are up to 19 percent wider than need be because of it, and
-    with 64 up to 1 percent. Two scores move apart by at most 2 with a row, in either relation.
+    `target_bounds`. Two scores move apart by at most 2 with a row, in either relation.
     Event: a bounded range of epsilon, without delta. The unit is one row. Assumed public: the
     numbers of rows and features, the estimator, that it treats each row by itself, `target_bounds`
     and all other parameters.

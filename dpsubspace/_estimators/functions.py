@@ -490,7 +490,6 @@ def _check_bound(data_norm: float | None, bounds: Any) -> None:
 
 
 def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows clipped to public ranges and in units of them, from -1 to 1; middles, half widths."""
     n_columns = rows.shape[1]
     check_bounds("bounds", bounds, n_columns, column="feature")
     if sparse.issparse(rows):

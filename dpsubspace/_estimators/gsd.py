@@ -622,7 +622,6 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             _warn_of_few(self.n_components_, checked.plan.n_components, self.privacy_.epsilon)
 
     def _space_of(self, n_features: int, sets: tuple[np.ndarray, ...], k: int) -> GradientSpace:
-        """Space that directions are looked for in: the span of public sets, where there are any."""
         n_classes = check_integer("n_classes", self.n_classes, low=2)
         if self.module is not None and not sets:
             raise ValueError(

@@ -137,7 +137,6 @@ def squared_errors(model: Any, X: Any, codes: np.ndarray, n_classes: int) -> np.
 def residuals(
     model: Any, X: Any, y: np.ndarray, low: float, high: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Errors and targets between bounds, as parts of their distance; targets from -1 to 1."""
     predicted = np.asarray(model.predict(X), dtype=np.float64).reshape(-1)
     _check_length(predicted, y, "predict")
     width = high - low
@@ -298,8 +297,6 @@ def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
 
 
 def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
-    """`method` of a fitted estimator that takes rows; of Dask collections it makes Dask arrays."""
-
     @wraps(method)
     def called(self: Any, X: Any) -> Any:
         return _lazily(method, self, X) if is_collection(X) else method(self, X)

@@ -226,8 +226,6 @@ def _known(layer: Any) -> bool:
 
 
 class _Call(NamedTuple):
-    """One use of a layer in a call of the module, for one row."""
-
     path: str
     layer: Any
     given: tuple[int, ...]

@@ -151,7 +151,6 @@ class RowByRow:
             raise other_gradients()
 
     def _perturbed(self) -> dict[str, torch.Tensor]:
-        """Parameters near those as they came: zeros, of adapters say, would hide gradients."""
         rng, perturbed = np.random.default_rng(1), {}
         for name, parameter in self._trainable.items():
             start = parameter.detach().double()

@@ -94,8 +94,6 @@ LABELS, VALUES = _Labels(), _Values()
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled public rows, to fit a linear model to without privacy."""
-
     loss: Loss  # Loss of the scores
     formed: np.ndarray  # (m, width): features
     targets: np.ndarray  # (m,): targets as the loss takes them

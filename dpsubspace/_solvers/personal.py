@@ -39,6 +39,10 @@ from dpsubspace._statistics.users import (
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 
+# Where the numbers come from: bounds on what a user brings are part of the proofs below. All others
+# were chosen by hand on users as benchmarks/repro_personal.py makes them. No script varies them:
+# the grids of that one are for the constants of rivals.
+
 # Shares of what the solver has of the budget.
 _SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.15}
 
@@ -91,7 +95,6 @@ def default_rounds(reach: float, width: int, *, public: bool) -> int:
 
 
 def slope_whitening(mixing: np.ndarray, width: int) -> np.ndarray:
-    """Whitening of the first `width` entries of rows that `mixing` W of shape (p, p) whitens."""
     inverse = np.linalg.inv(mixing)
     values, vectors = np.linalg.eigh((inverse.T @ inverse)[:width, :width])
     return vectors / np.sqrt(values)

@@ -25,6 +25,9 @@ from dpsubspace._statistics.shapes import (
     wide_shapes,
 )
 
+# Where the numbers come from: those on which bounds or exactness rest follow from what stands
+# beside them. All others were chosen by hand, as those of scales.py.
+
 # Octaves on either side of 1.
 _OCTAVES = 64
 
@@ -123,8 +126,6 @@ class CellMap:
 
 @dataclass(frozen=True)
 class Given:
-    """What distributions of a public list give, of shape (h, k), and half of each square norm."""
-
     values: np.ndarray
     half_squares: np.ndarray
 
@@ -225,7 +226,6 @@ def counted(
     cells: Callable[..., np.ndarray],
     n_cells: int,
 ) -> np.ndarray:
-    """Counts of columns in cells, (c, n_cells); ``cells(part, some)`` has some of the columns."""
     counts = [np.zeros((0, n_cells))]
     for some in slices(columns.shape[1], TOGETHER):
         part = columns[:, some]
@@ -240,8 +240,6 @@ def counted(
 
 
 def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Counts of columns in octaves of either sign; NaN counts as 0."""
-
     def cells(rows: np.ndarray, _: slice) -> np.ndarray:
         place = places(rows, 0, _OCTAVES)
         return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES
@@ -396,7 +394,6 @@ def _size_prior(average: np.ndarray | None) -> np.ndarray:
 
 
 def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) -> Coarse:
-    """Location and scale of each column, given an octave of its size at a quantile."""
     wide, pairs = _wide(), _pairs()
     sizes = normalised(_added(evidence, pairs.sizes) + np.log(prior))
     n_columns, n_octaves = sizes.shape

@@ -187,7 +187,6 @@ SMALLEST, LARGEST = 2.0**-_OCTAVES, 2.0**_OCTAVES
 
 
 def _cells(per_octave: int) -> np.ndarray:
-    """Edges of cells in which values are counted: 0 and powers of 2 of either sign."""
     positive = 2.0 ** (np.arange(-_OCTAVES * per_octave, _OCTAVES * per_octave + 1) / per_octave)
     return np.concatenate([-positive[::-1], [0.0], positive])
 

@@ -47,6 +47,9 @@ from dpsubspace._statistics.scales import (
 
 # Where nearly all of a column lies ------------------------------------------------------------
 
+# Where the numbers come from: chosen by hand on made-up columns (tests/units/test_scales.py). No
+# script varies them; "ranges bought" in benchmarks/repro_regression.py shows what ranges are worth.
+
 # Deviations of the noise of a count that make a column of so many records visible: nearby cells
 # count for each other, so that there are few places where noise may look like a column.
 LEAST = 3.0
@@ -70,8 +73,6 @@ _BEYOND_DOUBT = 3.5
 
 @dataclass
 class _Window:
-    """Where columns are looked at, of shape (c,), and what all releases there say together."""
-
     location: np.ndarray
     unit: np.ndarray
     seen: Noisy

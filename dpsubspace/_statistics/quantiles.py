@@ -60,7 +60,6 @@ class _Doubles:
 
     @property
     def digits(self) -> int:
-        """Binary digits that part an octave: as many as a place has beside sign and octave."""
         return self.n_levels - 8
 
     def edge(self, place: np.ndarray) -> np.ndarray:
@@ -216,8 +215,6 @@ class _Ordered:
 
 
 class _Cells:
-    """Cells of columns between edges (c, k), of which some may be equal."""
-
     def __init__(self, edges: np.ndarray):
         self._order = np.argsort(edges, axis=1, kind="stable")
         ordered = np.take_along_axis(edges, self._order, axis=1)

@@ -33,6 +33,10 @@ from dpsubspace._rows.chunks import over_chunks
 # Standards within public ranges -----------------------------------------------------------------
 # Location and scale of columns within public ranges, released at once.
 
+# Where the numbers come from: chosen by hand, those of standards on tables of
+# benchmarks/repro_regression.py with public ranges, and those of distributions as guesses about
+# columns of tables at large. No script varies them.
+
 # Least scale of a column, over the scale that columns have in common and over half its range.
 _FLAT, _FLATTEST = 0.1, 1e-6
 
@@ -138,7 +142,8 @@ _HEAP, _ZERO = 0.01, 2.0**-80
 
 # How common tails are whose mean is 10 times as far out as their heap, or more, beside nearer ones.
 # Noise hides a tenth of the rows. As common as the others, they made the scale of a target 37 times
-# too large in a fit to 600 persons at epsilon 1 (R2 -7.7, and alike in another of 60 fits).
+# too large in a fit to 600 persons at epsilon 1 (R2 -7.7, and alike in another of 60 fits; the case
+# is one of tests/estimators/test_personalized.py).
 _FAR_TAIL = 0.1
 
 

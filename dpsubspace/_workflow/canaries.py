@@ -168,7 +168,6 @@ class Planted:
         return self.X[np.flatnonzero(self.index == 0)[:1]]
 
     def world(self, coins: np.ndarray) -> Planted:
-        """Rows where `coins` say which canaries take part: the others are null, or replaced."""
         heads = np.append(coins, True)[self.index]
         if self.other is None:
             return replace(self, groups=NullRecords(self.groups, heads))

@@ -407,8 +407,6 @@ def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_sampl
 
 
 class _ReleasedCurve(Display):
-    """Base of the displays of a curve that :func:`private_score` has released."""
-
     # Metric to ask for, and the one that has the curve.
     _metric: str
     _curve: str

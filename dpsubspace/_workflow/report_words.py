@@ -100,7 +100,6 @@ def _verdict_of(account: Account) -> str:
 
 
 def sections_of(account: Account, said: dict[str, str], date: str) -> list[Section]:
-    """What is told of an account, in the order in which it matters to a reader."""
     return [
         Section("Summary", [*_summary(account, said, date)]),
         Section("What was released", [*_released(account)]),

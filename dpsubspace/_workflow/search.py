@@ -627,7 +627,6 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
 
 
 def _of_tables(estimator: Any) -> bool:
-    """Whether columns may be of any type: a ColumnTransformer or a schema says what they are."""
     inside = (type(node.model) for node in opened(estimator).walk(frozen=False))
     return any(kind in (ColumnTransformer, TableEncoder) for kind in inside)
 

@@ -92,7 +92,6 @@ class Candidate:
     def of(
         cls, estimator: Any, params: Mapping[str, Any], target: Target, sizes: Mapping[str, Any]
     ) -> Candidate:
-        """Candidate of some parameters; ValueError or PrivacyError for one that cannot be."""
         for name in params:
             if name.split("__")[-1] in REFUSED:
                 raise ValueError(
@@ -135,7 +134,6 @@ class Candidate:
         return part.privacy_event(**{**self.sizes, "n_features": self.columns_of(part)})
 
     def columns_of(self, part: Any) -> int | None:
-        """Number of columns that a private part gets, where that is known before the data are."""
         whole = {id(node.model) for node in private_nodes(self.estimator) if node.whole}
         return self.sizes["n_features"] if id(part) in whole else None
 
@@ -233,8 +231,6 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trial:
-    """All that one trial needs, so that it can run in another thread or process."""
-
     candidate: Candidate  # What is fitted, with its budget
     seed: int | None  # What seeds of the private parts are made of; None for secure noise
     score: Budget | None  # What the release of the score may be; None for public rows

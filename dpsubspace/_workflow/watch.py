@@ -199,7 +199,6 @@ class Watch:
 
 
 def copied(event: DpEvent) -> DpEvent:
-    """Equal event of plain numbers: a composition holds a list, which could change."""
     from dpsubspace._accounting.accountants import event_from, plain
 
     return event_from(plain(event))
