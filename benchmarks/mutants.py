@@ -563,7 +563,7 @@ MUTANTS = [
                 LEDGER,
             ),
             (
-                "_workflow/book.py",
+                "_workflow/accounts.py",
                 "return spent.epsilon + charge.epsilon <= self.terms.epsilon * (1 + 1e-12)",
                 "return charge.epsilon <= self.terms.epsilon * (1 + 1e-12)",
                 LEDGER,

@@ -63,7 +63,6 @@ _NUMPY = array_namespace(np.empty(0))
 
 
 def changed(one: T, **values: Any) -> T:
-    """Copy of an object, with other values of some attributes."""
     other = copy.copy(one)
     vars(other).update(values)
     return other
@@ -75,7 +74,6 @@ def namespace(x: Array) -> Any:
 
 
 def as_like(values: Any, like: Array) -> Array:
-    """Move `values` to the namespace, device and dtype of `like`."""
     like = getattr(like, "here", like)
     if isinstance(like, np.ndarray):
         return np.asarray(values, dtype=like.dtype)
@@ -83,7 +81,6 @@ def as_like(values: Any, like: Array) -> Array:
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """`x` as a NumPy array on the CPU; rows elsewhere stay where they are."""
     if isinstance(x, np.ndarray) or hasattr(x, "here"):
         return x
     return x.detach().cpu().numpy()
@@ -111,7 +108,6 @@ def at_least(x: Array, low: float) -> Array:
 
 
 def at_most(x: Array, high: float) -> Array:
-    """The smaller of each entry and `high`, NaN where it is NaN."""
     return np.minimum(x, high) if isinstance(x, np.ndarray) else x.clip(max=high)
 
 
@@ -154,7 +150,6 @@ class Scratch:
 
     @classmethod
     def _free(cls) -> dict[Any, np.ndarray]:
-        """Memory of this thread that nobody has, by dtype."""
         return cls._here.__dict__.setdefault("free", {})
 
     def __reduce__(self) -> Any:
@@ -162,7 +157,6 @@ class Scratch:
 
 
 def sampled(n: int, most: int, rng: np.random.Generator) -> Any:
-    """Index of `n` rows: all of them, or a random sample of `most` in their order."""
     return slice(None) if n <= most else np.sort(rng.permutation(n)[:most])
 
 
@@ -218,7 +212,6 @@ def check_device(value: Any, *, exact: bool = True) -> Any:
 
 
 def on_device(x: Any, where: Any) -> Any:
-    """NumPy `x` on a device of :func:`check_device`; itself where either is None."""
     if x is None or where is None:
         return x
     if hasattr(x, "here"):
@@ -252,7 +245,6 @@ def chunk_rows(x: Array, microbatch_size: int | None = None, *, beside: int = 0)
 
 
 def piece_rows(X: Array) -> int:
-    """Dense rows to convert to float64 at once."""
     piece = _PIECE if isinstance(X, np.ndarray) else _PIECE_GPU
     return max(1, piece // max(1, X.shape[1]))
 
@@ -389,7 +381,6 @@ def run_sums(rows: Array, weights: Array, counts: np.ndarray) -> Array:
 
 
 def column_sums(R: Array) -> Array:
-    """Sum of the rows of `R` in float64, by blocks, for the rows of one chunk."""
     xp, whole = namespace(R), R.shape[0] - R.shape[0] % BLOCK
     # With m blocks, one of them is rows i, i + m, i + 2 m, ...: rows that lie side by side belong
     # to different blocks, and are added to all of them in one pass.
@@ -419,14 +410,12 @@ class Total:
         self._sum = total
 
     def merge(self, other: Total) -> None:
-        """Add another sum, with what its additions have lost: as if its terms were added here."""
         if other._sum is not None:
             self.add(other._sum)
             self._lost = self._lost + other._lost
 
     @property
     def value(self) -> Array:
-        """The sum; None where nothing was added."""
         return None if self._sum is None else self._sum + self._lost
 
 

@@ -23,7 +23,6 @@ def read_json(text: str | bytes) -> Any:
 
 
 def finite(value: float) -> float | str:
-    """`value` as JSON can have it: inf as a text."""
     return "inf" if value == float("inf") else value
 
 
@@ -52,14 +51,12 @@ def shown(value: Any) -> str:
 
 
 def nearest(text: str, known: Iterable[Any]) -> str | None:
-    """The one of the texts in `known` that may be meant by `text`, if any is like it."""
     plain = {each.strip().casefold(): each for each in known if isinstance(each, str)}
     close = get_close_matches(text.strip().casefold(), plain, n=1)
     return plain[close[0]] if close else None
 
 
 def _plain_value(value: Any) -> Any:
-    """`value` with Python's own numbers and lists in the place of NumPy's."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     elif hasattr(value, "to_list"):  # a Series
@@ -100,7 +97,6 @@ def check_bool(name: str, value: Any) -> bool:
 
 
 def check_auto(name: str, value: Any, **interval: Any) -> None:
-    """ValueError unless `value` is "auto" or a number that `check_real` takes."""
     if not (isinstance(value, str) and value == "auto"):
         check_real(name, value, hint="Or use 'auto'.", **interval)
 
@@ -123,7 +119,6 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
 def check_bounds(
     name: str, value: Any, n_columns: int | None = None, *, column: str = "target"
 ) -> None:
-    """ValueError unless `value` is (low, high), finite and in order, for `n_columns` columns."""
     try:
         ends = [np.asarray(bound) for bound in value]
         low, high = (end.astype(np.float64) for end in ends if end.dtype != np.bool_)

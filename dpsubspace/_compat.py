@@ -33,7 +33,6 @@ def nameless(method):
 
 
 def has_callbacks(estimator: Any) -> bool:
-    """Whether callbacks of scikit-learn follow the fits of an estimator, or of one inside it."""
     inside = estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ()
     return any(getattr(each, "_skl_callbacks", None) for each in (estimator, *inside))
 

@@ -46,9 +46,7 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 class Centre(Protocol):
     """How rows are centred."""
 
-    def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """What it releases."""
-        ...
+    def parts(self, sizes: Sizes) -> Mapping[str, Part]: ...
 
     def __call__(
         self,
@@ -72,7 +70,6 @@ class OneMean:
     public_share: float = _auto.PUBLIC_MEAN_SHARE
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """One mean."""
         return {"mean": Part(self.public_share if sizes.n_public else self.share)}
 
     def __call__(
@@ -82,19 +79,15 @@ class OneMean:
         public: np.ndarray | None,
         constant: float | None,
     ) -> Features:
-        """Shift rows by the released mean, or by what both say."""
         mean = noisy_mean(features, features.bound, releases, "mean", public=public)
         return features.shifted(Shift(mean, constant))
 
 
 @dataclass(frozen=True)
 class AdaptiveCentre:
-    """A mean in two stages, and a radius that rows are clipped to."""
-
     share: float = _auto.MEAN_SHARE  # Share of the budget of all of it
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """A coarse mean and radius, and a mean and a radius."""
         counts = {"coarse radius": RADIUS_COUNTS, "radius": RADIUS_COUNTS}
         return {
             name: Part(self.share * part, counts.get(name, 1))
@@ -113,7 +106,6 @@ class AdaptiveCentre:
         public: np.ndarray | None,
         constant: float | None,
     ) -> Features:
-        """Shift rows by the second mean and clip them to the radius about it."""
         bound = features.bound
         if not releases.budget.private:  # nothing is clipped then
             mean = noisy_mean(features, bound, releases, "mean")
@@ -149,14 +141,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Bounded:
-    """What bounds rows and targets, and the private targets as the loss takes them."""
-
     limits: Limits
     targets: Array
     loss: NumberLoss | None = None  # What targets are for; None where they are labels
 
     def public_targets(self, targets: np.ndarray) -> np.ndarray:
-        """Targets of public rows as the loss takes them."""
         if self.loss is None:
             return targets
         return self.loss.targets(targets, *self.limits.target_bounds)
@@ -170,9 +159,7 @@ class Bounds(Protocol):
         """Public bound on the norm of a mapped row; inf where nothing bounds rows."""
         ...
 
-    def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """What it releases."""
-        ...
+    def parts(self, sizes: Sizes) -> Mapping[str, Part]: ...
 
     def for_table(self, bound: float, limits: Any) -> Any:
         """The same for encoded tables: rows of a known norm, and targets within `limits`."""
@@ -191,19 +178,15 @@ class MappedRows:
 
     @property
     def size(self) -> float:
-        """That of the map."""
         return self.row_map.bound
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """Nothing is released."""
         return {}
 
     def for_table(self, bound: float, limits: Any) -> MappedRows:
-        """The same: rows of any norm are bounded by the map, and labels need no range."""
         return self
 
     def __call__(self, data: Data, releases: Releases, loss: Any) -> Bounded:
-        """Return the map."""
         return Bounded(Limits(self.row_map), data.targets)
 
 
@@ -254,12 +237,10 @@ class ScaledRows:
         return noise
 
     def for_table(self, bound: float, limits: Any) -> ScaledRows:
-        """Bounds of rows whose norm is known, and of targets somewhere within `limits`."""
         data_norm = bound if self.data_norm is None else self.data_norm
         return replace(self, data_norm=data_norm, target_bounds=limits, focus=_auto.FOCUS_SHARE)
 
     def __call__(self, data: Data, releases: Releases, loss: NumberLoss) -> Bounded:
-        """Bounds from public knowledge or noisy counts, and what is scaled by them."""
         values = to_numpy(data.targets)
         data_norm, norm_found = self._norm(data, releases)
         *bounds, targets_found = self._range(values, data, releases)
@@ -284,7 +265,6 @@ class ScaledRows:
         return start, end
 
     def _norm(self, data: Data, releases: Releases) -> tuple[float, bool]:
-        """Bound on row norms, and whether it is one."""
         if self.data_norm is not None or not self.rows:
             return float(self.data_norm or 1.0), True
         if self.from_public and data.public is not None:
@@ -294,7 +274,6 @@ class ScaledRows:
         return max(largest, SMALLEST), found
 
     def _range(self, values: np.ndarray, data: Data, releases: Releases) -> tuple[Any, Any, Any]:
-        """Ends of the range of every target, and whether they are."""
         known = np.ones(values.shape[1], bool)
         if self.target_bounds is not None:
             return (*self.target_bounds, known)
@@ -312,7 +291,6 @@ class ScaledRows:
 
 
 def _extremes(values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Least and largest value of every target, not private."""
     ends = np.stack(gathered(_ends, values, weights))
     return ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)
 
@@ -327,7 +305,6 @@ def _ends(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 def _targets_like(
     loss: NumberLoss, values: np.ndarray, low: np.ndarray, high: np.ndarray, like: Array
 ) -> Array:
-    """Targets as a loss takes them, in the dtype of the rows, and where these are."""
     return as_like(loss.targets(values, low, high), like)
 
 

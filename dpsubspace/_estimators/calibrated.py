@@ -66,8 +66,6 @@ class _Map:
 
 @dataclass(frozen=True)
 class _Plan(Plan):
-    """Parameters of a fit, which nothing can change any more."""
-
     target: Target
     method: str
     frozen: Frozen | None = None
@@ -80,14 +78,12 @@ class _Plan(Plan):
         return epsilon * n_samples >= _FEWEST * apart
 
     def budget(self, sizes: Sizes) -> Budget:
-        """One choice, or nothing."""
         n_samples = sizes.n_samples
         enough = n_samples is None or self.worth_it(n_samples)
         parts = {"map": Part(1.0, kind="range")} if enough else {}
         return Budget.split(self.target, parts, n_samples)
 
     def run(self, ready: Data, releases: Releases, rng: Any, after_step: Any) -> _Map:
-        """Release a map, where records can tell anything of it."""
         if not releases.budget.parts or self.frozen is None:
             return _Map()
         n = ready.records.n
@@ -321,12 +317,10 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     # The fit --------------------------------------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Parameters of the fit; ValueError where one is out of its range."""
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
         return _Plan(pure_target(self), method)
 
     def _check(self, plan: _Plan, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         n_classes = len(frozen.classes)
         if plan.method == "sigmoid" and n_classes != 2:
@@ -341,12 +335,10 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     def _advise(
         self, plan: _Plan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn that nothing is done, by public sizes."""
         if not budget.parts:
             _tell_of_few(plan.target, sizes.known("n_samples", "the warning"), guarantee.unit)
 
     def _store(self, found: _Map, about: tuple[Frozen, int]) -> None:
-        """Store what predictions need."""
         self._frozen, self.n_features_in_ = about
         self.classes_, self.intercept_ = self._frozen.classes, found.intercept
         self.slope_ = found.slope  # last: now it can predict
@@ -415,7 +407,6 @@ def _penalties(slopes: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
 
 
 def _tell_of_few(target: Target, n: int, unit: str) -> None:
-    """Warn that nothing is done, by public sizes."""
     apart = 1 if target.neighboring_relation == "zero_out" else 2
     few = _FEWEST * apart
     of_persons = "" if unit == ROW else f" (n_samples: {unit}s)"

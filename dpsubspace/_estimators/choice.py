@@ -74,7 +74,6 @@ class Scorer:
         return total
 
     def _scores(self, some: slice) -> np.ndarray:
-        """Scores of some of the rows."""
         return self.score(*(members[some] for members in self.rows))
 
 
@@ -166,7 +165,6 @@ def validation_scorer(
 
 
 def _is_text(labels: np.ndarray) -> bool:
-    """Whether labels are text, as far as their type tells."""
     return labels.dtype.kind in "US"
 
 
@@ -436,7 +434,6 @@ def select_public(
 
 
 def _n_components(value: Any, n_features: int, *, linear: bool) -> int:
-    """Directions of each set."""
     if isinstance(value, str) and value == "auto":
         return few(_COMPONENTS, n_features) if linear else _COMPONENTS
     try:
@@ -446,7 +443,6 @@ def _n_components(value: Any, n_features: int, *, linear: bool) -> int:
 
 
 def _check_names(names: list[Any]) -> None:
-    """ValueError unless there is something to choose from."""
     if len(set(names)) < len(names):
         raise ValueError(f"`candidates` has a set called {NONE!r}: rename it, or leave out `none`.")
     if len(names) < 2:

@@ -102,7 +102,6 @@ class Node:
 
     @cached_property
     def kind(self) -> str:
-        """What it does with the rows, one of the words of this module."""
         if is_private(self.model):
             return PRIVATE
         if works_row_by_row(self.model):
@@ -115,7 +114,6 @@ class Node:
 
     @cached_property
     def inside(self) -> tuple[Node, ...]:
-        """What is directly inside, in order."""
         if isinstance(self.model, (str, type)) or any(self.model is each for each in self.above):
             return ()
         above, found, whole = (*self.above, self.model), [], self.whole
@@ -127,7 +125,6 @@ class Node:
 
     @property
     def _keeps_columns(self) -> bool:
-        """Whether what follows gets as many columns."""
         if self.model is None or isinstance(self.model, str):
             return self.model != "drop"
         if type(self.model) is Pipeline:
@@ -165,7 +162,6 @@ class Node:
 
 
 def opened(model: Any, name: str = "", *, fitted: bool = False) -> Node:
-    """`model` with what is inside of it."""
     return Node(name or type(model).__name__, model, fitted)
 
 
@@ -184,7 +180,6 @@ def predictor(model: Any, *, fitted: bool = True) -> Any:
 
 
 def is_private(thing: Any) -> bool:
-    """Whether `thing` is of this package and says what it costs."""
     return is_ours(thing) and (hasattr(thing, "privacy_event") or hasattr(thing, "privacy_"))
 
 
@@ -212,7 +207,6 @@ def _is_theirs(kind: type) -> bool:
 
 
 def _needs_rows(step: Any) -> bool:
-    """Whether what is no step of this package, and not known, has to see rows to be fitted."""
     if type(step) in _TOLD and not isinstance(step.categories, str):
         return step.min_frequency is not None or step.max_categories is not None
     return bool(get_tags(step).requires_fit)
@@ -222,7 +216,6 @@ def _needs_rows(step: Any) -> bool:
 
 
 def _held(node: Node) -> Iterator[tuple[str, Any]]:
-    """Names and models directly inside of a model, of any package."""
     model = node.model
     if type(model) is ColumnTransformer:
         yield from _of_columns(model, node.fitted)
@@ -247,12 +240,10 @@ def _of_columns(model: ColumnTransformer, fitted: bool) -> Iterator[tuple[str, A
 
 
 def _some(held: Any) -> bool:
-    """Whether a place of a model holds something."""
     return held is not None and not (isinstance(held, (list, tuple, np.ndarray)) and not len(held))
 
 
 def _named(place: str, held: Any) -> Iterator[tuple[str, Any]]:
-    """Names and models in a place, which may be a list of pairs, a list of models or a model."""
     if isinstance(held, np.ndarray):
         held = held.ravel().tolist()
     if isinstance(held, (list, tuple)):

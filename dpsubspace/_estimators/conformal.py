@@ -96,8 +96,6 @@ class _Rank:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Parameters of a fit, which nothing can change any more."""
-
     target: Target
     level: float
     bounds: tuple[float, float] | None = None
@@ -109,11 +107,9 @@ class _Plan:
         return 2 ** max(_FEWEST, math.floor(enough))
 
     def rank(self, budget: Budget, records: Records, n_candidates: int) -> _Rank:
-        """Ranks under the noise of `budget`."""
         return _Rank(records.n, n_candidates, budget.scales["threshold"] / 2, records.grouped)
 
     def budget(self, n_samples: int | None) -> Budget:
-        """One choice."""
         return Budget.split(self.target, {"threshold": Part(1.0, kind="range")}, n_samples)
 
 
@@ -453,8 +449,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
     :class:`DPConformalClassifier`, where the proof of coverage is. The score of a row is the
     distance of its target from what is predicted. The grid has 4 to 64 numbers an octave, by
     ``epsilon * n``: of 128 octaves up to 2^64, and infinity, or of 16 up to the distance of
-    `target_bounds`. With 4, intervals are up to 19 percent wider than need be because of it, and
-    with 64 up to 1 percent. Two scores move apart by at most 2 with a row, in either relation.
+    `target_bounds`. Two scores move apart by at most 2 with a row, in either relation.
     Event: a bounded range of epsilon, without delta. The unit is one row. Assumed public: the
     numbers of rows and features, the estimator, that it treats each row by itself, `target_bounds`
     and all other parameters.
@@ -594,12 +589,10 @@ def _errors(bounds: tuple[float, float] | None, n: int) -> np.ndarray:
 
 
 def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> np.ndarray:
-    """Numbers within public bounds, where there are any."""
     return values if bounds is None else np.clip(values, *bounds)
 
 
 def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
-    """Warn that what is predicted may be far too wide, by public sizes."""
     more = (2 * math.log(rank.n_candidates) + 1 - math.log(_UNSURE)) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
@@ -613,7 +606,6 @@ def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
 
 
 def _tell_of_few(plan: _Plan, rank: _Rank, records: Records) -> None:
-    """Warn that everything is in the sets, by public sizes."""
     more = 0.0 if rank.strength == math.inf else (math.log(rank.n_candidates) + 1) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(

@@ -147,7 +147,6 @@ def probe_gradients(
 
 
 def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels, height and width of an image."""
     if len(shape) == 2:
         return (1, *shape)
     if len(shape) == 3 and not (shape[2] <= 4 < shape[0]):
@@ -160,7 +159,6 @@ def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _with_params(module: Any, params: Any) -> Any:
-    """Copy of a module with other weights."""
     if not isinstance(params, Mapping):
         raise ValueError(
             "`params` must be the weights of the module by name, in the form of its state_dict(),"
@@ -367,7 +365,6 @@ def optimal_transport_distance(
 def _checked_sets(
     X_private: Any, X_public: Any, y_private: Any = None, y_public: Any = None
 ) -> tuple[LabelledRows, LabelledRows]:
-    """Private and public rows of one width, and the classes of both or of neither."""
     if (y_private is None) != (y_public is None):
         missing = "y_private" if y_private is None else "y_public"
         raise ValueError(
@@ -389,7 +386,6 @@ def _checked_sets(
 
 
 def _checked(which: str, X: Any, y: Any) -> tuple[LabelledRows, Any]:
-    """Rows of one set with the index of the class of each, and the names of their columns."""
     if isinstance(X, (tuple, Mapping)):
         raise ValueError(
             f"`X_{which}` must be one set of rows, got {type(X).__name__}: compare one set after"
@@ -412,7 +408,6 @@ def _checked(which: str, X: Any, y: Any) -> tuple[LabelledRows, Any]:
 
 
 def _codes(name: str, y: np.ndarray) -> np.ndarray:
-    """Index of the class of each row."""
     try:
         check_classification_targets(y)
         return np.unique(y, return_inverse=True)[1]
@@ -425,12 +420,10 @@ def _codes(name: str, y: np.ndarray) -> np.ndarray:
 
 
 def _seed(random_state: Any) -> int:
-    """Seed that the samples of both sets share."""
     return int(as_noise(random_state).public().integers(2**32))
 
 
 def warn_not_private(what: str) -> None:
-    """Warn that a number which a function returns is not private."""
     warn(
         f"{what} is not private: it tells of every private row. Publish neither the number nor what"
         " is chosen by it; use GSDScorer or select_public for that.",

@@ -394,13 +394,7 @@ class DPSGDFClassifier(LinearClassifier):
     Centring pays where rows share a common part (images, counts) and can cost a little where they
     do not. Where the noise of the mean outweighs it, the mean is shrunk to zero, which costs no
     more privacy. Rows that are far from the origin compared with their spread need the adaptive
-    version. With epsilon 1 and 1,000 rows in 20 columns that are 100 standard deviations from
-    zero, the practical one learns next to nothing and the adaptive one nearly what can be learned
-    (accuracy 0.39 and 0.84, of 0.857, in three classes). On thirteen real data sets at epsilon
-    0.3, 1 and 3, where public scaling had taken most of the offset, it gained 0.6 to 1.4 points on
-    X-ray images. Elsewhere, where "auto" takes it, it was within 0.1 points of the practical one
-    (once 0.35 above, within noise). Where rows are too few for a radius it lost up to 10 points.
-    ``benchmarks/repro_adaptive.py`` has the table.
+    version, which does harm where rows are too few for a radius: "auto" does not take it there.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.

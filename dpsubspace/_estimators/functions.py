@@ -482,7 +482,6 @@ def private_covariance(
 
 
 def _check_bound(data_norm: float | None, bounds: Any) -> None:
-    """ValueError unless at most one of them is given, and in its range."""
     if data_norm is not None:
         check_real("data_norm", data_norm, low=1e-50, high=1e50)
         if bounds is not None:
@@ -490,7 +489,6 @@ def _check_bound(data_norm: float | None, bounds: Any) -> None:
 
 
 def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows clipped to public ranges and in units of them, from -1 to 1; middles, half widths."""
     n_columns = rows.shape[1]
     check_bounds("bounds", bounds, n_columns, column="feature")
     if sparse.issparse(rows):
@@ -503,7 +501,6 @@ def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _in_box(
     rows: np.ndarray, low: np.ndarray, high: np.ndarray, middle: np.ndarray, half: np.ndarray
 ) -> np.ndarray:
-    """Rows clipped to ranges, in units of them."""
     return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0)
 
 
@@ -517,7 +514,6 @@ def _bounded_parts(own: dict[str, Part], *, bought: bool) -> dict[str, Part]:
 
 
 def _bought_norm(rows: Any, releases: Releases) -> float:
-    """Bound on the norms of nearly all rows, released."""
     norms = made(row_norms, rows)
     if releases.budget.private:
         largest = noisy_range(norms, releases, "norm")[1]
@@ -527,7 +523,6 @@ def _bought_norm(rows: Any, releases: Releases) -> float:
 
 
 def _longest(norms: np.ndarray) -> float:
-    """Largest of some norms; 0 of none."""
     return float(norms.max(initial=0.0))
 
 
@@ -548,18 +543,14 @@ def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:
 
 
 class _Function(BaseEstimator):
-    """Stands for a function where rows are checked."""
-
     _takes_collections = True
 
 
 def _column(X: Any) -> Any:
-    """Numbers as rows of one column."""
     if is_collection(X):
         return X.to_frame() if hasattr(X, "to_frame") else X[:, None]
     return np.reshape(np.asarray(X), (-1, 1))
 
 
 def _rows(X: Any) -> Any:
-    """Checked rows of a function's argument."""
     return check_rows(_Function(), X, reset=True)

@@ -205,11 +205,9 @@ class GEPClassifier(LinearClassifier):
     ``mirror=True``, or a :class:`GradientDirections` without residuals, it is trained by descent.
 
     Public rows help where noise outweighs the signal: few rows, small epsilon. Labelled ones from
-    the same source help most, and the model fitted to them alone is what to beat. Directions of
-    gradients with random labels are no better than those of features, cost more time, and lose
-    more where public rows come from elsewhere. ``benchmarks/repro_gep.py`` has the tables. No
-    gradient is ever formed: inner products of rows with public rows are computed once, and those
-    of gradients follow from them.
+    the same source help most, and the model fitted to them alone is what to beat. No gradient is
+    ever formed: inner products of rows with public rows are computed once, and those of gradients
+    follow from them.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.
@@ -576,7 +574,6 @@ class GEPRegressor(LinearRegressor):
 
 
 def _guide(estimator: GEPClassifier | GEPRegressor, targets: Targets) -> Guide:
-    """What the parameters say to use public rows for; ValueError where one is out of range."""
     n_components, directions, anchors = estimator.n_components, estimator.directions, None
     if n_components != "auto":
         n_components = check_components("n_components", n_components)

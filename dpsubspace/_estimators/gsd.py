@@ -220,7 +220,6 @@ def gradient_subspace_distance(
 
 
 def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Both sets, checked and dense; ValueError where they do not fit."""
     sets = []
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
         options: dict[str, Any] = {"allow_nd": images, "accept_sparse": "csr"}
@@ -264,7 +263,6 @@ def _linear_products(sets: Sequence[np.ndarray], c: int) -> Callable[[int], np.n
 def _module_products(
     sets: Sequence[np.ndarray], c: int, module: Any, params: Any
 ) -> Callable[[int], np.ndarray]:
-    """Inner products of gradients of a module, by the seed of the labels."""
     rows, shape = np.concatenate([X.reshape(len(X), -1) for X in sets]), sets[0].shape[1:]
     built_in = isinstance(module, str)
     fixed = None if built_in else probe_gradients(module, shape, c, 0, params=params)
@@ -277,7 +275,6 @@ def _module_products(
 
 
 def _cosines(products: np.ndarray, k: int, n_private: int) -> np.ndarray:
-    """Cosines of the angles between the leading directions of the first gradients and the rest."""
     private, public = slice(0, n_private), slice(n_private, None)
     weights = []
     for name, own in (("X_private", private), ("X_public", public)):
@@ -295,7 +292,6 @@ class _GradientPlan(SpectralPlan):
     """Parameters of a fit; its rows are gradients where there is a space."""
 
     def budget(self, sizes: Sizes) -> Budget:
-        """What a fit of these sizes releases; no space of public rows is wider than some."""
         n_features = sizes.n_features
         if sizes.n_public or self.space is not None:
             n_features = WIDEST if n_features is None else min(n_features, WIDEST)
@@ -578,7 +574,6 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     # The fit --------------------------------------------------------------------------------
 
     def _check(self, plan: _GradientPlan, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         X = check_rows(self, given.X, reset=True, accept_sparse=self.module is None)
         records = check_groups(given.groups, X)
         refuse_groups(self.module, records)
@@ -608,13 +603,11 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         warn_of_spectrum(plan, budget, sizes, guarantee.unit)
 
     def _sets(self, X: Any, X_public: Any, records: Records) -> tuple[np.ndarray, ...]:
-        """Public sets, of which a dict has the names."""
         if isinstance(X_public, Mapping):
             return tuple(check_candidates(self, X, X_public, "X_public").values())
         return check_public_rows(self, X, X_public, records)
 
     def _store(self, found: FittedSpectrum, about: tuple[GradientSpace, int | None, bool]) -> None:
-        """Set what is released, of which as many directions are kept as were asked for."""
         (space, k, self.within_public_span_), spectrum = about, found.spectrum
         # Directions that do not stand out of the noise would be compared with chance.
         k = max(1, int(np.count_nonzero(spectrum.energies))) if k is None else k
@@ -625,12 +618,10 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         self.components_: np.ndarray = space.in_features(self._directions)  # last
 
     def _tell(self, found: FittedSpectrum, budget: Budget, checked: Checked) -> None:
-        """Warn of what was released where it tells of a poor result."""
         if self.n_components_ <= _FEW and self.n_components_ < checked.plan.n_components:
             _warn_of_few(self.n_components_, checked.plan.n_components, self.privacy_.epsilon)
 
     def _space_of(self, n_features: int, sets: tuple[np.ndarray, ...], k: int) -> GradientSpace:
-        """Space that directions are looked for in: the span of public sets, where there are any."""
         n_classes = check_integer("n_classes", self.n_classes, low=2)
         if self.module is not None and not sets:
             raise ValueError(
@@ -650,7 +641,6 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     # Parameters -----------------------------------------------------------------------------
 
     def _plan(self) -> _GradientPlan:
-        """Parameters of the fit; ValueError where one is out of its range."""
         check_choice("mechanism", self.mechanism, ["auto", *MECHANISMS])
         pure = self.mechanism != "auto" and MECHANISMS[self.mechanism].pure
         k = None
@@ -671,7 +661,6 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
 
 def _warn_of_none() -> None:
-    """Warn of a fit without privacy."""
     warn(
         "epsilon=inf: the gradient subspace of this fit is not private. Publish neither it nor what"
         " is chosen by it.",
@@ -681,7 +670,6 @@ def _warn_of_none() -> None:
 
 
 def _warn_of_few(n_left: int, n_wanted: int, epsilon: float) -> None:
-    """Warn where few released directions stand out of the noise: that is read off them."""
     warn(
         f"the noise of a fit with epsilon={epsilon:g} has hidden all but {n_left} of {n_wanted}"
         " directions: most sets will be at about the same distance. More rows, fewer columns,"

@@ -161,7 +161,6 @@ class Anchors:
 
     @property
     def needs_labels(self) -> bool:
-        """Whether public rows need targets of their own."""
         return self.labels == "public"
 
     def step(self, problem: Problem, clip_norm: float, targets: Targets, rng: Any) -> Step:
@@ -184,7 +183,6 @@ class Anchors:
         )
 
     def check_noise(self, budget: Budget, n_samples: int) -> None:
-        """Raise where the noise of embedding or residual cannot be drawn."""
         share = self.share if self.embedding_share == "auto" else float(self.embedding_share)
         if self.residual and budget.private:
             parts = (share, 1 - share)
@@ -197,7 +195,6 @@ class Anchors:
     def _subspace(
         self, problem: Problem, targets: Targets, rng: np.random.Generator
     ) -> Callable[[Array, int], Subspace]:
-        """Directions at given parameters."""
         source, n_public = problem.public, problem.public.n_samples
         groups, counts = self._counts(problem)
 
@@ -218,7 +215,6 @@ class Anchors:
         return at
 
     def _counts(self, problem: Problem) -> tuple[list[Any], list[int]]:
-        """Groups of parameters and the number of directions of gradients of each."""
         groups, sizes = self._groups(problem)
         linear, n_public = problem.features is not None, problem.public.n_samples
         wanted = _auto.ANCHOR_DIRECTIONS if linear else n_public // 2
@@ -227,7 +223,6 @@ class Anchors:
         return groups, group_sizes(wanted, sizes, n_public) if wanted else [0]
 
     def _groups(self, problem: Problem) -> tuple[list[Any], list[int]]:
-        """Index of the last axis of the parameters for each group, and its number of them."""
         shape = problem.start.shape
         if problem.features is not None:
             return [None], [math.prod(shape)]
@@ -236,7 +231,6 @@ class Anchors:
 
 
 def linear_anchors(directions: Any) -> Anchors:
-    """Checked settings for a linear model; ValueError where one is out of range."""
     given = _checked(directions, "'auto', 'features'")
     if given["groups"] is not None:
         raise ValueError(
@@ -247,7 +241,6 @@ def linear_anchors(directions: Any) -> Anchors:
 
 
 def module_anchors(directions: Any, module: Any) -> Anchors:
-    """Checked settings for a torch module; ValueError where one is out of range."""
     given = _checked(directions, "'auto'")
     parameter_groups(module, given["groups"])  # raises what it has to
     given["groups"] = copy.deepcopy(given["groups"])  # lists of the user may change later
@@ -255,7 +248,6 @@ def module_anchors(directions: Any, module: Any) -> Anchors:
 
 
 def _checked(directions: Any, names: str) -> dict[str, Any]:
-    """Parameters that do for any model; `names` are what else could have been given."""
     if not isinstance(directions, GradientDirections):
         raise ValueError(
             f"`directions` must be {names} or an instance such as"
@@ -276,7 +268,6 @@ def _checked(directions: Any, names: str) -> dict[str, Any]:
 
 
 def check_components(name: str, value: Any) -> int:
-    """Check a number of directions, which may be 0."""
     try:
         return check_integer(name, value, low=0)
     except ValueError as error:
@@ -296,8 +287,6 @@ def _moved(values: np.ndarray, problem: Problem) -> Array:
 
 @dataclass(frozen=True)
 class Guide:
-    """What public rows are used for."""
-
     targets: Targets  # Whether targets are labels or values
     n_components: int | str = "auto"  # Directions of features; 0 embeds nothing
     anchors: Anchors | None = None  # Directions of gradients instead
@@ -305,7 +294,6 @@ class Guide:
     mirror: bool = False  # Whether the gradient of labelled public rows is mixed in
 
     def check_public(self, estimator: Any, public: PublicRows | None) -> None:
-        """Raise where labels are needed and missing; warn where there are no public rows."""
         needing = {
             "init='public'": self.init == "public",
             "mirror=True": self.mirror,
@@ -446,7 +434,6 @@ class Guide:
     # How it is trained ----------------------------------------------------------------------
 
     def step(self, problem: Problem, clip_norm: float, budget: Budget, rng: Any) -> Step:
-        """How a step uses gradients; `rng` is public randomness."""
         step: Step = FlatStep(clip_norm=clip_norm)
         if self.anchors is not None:
             step = self.anchors.step(problem, clip_norm, self.targets, rng)
@@ -463,7 +450,6 @@ class Guide:
         return mirrored(step, problem, budget) if self.mirror else step
 
     def has_objective(self, problem: Problem) -> bool:
-        """Whether training without privacy minimises one function, which can be solved."""
         # Gradients on directions of their own at every step are those of no one function.
         anchors = None if problem.public is None else self.anchors
         of_one = anchors is None or anchors.residual or anchors.n_components == 0
@@ -477,7 +463,6 @@ class Guide:
 
 
 def mirrored(step: Step, problem: Problem, budget: Budget) -> Step:
-    """Mix the gradient of labelled public rows into every step."""
     part = budget.parts[STEPS]
     return MirrorStep(
         step=step,
@@ -488,7 +473,6 @@ def mirrored(step: Step, problem: Problem, budget: Budget) -> Step:
 
 
 def check_labelled(needing: Mapping[str, bool], public: PublicRows | None) -> None:
-    """ValueError where an option that is set needs labels of public rows, and there are none."""
     for option, needed in needing.items():
         if needed and (public is None or public.targets is None):
             raise ValueError(
@@ -497,7 +481,6 @@ def check_labelled(needing: Mapping[str, bool], public: PublicRows | None) -> No
 
 
 def warn_of_few(estimator: Any, public: PublicRows, n_components: int | str) -> None:
-    """Warn where there are fewer public rows than directions."""
     if n_components != "auto" and int(n_components) > len(public.X):
         warn(
             f"`n_components`={n_components} is more than the {len(public.X)} public rows."

@@ -39,8 +39,8 @@ from dpsubspace._estimators.base import (
     checked_target,
 )
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
-from dpsubspace._estimators.lazy import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
+from dpsubspace._estimators.model_outputs import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss, NumberLoss
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (

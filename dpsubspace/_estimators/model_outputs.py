@@ -1,7 +1,7 @@
-"""What a fitted model says of private rows: labels, scores and probabilities, of each row its own.
+"""What a fitted model says of rows: of private ones, each by itself, and of Dask collections.
 
-Nothing here depends on labels, and nothing raises because of what a model says: what is not a
-number counts as stated.
+Nothing of private rows depends on labels, and nothing raises because of what a model says: what is
+not a number counts as stated.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial, wraps
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -20,7 +22,9 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
+from dpsubspace._checks import is_collection
 from dpsubspace._estimators.composites import predictor
+from dpsubspace._rows.dask_parts import whole
 from dpsubspace._rows.inputs import NO_NUMBERS, without_values
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records, check_groups
@@ -58,7 +62,6 @@ def by_record(
 
 
 def taken(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of `X` in its own form."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if hasattr(X, "take") and hasattr(X, "column_names"):  # of Arrow
@@ -242,7 +245,6 @@ class Frozen:
 
     @property
     def classes(self) -> np.ndarray:
-        """Its labels."""
         return np.asarray(self.model.classes_)
 
     def log_probabilities(self, X: Any) -> np.ndarray:
@@ -252,7 +254,6 @@ class Frozen:
             return np.log(np.clip(np.nan_to_num(found), _LEAST, 1.0))
 
     def predictions(self, X: Any) -> np.ndarray:
-        """Numbers that it predicts for rows."""
         with np.errstate(all="ignore"):
             found = np.asarray(self.model.predict(X), dtype=np.float64)
             return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
@@ -274,7 +275,6 @@ def pure_target(estimator: Any) -> Target:
 
 
 def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
-    """A fitted model with the method `method`, or ValueError."""
     if isinstance(estimator, type) or not hasattr(estimator, "fit"):
         raise ValueError(f"`estimator` must be a fitted {what}, got {estimator!r}.")
     try:
@@ -300,7 +300,6 @@ def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
 
 
 def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
-    """Rows and labels, which must be those of the model."""
     rows = _rows(frozen, X, y, groups)
     labels, classes = rows.targets, frozen.classes
     known = {label: code for code, label in enumerate(classes.tolist())}
@@ -317,7 +316,6 @@ def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
 
 
 def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
-    """Rows and one finite number each."""
     rows, targets = _rows(frozen, X, y, groups), None
     with suppress(TypeError, ValueError):  # whose messages may have entries
         targets = np.asarray(rows.targets, dtype=np.float64)
@@ -355,3 +353,114 @@ def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
             " features as input."
         )
     return Data(X, y, 1, check_groups(groups, X))
+
+
+# Blocks -----------------------------------------------------------------------------------------
+# Predictions and transformed rows of Dask collections: lazy, block by block. A fitted model is
+# public, so that its copies may go to any worker. Nothing is read before somebody asks for the
+# result.
+
+
+def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
+    @wraps(method)
+    def called(self: Any, X: Any) -> Any:
+        return _lazily(method, self, X) if is_collection(X) else method(self, X)
+
+    return called
+
+
+def _lazily(method: Callable[[Any, Any], np.ndarray], estimator: Any, X: Any) -> Any:
+    nothing = method(estimator, _one_row(X))[:0]  # raises where the estimator is not fitted
+    estimator = _without_seed(estimator)
+    of_block = partial(_of_block, method, estimator, nothing)
+    X = _blocks_of(X) if hasattr(X, "columns") else whole(X)
+    # A name of its own: Dask warns where a name that it knows comes with another graph.
+    options = {"name": f"{method.__name__}-{uuid4().hex}", "dtype": nothing.dtype, "meta": nothing}
+    if nothing.ndim == 1:
+        return X.map_blocks(of_block, drop_axis=list(range(1, X.ndim)), **options)
+    options["new_axis"] = None if X.ndim > 1 else 1
+    return X.map_blocks(of_block, chunks=(X.chunks[0], (nothing.shape[1],)), **options)
+
+
+def _without_seed(estimator: Any) -> Any:
+    """A copy that does not have the seed: who has it can take the noise off what was released."""
+    copied = copy(estimator)
+    copied.random_state = None
+    return copied
+
+
+def _one_row(X: Any) -> Any:
+    if not hasattr(X, "columns"):
+        return np.zeros((1, X.shape[1]), dtype=X.dtype)
+    import pandas as pd
+
+    # What is no number stays text, which the estimator refuses in its own words.
+    numbers = {name: pd.api.types.is_numeric_dtype(kind) for name, kind in X.dtypes.items()}
+    zeros = {
+        name: pd.Series([0], dtype=X.dtypes[name]) if number else pd.Series(["text"])
+        for name, number in numbers.items()
+    }
+    return pd.DataFrame(zeros, columns=list(X.columns))
+
+
+def _of_block(method: Any, estimator: Any, nothing: np.ndarray, block: Any) -> np.ndarray:
+    return method(estimator, block) if len(block) else nothing
+
+
+def _blocks_of(frame: Any) -> Any:
+    """Dask array whose blocks are the partitions of a data frame or series as they are.
+
+    Its ``values`` may join small partitions, and those of one column otherwise than those of
+    another, upon which rows and targets of one data frame would not go together.
+    """
+    import dask.array
+    from dask.highlevelgraph import HighLevelGraph
+
+    frame = frame.simplify()  # reads no column that is not asked for
+    keys = frame.__dask_keys__()
+    name = keys[0][0]
+    graph = HighLevelGraph.from_collections(name, frame.__dask_graph__())
+    chunks = ((np.nan,) * len(keys),)
+    meta = np.empty(0, dtype=object)
+    return dask.array.Array(graph, name, chunks, meta=meta)  # pyright: ignore[reportCallIssue]
+
+
+# Scores of blocks -------------------------------------------------------------------------------
+
+
+def accuracy_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    right = estimator.predict(X) == _array(y)
+    if sample_weight is None:
+        return float(right.mean().compute())
+    weights = _array(sample_weight)
+    total, weight = _computed((right * weights).sum(), weights.sum())
+    return float(total / weight)
+
+
+def r2_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    y, predicted = _array(y).astype(np.float64), estimator.predict(X)
+    weights = y * 0 + 1 if sample_weight is None else _array(sample_weight)
+    weights = weights[:, None] if weights.ndim < y.ndim else weights
+    mean = (weights * y).sum(axis=0) / (y * 0 + weights).sum(axis=0)
+    left, spread = _computed(
+        (weights * (y - predicted) ** 2).sum(axis=0), (weights * (y - mean) ** 2).sum(axis=0)
+    )
+    left, spread = np.atleast_1d(left), np.atleast_1d(spread)
+    constant = np.where(left == 0, 1.0, 0.0)  # as in scikit-learn, of targets that do not vary
+    return float(
+        np.mean(np.where(spread > 0, 1 - left / np.where(spread > 0, spread, 1), constant))
+    )
+
+
+def _array(values: Any) -> Any:
+    if hasattr(values, "to_dask_array"):
+        nothing = np.asarray(values._meta)
+        new_axis = 1 if nothing.ndim > 1 else None
+        return _blocks_of(values).map_blocks(np.asarray, meta=nothing, new_axis=new_axis)
+    return values if is_collection(values) else np.asarray(values)
+
+
+def _computed(*lazy: Any) -> tuple[Any, ...]:
+    from dask.base import compute
+
+    return compute(*lazy)

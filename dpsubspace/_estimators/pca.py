@@ -24,7 +24,7 @@ from dpsubspace._estimators.base import (
     PrivateEstimator,
     checked_target,
 )
-from dpsubspace._estimators.lazy import by_blocks
+from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._public.gradient_spaces import GradientSpace
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -77,12 +77,10 @@ class SpectralPlan(Plan):
 
     @property
     def fraction(self) -> float | None:
-        """Share of the variance to explain, where `n_components` is one."""
         k = self.n_components
         return None if k is None or isinstance(k, Integral) else float(k)
 
     def mechanism(self, n_features: int | None) -> Mechanism:
-        """How the subspace of so many columns is found."""
         if self.name != "auto":
             return MECHANISMS[self.name]
         # Not known before the data are: both cost the same.
@@ -90,7 +88,6 @@ class SpectralPlan(Plan):
         return MECHANISMS["adaptive" if square else "power"]
 
     def n_released(self, n_samples: int | None, n_features: int) -> int:
-        """Components to release; all of them where a share of the variance is asked for."""
         if self.fraction is not None:
             mechanism = self.mechanism(n_features)
             if mechanism.pure or not mechanism.forms_rows:
@@ -110,7 +107,6 @@ class SpectralPlan(Plan):
         return k
 
     def parts(self, n_samples: int | None, n_features: int | None) -> dict[str, Part]:
-        """All that a fit releases, in the order of its event."""
         mechanism = self.mechanism(n_features)
         before: dict[str, Part] = {}
         if self.data_norm is None:
@@ -133,22 +129,18 @@ class SpectralPlan(Plan):
         return before | {name: replace(p, share=rest * p.share) for name, p in own.items()}
 
     def budget(self, sizes: Sizes) -> Budget:
-        """All releases of a fit of these sizes, and what they cost together."""
         parts = self.parts(sizes.n_samples, sizes.n_features)
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def width(self, n_features: int) -> int:
-        """Columns of what directions are found in."""
         return n_features if self.space is None else self.space.width
 
     def check_size(self, data: Data) -> None:
-        """ValueError or MemoryError where there are too few rows or too many columns."""
         width = self.width(data.X.shape[1])
         k = self.n_released(data.records.n, width)
         _check_memory(self.mechanism(width), width, k, data.public is not None)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> tuple[Data, Any]:
-        """Data where they are used, and that device."""
         # Coordinates are computed once they are paid for, since a module may fail on a row.
         X = on_device(data.X, where) if self.space is None else data.X
         return replace(data, X=X, records=data.records.on_device(where)), where
@@ -156,7 +148,6 @@ class SpectralPlan(Plan):
     def run(
         self, ready: tuple[Data, Any], releases: Releases, rng: Any, after_step: Any
     ) -> FittedSpectrum:
-        """Bound the rows, and release directions of them."""
         data, where = ready
         X, sets = data.X, [] if data.public is None else data.public.sets
         if self.space is not None:
@@ -211,7 +202,6 @@ class SpectralPlan(Plan):
         return rows, float(bound), shift.mean if shift is not None and self.centered else None
 
     def n_kept(self, spectrum: Spectrum) -> int:
-        """Components that are kept of those that were released."""
         if self.fraction is None:
             return len(spectrum.components)
         explained = np.cumsum(spectrum.energies) / (spectrum.total or 1.0)
@@ -230,8 +220,6 @@ class SpectralPlan(Plan):
 
 @dataclass(frozen=True)
 class FittedSpectrum:
-    """Result of a fit: directions, the unit that rows are in, their mean, and their number."""
-
     spectrum: Spectrum
     unit: float
     mean: np.ndarray | None
@@ -239,7 +227,6 @@ class FittedSpectrum:
 
 
 def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes, unit: str) -> None:
-    """Warn of what public quantities already tell to be a bad idea."""
     width, n_samples = (sizes.known(x, "the warning") for x in ("n_features", "n_samples"))
     width = plan.width(width)
     ratio = plan.mechanism(width).noise(budget.scales, width) / n_samples
@@ -254,13 +241,11 @@ def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes, unit: str
 
 
 def _formed(sets: list[Features]) -> np.ndarray | None:
-    """Public rows after their maps; None where there are none."""
     blocks = [part.at(slice(0, part.n_samples)).formed() for part in sets]
     return np.concatenate(blocks) if blocks else None
 
 
 def _check_memory(mechanism: Mechanism, n_features: int, k: int, public: bool) -> None:
-    """MemoryError where the machine does not have what a mechanism needs beside the rows."""
     needed, there = mechanism.memory(n_features, k, public), _machine_memory()
     if needed > there:
         least = MECHANISMS["power"].memory(n_features, k, public)
@@ -272,7 +257,6 @@ def _check_memory(mechanism: Mechanism, n_features: int, k: int, public: bool) -
 
 
 def _machine_memory() -> float:
-    """Bytes of memory of this machine; inf where that is not known."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -560,7 +544,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     # The fit --------------------------------------------------------------------------------
 
     def _check(self, plan: SpectralPlan, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         X = check_rows(self, given.X, reset=True)
         records = check_groups(given.groups, X)
         public = PublicRows.of(check_public_rows(self, X, given.X_public, records), None)
@@ -576,7 +559,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         warn_of_spectrum(plan, budget, sizes, guarantee.unit)
 
     def _store(self, found: FittedSpectrum, plan: SpectralPlan) -> None:
-        """Set what is released, in the terms of scikit-learn's PCA and the units of the rows."""
         spectrum, unit, mean = found.spectrum, found.unit, found.mean
         k = plan.n_kept(spectrum)
         d = spectrum.components.shape[1]
@@ -597,7 +579,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self.components_ = components * np.where(signs == 0, 1.0, signs)[:, None]  # last
 
     def _axes(self, dtype: np.dtype) -> np.ndarray:
-        """What rows are multiplied by, (n_features, n_components)."""
         axes = self.components_.T / self._scale() if self.whiten else self.components_.T
         return axes.astype(dtype)
 
@@ -609,7 +590,6 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     # Parameters -----------------------------------------------------------------------------
 
     def _plan(self) -> SpectralPlan:
-        """Parameters of the fit; ValueError where one is out of its range."""
         choices = ["auto", *MECHANISMS]
         check_choice("mechanism", self.mechanism, choices)
         chosen = MECHANISMS.get(self.mechanism)

@@ -410,7 +410,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         return shown
 
     def _of_persons(self, name: str) -> Any:
-        """What is stored of the persons; AttributeError before the fit."""
         if name not in vars(self):
             raise AttributeError(f"{type(self).__name__} is not fitted: it knows no persons yet.")
         return vars(self)[name]
@@ -446,7 +445,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     # The fit --------------------------------------------------------------------------------
 
     def _plan(self) -> PersonalFit:
-        """Parameters of the fit; ValueError where one is out of its range."""
         check_choice("missing_groups", self.missing_groups, ["raise", "each_row"])
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, column="feature")
@@ -479,7 +477,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     _joint = True
 
     def _check(self, plan: PersonalFit, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         X, y, groups, X_public, y_public = given
         if groups is None:
             self._check_missing("fit", "or use DPLinearRegression for one model of all rows")
@@ -503,19 +500,16 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         return Checked(plan.seeing(data), data, tuple(assumed), names)
 
     def _tell(self, found: FittedPersonal, budget: Budget, checked: Checked) -> None:
-        """Warn of what was released where it tells of a poor result."""
         if budget.private:
             tell_of_ranges(self, self.bounds_found_, "the shared model")
 
     def _advise(
         self, plan: PersonalFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
         n, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
         warn_of_noise(self, budget, guarantee, n, p, _auto.HIDING_ROWS)
 
     def _store(self, found: FittedPersonal, names: np.ndarray) -> None:
-        """Store what predictions need."""
         self._shared_ = found.public_part(self)
         self.kinds_: list[str] = [*found.personal.prior.names, "alone"]
         self._store_heads(names, found.heads)
@@ -531,7 +525,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         self.coef_: np.ndarray = self._shared_.coef_  # last: now it can predict
 
     def _store_heads(self, names: np.ndarray, heads: Heads) -> None:
-        """Store the persons' own models."""
         self._groups_, self._heads_ = names, heads
         self._personal_coef_, self._personal_intercept_ = self._shared_._scaled.in_units(heads)
 
@@ -548,7 +541,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         return np.where(ours[place] == names, place, -1)
 
     def _check_missing(self, method: str, otherwise: str) -> None:
-        """ValueError where `groups` are missing and must not be."""
         if self.missing_groups == "raise":
             raise ValueError(
                 f"`groups` is missing: {method} needs to know who each row belongs to. Pass"

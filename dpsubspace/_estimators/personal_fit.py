@@ -152,7 +152,6 @@ class SharedLinearModel:
         return coef[0], float(constants[0])
 
     def _checker(self) -> Any:
-        """What checks rows against the width and the names that were fitted."""
         model: Any = named("SharedLinearModel")
         model.n_features_in_ = self.n_features_in_
         if self.feature_names_in_ is not None:
@@ -161,7 +160,6 @@ class SharedLinearModel:
 
 
 def one_column(y: np.ndarray) -> np.ndarray:
-    """Targets as one column; ValueError where there are several."""
     if y.ndim == 2 and y.shape[1] > 1:
         raise ValueError(f"`y` must be one column, got {y.shape[1]}: fit one model for each.")
     return column_or_1d(y, warn=True)
@@ -181,7 +179,6 @@ class _Scaled:
     private: bool  # Whether residuals are cut
 
     def users(self, X: Any, targets: np.ndarray, records: Records) -> UserRows:
-        """Rows of persons, with targets that are standardised already."""
         return UserRows(
             AffineRows(X, self.affine, constant=False, limit=self.limit),
             targets,
@@ -194,7 +191,6 @@ class _Scaled:
         )
 
     def head(self, personal: Personal, X: Any, y: np.ndarray) -> Heads:
-        """Head of one person from all rows and targets, as they are."""
         with np.errstate(all="ignore"):
             scaled = (y - self.targets.location[0]) / self.targets.scale[0]
             one = Records(1, index=np.zeros(len(scaled), dtype=np.intp))
@@ -253,7 +249,6 @@ class FittedPersonal:
     n_rounds: int
 
     def public_part(self, estimator: Any) -> SharedLinearModel:
-        """What may be published of a fit of `estimator`."""
         coef, constant = self.scaled.in_units(None)
         directions = self.scaled.affine.lifted(self.personal.directions)
         lengths = np.linalg.norm(directions, axis=0)
@@ -285,8 +280,6 @@ def _less(problem: Regression, model: np.ndarray, d: int) -> Regression:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalFit(Plan):
-    """Parameters of a fit of personal linear models."""
-
     shared: RegressionFit  # How rows are standardised, and the one model for all persons is found
     method: str  # "gradient", "moments": what rounds release.
     n_components: int | None  # Number of directions where there are no public tasks; None chooses
@@ -296,17 +289,14 @@ class PersonalFit(Plan):
 
     @property
     def target(self) -> Target:
-        """Privacy that is asked for."""
         return self.shared.target
 
     # Before the data are seen ---------------------------------------------------------------
 
     def seeing(self, data: Data) -> PersonalFit:
-        """The same with the directions of public tasks; ValueError where they are no good."""
         return replace(self, shared=self.shared.seeing(data))
 
     def resolved(self, sizes: Sizes) -> PersonalFit:
-        """The same with the number of rounds that it runs with."""
         fit = replace(self, shared=self.shared.resolved(sizes))
         if self.n_iter != "auto":
             return fit
@@ -315,7 +305,6 @@ class PersonalFit(Plan):
         return replace(fit, n_iter=default_rounds(reach, d, public=sizes.n_public > 0))
 
     def solver(self, sizes: Sizes) -> PersonalSolver:
-        """How directions and heads are found."""
         rate = 1.0
         if self.batch_size is not None and self.target.private:
             n = sizes.known("n_samples", f"`batch_size`={self.batch_size}")
@@ -331,7 +320,6 @@ class PersonalFit(Plan):
         )
 
     def budget(self, sizes: Sizes) -> Budget:
-        """What is released, with which noise, and what it costs."""
         before = self.shared.standards(sizes).parts(sizes.n_features)
         rest = 1 - sum(part.share for part in before.values())
         of_all = SOLVERS[_DESCENT].parts(self.shared.reach)
@@ -343,7 +331,6 @@ class PersonalFit(Plan):
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
-        """Data as they are."""
         return data
 
     # The fit --------------------------------------------------------------------------------

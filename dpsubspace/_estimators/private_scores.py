@@ -254,7 +254,6 @@ class _Scores:
     groups: Mapping[Any, Found]
 
     def of(self, found: Found) -> PrivateScore | PrivateScores:
-        """One score, or all by name; PrivacyError where noise hides the only one."""
         values = [found.value(plain, self.level) for plain in self.asked.plain]
         if self.asked.one and isinstance(values[0], PrivacyError):
             raise values[0]
@@ -266,7 +265,6 @@ class _Scores:
         return scores[names[0]] if self.asked.one else PrivateScores(scores, self.guarantee)
 
     def _with_groups(self, name: str, plain: str, score: PrivateScore) -> PrivateScore:
-        """A score with those of the groups."""
         if not self.groups:
             return score
         by = {
@@ -283,7 +281,6 @@ class _Scores:
         found: Found,
         group: Any = None,
     ) -> PrivateScore:
-        """A metric by the name and with the sign that it was asked for."""
         curve, whose = None, "" if group is None else f" of group {group!r}"
         if isinstance(value, PrivacyError):
             warn(f"{name}{whose} is NaN: {value}", PrivacyWarning, about=("score", name, group))
@@ -327,8 +324,6 @@ class _Scores:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Checked rows, and the model that they are shown to."""
-
     model: Any
     X: Any
     y: np.ndarray  # indices of classes, or targets
@@ -364,7 +359,6 @@ class _Rows:
         return cls(model, X, y.reshape(-1), classes, records, width, bounds, loss_bound)
 
     def said(self, asked: Asked, by: PublicGroups | None) -> Said:
-        """What the model says of the rows, as far as it is asked for."""
         probabilities, threshold = hasattr(self.model, "predict_proba"), None
         if "calibration_curve" in asked.plain and not probabilities:
             raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
@@ -397,7 +391,6 @@ class _Rows:
 
 
 def _bounds_for(asked: Asked, bounds: Any) -> tuple[float, float]:
-    """Public range of targets, where metrics are of numbers."""
     if asked.regression:
         return _checked_bounds(bounds)
     if bounds is not None:
@@ -410,7 +403,6 @@ def _bounds_for(asked: Asked, bounds: Any) -> tuple[float, float]:
 
 
 def _checked_bounds(bounds: Any) -> tuple[float, float]:
-    """Public range of targets."""
     if bounds is None:
         raise ValueError(
             "metrics of regressors need the public range of targets: pass `target_bounds`, such as"
@@ -422,7 +414,6 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
 
 
 def _codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Index of each label among the classes of the model."""
     order = np.argsort(classes)
     try:
         return order[check_classes(labels, classes)[1]]

@@ -51,8 +51,6 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Standards:
-    """How location and scale of columns and targets are found."""
-
     columns: Any  # Public ranges. None finds them, wherever they are.
     targets: Any
     reach: float  # Number of rows over the noise multiplier of the whole fit
@@ -60,7 +58,6 @@ class Standards:
     as_seen: bool = False
 
     def parts(self, n_columns: int | None) -> dict[str, Part]:
-        """What is released, in its order: what has to be found, and means between ranges."""
         share, parts = self._share(n_columns), {}
         if share:
             names = [name for name in SCALES if self.columns is None or name != "lengths"]
@@ -76,13 +73,11 @@ class Standards:
         return parts
 
     def _share(self, n_columns: int | None) -> float:
-        """Share of the budget for what has to be found."""
         if self.columns is None:
             return scale_share(1 / self.reach, n_columns or _SOME)
         return scale_share(1 / self.reach, 1) / 2 if self.targets is None else 0.0
 
     def __call__(self, seen: AffineRows, targets: Any, releases: Releases) -> Standardised:
-        """Release location and scale of what is seen of rows, and of targets (n, c)."""
         columns = None if self.columns is not None else to_numpy(seen.data)
         values = None if self.targets is not None else to_numpy(targets)
         bought = noisy_scales(columns, values, releases)
@@ -123,8 +118,6 @@ _FLAT = 1e-6
 
 @dataclass(frozen=True)
 class View:
-    """A public map of rows."""
-
     affine: Affine  # The map
     # Of what it gives, where public rows tell them: its scale is about 1 then.
     ranges: tuple[np.ndarray, np.ndarray] | None = None
@@ -163,18 +156,13 @@ class PublicView(Protocol):
 
 @dataclass(frozen=True)
 class AsTheyAre:
-    """Rows as they are."""
-
     def tells_ranges(self, sizes: Sizes) -> bool:
-        """Nothing is known of them."""
         return False
 
     def width(self, sizes: Sizes) -> int | None:
-        """All columns."""
         return sizes.n_features
 
     def __call__(self, data: Data) -> View:
-        """All columns."""
         return View(Affine.identity(data.X.shape[1]))
 
 
@@ -183,15 +171,12 @@ class Whitened:
     """All directions, each in units of its spread among public rows (Cao, Zhang, 2025)."""
 
     def tells_ranges(self, sizes: Sizes) -> bool:
-        """Public rows do, where there are any."""
         return sizes.n_public > 0
 
     def width(self, sizes: Sizes) -> int | None:
-        """As many as there are columns."""
         return sizes.n_features
 
     def __call__(self, data: Data) -> View:
-        """All directions, or all columns where there are no public rows."""
         if data.public is None:
             return AsTheyAre()(data)
         rows = data.public.X
@@ -210,22 +195,17 @@ class Whitened:
 
 @dataclass(frozen=True)
 class FewDirections:
-    """The directions that matter in public tasks."""
-
     method: str  # How they are found
     n_components: int | str  # How many they are
 
     def tells_ranges(self, sizes: Sizes) -> bool:
-        """Public rows do, where there are any."""
         return sizes.n_public > 0
 
     def width(self, sizes: Sizes) -> int | None:
-        """Number of directions; as many as columns where public rows will tell it."""
         few = sizes.n_public > 0 and isinstance(self.n_components, Integral)
         return int(self.n_components) if few else sizes.n_features
 
     def __call__(self, data: Data) -> View:
-        """The directions, or all columns where there are no public rows."""
         if data.public is None:
             return AsTheyAre()(data)
         found = task_subspace(
@@ -246,15 +226,12 @@ class ColumnsOfTasks:
     intercept: bool = True  # Whether models have a constant
 
     def tells_ranges(self, sizes: Sizes) -> bool:
-        """Public rows do, where there are any."""
         return sizes.n_public > 0
 
     def width(self, sizes: Sizes) -> int | None:
-        """As many as there are columns."""
         return sizes.n_features
 
     def __call__(self, data: Data) -> View:
-        """All columns, and directions where there are public rows."""
         view = AsTheyAre()(data)
         if data.public is None:
             return view
@@ -276,7 +253,6 @@ class ColumnsOfTasks:
 
 
 def _usual(deviations: np.ndarray) -> float:
-    """Deviation of a column of which nothing is known."""
     known = deviations[deviations > 0]
     return float(np.median(known)) if len(known) else 1.0
 

@@ -27,13 +27,13 @@ from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wide_ranges, warn_of_noise
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
-from dpsubspace._estimators.lazy import by_blocks
 from dpsubspace._estimators.linear_model import (
     LinearScores,
     PrivateRegressor,
     Values,
     copied_bounds,
 )
+from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Standards, View, Whitened
 from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.losses import Loss, Squared
@@ -117,14 +117,11 @@ class FittedRegression:
 
     @property
     def intercept(self) -> np.ndarray:
-        """Constants (c,) beside them."""
         return self.constant + self.affine.constant(self.weights)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionFit(Plan):
-    """Parameters of a fit of linear regression."""
-
     target: Target  # Privacy that is asked for
     bounds: Any  # Public ranges of the columns and of the targets
     target_bounds: Any
@@ -140,14 +137,12 @@ class RegressionFit(Plan):
     # Before the data are seen ---------------------------------------------------------------
 
     def seeing(self, data: Data) -> RegressionFit:
-        """The same with how public rows say to see the rows; ValueError where they cannot."""
         view = self.public(data)
         if not self.constant and data.public is not None:
             view = view.about_zero(data.public.X)
         return replace(self, view=view)
 
     def resolved(self, sizes: Sizes) -> RegressionFit:
-        """The same with the solver and the number of steps that it runs with."""
         if not self.target.private or sizes.n_samples is None:
             return replace(self, solver="descent" if self.solver == "auto" else self.solver)
         n_samples = sizes.known("n_samples", "the number of steps")
@@ -160,12 +155,10 @@ class RegressionFit(Plan):
         return replace(self, reach=reach, solver=solver)
 
     def for_table(self, bound: float, extent: Any, limits: Any) -> RegressionFit:
-        """The same on encoded tables, of columns that lie in `extent`, with targets in `limits`."""
         bounds = extent if self.bounds is None else self.bounds
         return replace(self, bounds=bounds, target_bounds=copied_bounds(limits))
 
     def standards(self, sizes: Sizes, public: PublicRows | None = None) -> Standards:
-        """How columns and targets are standardised; `public` are rows that tell ranges."""
         columns, targets, known = self.bounds, self.target_bounds, self.public.tells_ranges(sizes)
         if known:
             columns = _OPEN if self.view is None else self.view.ranges
@@ -176,7 +169,6 @@ class RegressionFit(Plan):
         return Standards(columns, targets, self.reach, as_seen)
 
     def budget(self, sizes: Sizes) -> Budget:
-        """What is released, with which noise, and what it costs."""
         before = self.standards(sizes).parts(sizes.n_features)
         rest = 1 - sum(part.share for part in before.values())
         own = SOLVERS[self.solver].parts(self.reach)
@@ -187,7 +179,6 @@ class RegressionFit(Plan):
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
-        """Data on the device; ValueError where the solver does not know what to do with them."""
         if self.solver == "ambssgd" and isinstance(data.X, Remote):
             raise ValueError(
                 "`solver`='ambssgd' takes the rows apart by chance, which Dask collections do not"
@@ -200,7 +191,6 @@ class RegressionFit(Plan):
     def run(
         self, ready: Data, releases: Releases, rng: Any, after_step: Callable[[], bool]
     ) -> FittedRegression:
-        """See, standardise, solve: on rows that lie where they are used."""
         prepared = self.standardised(ready, releases)
         problem, affine, targets = prepared.problem, prepared.affine, prepared.targets
         if releases.budget.private:
@@ -227,7 +217,6 @@ class RegressionFit(Plan):
         )
 
     def standardised(self, data: Data, releases: Releases) -> Prepared:
-        """See rows as public ones say, and standardise rows and targets."""
         view = self.view or self.public(data)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
         seen = made(AffineRows, data.X, view.affine, constant=False, records=data.records)
@@ -261,8 +250,6 @@ class RegressionFit(Plan):
 
 
 class _LinearRegression(PrivateRegressor):
-    """What the two share: checks, the one fit, and what it stores."""
-
     _takes_collections = True
 
     # Parameters that every subclass has.
@@ -318,11 +305,9 @@ class _LinearRegression(PrivateRegressor):
     # The fit --------------------------------------------------------------------------------
 
     def _view(self) -> PublicView:
-        """What public rows are used for; ValueError where a parameter is out of its range."""
         raise NotImplementedError
 
     def _plan(self) -> RegressionFit:
-        """Parameters of the fit; ValueError where one is out of its range."""
         target = checked_target(self)
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, column="feature")
@@ -338,14 +323,12 @@ class _LinearRegression(PrivateRegressor):
         )
 
     def _check(self, plan: RegressionFit, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         data, values = self._valued(given, accept_sparse=False)
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, data.X.shape[1], column="feature")
         return Checked(plan.seeing(data), data, values.assumed, values)
 
     def _tell(self, found: FittedRegression, budget: Budget, checked: Checked) -> None:
-        """Warn of what was released where it tells of a poor result."""
         if budget.private:
             tell_of_ranges(self, self.bounds_found_)
             if self.bounds is not None:
@@ -354,7 +337,6 @@ class _LinearRegression(PrivateRegressor):
     def _advise(
         self, plan: RegressionFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
         if sizes.n_public:  # which decide how many numbers are learned
             return
         n_samples, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
@@ -362,7 +344,6 @@ class _LinearRegression(PrivateRegressor):
         warn_of_noise(self, budget, guarantee, n_samples, p**2, _auto.HIDING_ROWS, last)
 
     def _store(self, found: FittedRegression, values: Values) -> None:
-        """Store what predictions need."""
         self.n_iter_ = found.n_iter
         self.bounds_found_, self.bounds_ = dict(found.found), found.bounds
         self._model = (found.affine, found.limit, found.weights, found.constant)

@@ -20,7 +20,7 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
 from dpsubspace._estimators.base import Checked, Given, Plan, PrivateEstimator, checked_target
-from dpsubspace._estimators.lazy import by_blocks
+from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
@@ -60,13 +60,11 @@ class _Plan(Plan):
     row_norm: str | None
 
     def resolved(self, sizes: Sizes) -> _Plan:
-        """Where bounds come from, if there are public rows or not."""
         if self.source != "auto":
             return self
         return replace(self, source="public" if sizes.n_public else "private")
 
     def budget(self, sizes: Sizes) -> Budget:
-        """What is released, with which noise, and what it costs."""
         parts = self.parts(sizes.n_samples, sizes.n_features)
         return Budget.split(self.target, parts, sizes.n_samples)
 
@@ -81,7 +79,6 @@ class _Plan(Plan):
     def run(
         self, ready: Data, releases: Releases, rng: Any, after_step: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ends of the columns: given, of public rows, or released."""
         X = ready.X
         if self.source == "given":
             low, high = (np.broadcast_to(np.asarray(b, float), X.shape[1]) for b in self.given)
@@ -326,7 +323,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         return super()._budget(replace(sizes, n_public=0))
 
     def _check(self, plan: _Plan, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         X = _dense(self, given.X, reset=True)
         if plan.source == "private" or (plan.source == "auto" and given.X_public is None):
             refuse_exact_quantiles(plan.target, X)
@@ -346,7 +342,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     def _advise(
         self, plan: _Plan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
         if not budget.parts:
             return
         n_samples, n_features = (sizes.known(x, "it") for x in ("n_samples", "n_features"))
@@ -365,7 +360,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             )
 
     def _store(self, found: tuple[np.ndarray, np.ndarray], plan: _Plan) -> None:
-        """Store the map that takes bounds to the feature range and bounds rows."""
         (low, high), row_norm, feature_range = found, plan.row_norm, plan.feature_range
         start, end = (float(value) for value in feature_range)
         longest = max(abs(start), abs(end)) * math.sqrt(len(low))
@@ -382,7 +376,6 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     # Parameters and what follows from them --------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Parameters of the fit; ValueError where one is out of its range."""
         if isinstance(self.bounds, str) or self.bounds is None:
             if self.bounds not in ("auto", "public", "private"):
                 raise ValueError(
@@ -425,5 +418,4 @@ def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None) -> np.ndarray:
 
 
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Middles and half widths of ranges, without overflow."""
     return low / 2 + high / 2, high / 2 - low / 2

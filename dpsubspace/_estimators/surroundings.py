@@ -138,17 +138,14 @@ class _Host:
 
     @property
     def scores(self) -> bool:
-        """Whether it computes exact scores of what was fitted."""
         return self.function in _SCORING and self.module.startswith("sklearn.model_selection")
 
     @property
     def several(self) -> str | None:
-        """What fits clones here, in words; None for anything else."""
         return next((s for m, s in _SEVERAL_FITS.items() if self.module.startswith(m)), None)
 
 
 def _hosts(frame: FrameType | None) -> Iterator[_Host]:
-    """Calls around `frame` of code that fits others' estimators, the innermost first."""
     owners = set()
     while frame is not None:
         host = _host(frame)
@@ -232,7 +229,6 @@ def warn_of_surroundings(
 
 
 def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> None:
-    """Warn of fits that no ledger counts."""
     warn(
         f"{several.several} is fitting copies of {name}, and each fit costs"
         f" epsilon={guarantee.epsilon:.3g}: all of them together cost more than the"
@@ -245,7 +241,6 @@ def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> 
 
 
 def _warn_of_step(name: str, hosts: list[_Host]) -> None:
-    """Warn of the first step of a Pipeline that learns from the rows, or part of another model."""
     pipelines = [host.owner for host in hosts if type(host.owner) is Pipeline]
     steps = [step for pipeline in pipelines for step in opened(pipeline).inside]
     found = next((step for step in steps if [*step.learners()]), None)
@@ -263,7 +258,6 @@ def _warn_of_step(name: str, hosts: list[_Host]) -> None:
 
 
 def _warn_of_part(name: str, hosts: list[_Host]) -> None:
-    """Warn of the first part of what is fitted around that learns from the rows."""
     owners = [host.owner for host in hosts if host.owner is not None]
     known = (around for around in map(opened, owners) if around.kind in (CHOOSES, FITS))
     learners = ((around.name, learner) for around in known for learner in around.learners())
@@ -301,7 +295,6 @@ def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:
 
 
 def _sets_seeds(owner: Any) -> bool:
-    """Whether `owner` sets `random_state` of what it fits, as scikit-learn's ensembles do."""
     return descends(owner, "BaseEnsemble") or descends(owner, "RANSACRegressor")
 
 
@@ -323,7 +316,6 @@ _WITHOUT_SEEDS = (
 
 
 def _warn_of_scores(name: str, module: str) -> None:
-    """Warn where what is counted is chosen by what is not."""
     if module.startswith("sklearn.model_selection"):
         warn(
             f"the ledger counts each fit of {name} in this search or cross-validation, but its"

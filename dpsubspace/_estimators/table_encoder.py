@@ -41,14 +41,11 @@ _HIDDEN = 0.5
 
 @dataclass(frozen=True)
 class Purchase:
-    """Ranges that are bought, of columns and perhaps of targets."""
-
     names: tuple[str, ...]  # What the ranges are of
     gaps: bool  # Whether there may be missing values
     share: float = 1.0  # Of the budget; the rest is for others
 
     def budget(self, target: Target, n_samples: int | None) -> Budget:
-        """What is released, with which noise, and what it costs."""
         if not self.names:
             return Budget.split(target, {}, n_samples)
         share = self.share * (1 - GAPS if self.gaps else 1)
@@ -77,7 +74,6 @@ class Purchase:
             )
 
     def __call__(self, values: np.ndarray, releases: Releases) -> dict[str, tuple[float, float]]:
-        """Estimate the ranges of columns (n, c), in which NaN is a missing value."""
         if releases.budget.private:
             gaps = "gaps" if self.gaps else None
             low, high, found = noisy_extents(values, releases, "ranges", gaps=gaps)
@@ -98,7 +94,6 @@ class Purchase:
 
 
 def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:
-    """Exact ranges, column by column, of the values that are there; not private."""
     weights, ends = records.weights_numpy, []
     for column in values.T:
         there = ~np.isnan(column)
@@ -114,14 +109,11 @@ def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray
 
 @dataclass(frozen=True)
 class TablePlan:
-    """Parameters of an encoder, which nothing can change any more."""
-
     schema: Schema
     interactions: bool | str
     by_column: bool = False  # for a model that scales every column by itself
 
     def encoding(self, target: Target, n_samples: int | None) -> Encoding:
-        """How rows are encoded, still without the ranges that are bought."""
         ratio = math.inf
         if target.private and n_samples is not None:
             ratio = n_samples / target.multiplier(n_samples)
@@ -130,7 +122,6 @@ class TablePlan:
         )
 
     def purchase(self, share: float = 1.0, *, also: tuple[str, ...] = ()) -> Purchase:
-        """Ranges that are bought, of columns and `also` of others."""
         names = self.schema.private_ranges
         gaps = any(self.schema[name].missing for name in names)
         return Purchase((*names, *also), gaps, share)
@@ -342,7 +333,6 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     # The fit --------------------------------------------------------------------------------
 
     def _plan(self) -> TablePlan:
-        """Parameters of the fit; ValueError where one is out of its range."""
         if self.interactions != "auto":
             check_bool("interactions", self.interactions)
         return TablePlan(as_schema(self.schema), self.interactions)
@@ -381,7 +371,6 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
 
 
 def tell_of_dropped(X: Any, schema: Schema) -> None:
-    """Warn of columns that the schema does not name."""
     if names := unnamed_columns(X, schema):
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         warn(

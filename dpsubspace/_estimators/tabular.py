@@ -142,7 +142,6 @@ def tabular_pipeline(
 
 
 def _model_of(estimator: Any) -> Any:
-    """Model of a pipeline, by its name or as a clone; TypeError where it can be none."""
     if isinstance(estimator, str) and estimator in _MODELS:
         return _MODELS[estimator]()
     if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
@@ -155,7 +154,6 @@ def _model_of(estimator: Any) -> Any:
 
 
 def _name(estimator: Any) -> str:
-    """What a message calls something that is no estimator of this package."""
     if isinstance(estimator, type):
         return f"the class {estimator.__name__}: pass an instance, {estimator.__name__}()"
     return shown(estimator) if isinstance(estimator, str) else type(estimator).__name__
@@ -172,13 +170,11 @@ class _Parts:
     buys_target: bool  # Whether that is bought
 
     def purchase(self, n_targets: int | None) -> Purchase:
-        """Ranges that are bought, of columns and of targets."""
         count = (n_targets or 1) if self.buys_target else 0
         names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
         return self.table.purchase(_RANGES_SHARE, also=names)
 
     def check_target(self, model: Any, *, labelled: bool) -> None:
-        """ValueError where nothing tells the range of the targets of a regression."""
         told = self.limits is not None or self.buys_target or not is_regressor(model)
         if not (told or (labelled and hasattr(model, "directions"))):
             raise ValueError(
@@ -198,7 +194,6 @@ class _Parts:
         return self.fit(encoding, ranges, limits).resolved(sizes).budget(sizes)
 
     def fit(self, encoding: Encoding, ranges: Budget, limits: tuple[Any, Any] | None) -> Any:
-        """Parameters of the model's fit behind an encoding, with `ranges` in its budget."""
         plan = self.model.for_table(encoding.bound, encoding.extent, limits)
         first = ranges if ranges.parts else None
         return replace(plan, target=replace(plan.target, first=first))
@@ -474,7 +469,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     @property
     def _whole(self) -> Any:
-        """The one budget of both steps; ValueError where they have different ones."""
         encoder, model = self._checked_steps()
         budget = {name: self._one_value(name) for name in _OF_BUDGET}
         seeds = (self.random_state, model.random_state, encoder.random_state)
@@ -482,7 +476,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         return _Whole(**budget, random_state=seed, _address=self._address)
 
     def _one_value(self, name: str) -> Any:
-        """That of a parameter of the budget; ValueError where it has two."""
         own, model = getattr(self, name), self.steps[-1][1]
         whole = getattr(model, name) if own is None else own
         for step, part in self.steps:
@@ -532,7 +525,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     # The fit --------------------------------------------------------------------------------
 
     def _checked_steps(self) -> tuple[TableEncoder, Any]:
-        """Encoder and model; TypeError where they are anything else."""
         steps = [step for _, step in self.steps]
         if len(steps) != 2 or type(steps[0]) is not TableEncoder:
             raise TypeError(
@@ -550,7 +542,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         return steps[0], model
 
     def _parts(self) -> _Parts:
-        """Parameters of the fit; ValueError where one is out of its range."""
         encoder, model = self._checked_steps()
         if getattr(model, "noise_multiplier", None) is not None:
             raise ValueError(
@@ -576,7 +567,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         return parts.budget(ranges, sizes)
 
     def _forget(self) -> None:
-        """Forget an earlier fit, also of the steps."""
         for _, step in self.steps:
             step._forget()
         super()._forget()
@@ -625,11 +615,9 @@ class _Noises:
 
     @property
     def secure(self) -> bool:
-        """Whether nobody can know any of it."""
         return self.model.secure and (self.table.secure or not self.names)
 
     def child(self, name: str) -> NoiseSource:
-        """Stream of a release."""
         return (self.table if name in self.names else self.model).child(name)
 
 
@@ -645,18 +633,15 @@ class _Whole:
 
 
 def _default(step: Any, name: str) -> Any:
-    """Value of a parameter of a step that was not set."""
     return inspect.signature(type(step)).parameters[name].default
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values of a parameter are one, whatever their types."""
     same = one is other or one == other
     return isinstance(same, (bool, np.bool_)) and bool(same)
 
 
 def _two_values(name: str, step: str, own: Any, whole: Any, default: Any, *, given: bool) -> str:
-    """What to say of a step that has another value than the pipeline, with the way out."""
     of = "that of the pipeline" if given else "that of the model"
     out = f"set_params({step}__{name}={shown(default)}) to keep {of}"
     if given:
@@ -734,7 +719,6 @@ def _checked(
 
 
 def _given_to(model: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
-    """What a model is given beside rows and targets; ValueError where it cannot use it."""
     if X_public is None and y_public is None:
         return {}
     if "X_public" not in inspect.signature(model.fit).parameters:
@@ -746,7 +730,6 @@ def _given_to(model: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
 
 
 def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | None:
-    """Public tables, in the form in which they were given."""
     if isinstance(X_public, tuple):
         named = enumerate(X_public)
         return tuple(read_table(each, plan.schema, name=f"X_public[{i}]") for i, each in named)
@@ -754,7 +737,6 @@ def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | 
 
 
 def _public_rows(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
-    """Public rows, encoded."""
     if isinstance(public, tuple):
         return tuple(encoder.transform(table) for table in public)
     return encoder.transform(public)

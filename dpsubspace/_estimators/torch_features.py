@@ -200,7 +200,6 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return out
 
     def _fill(self, out: np.ndarray, X: np.ndarray, device: str) -> str:
-        """Write the features of rows into `out`, and return what went wrong, or ""."""
         failure, before = "", versions(self.module_.to(device))
         try:
             # The module that is kept is never called.

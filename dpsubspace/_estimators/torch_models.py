@@ -55,8 +55,6 @@ from dpsubspace._solvers.descent import STEPS, Descent, Problem, Scale, train
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleFit(Plan):
-    """Parameters of a fit of a torch module."""
-
     target: Target  # Privacy that is asked for
     loss: Loss  # Loss of the scores
     bounds: Bounds  # What bounds targets; rows need no bound
@@ -73,23 +71,18 @@ class ModuleFit(Plan):
     # Before the data are seen ---------------------------------------------------------------
 
     def sizes(self, data: Data) -> Sizes:
-        """Public sizes of a fit."""
         return data.sizes(self.loss.n_outputs(data.n_targets))
 
     def resolved(self, sizes: Sizes) -> ModuleFit:
-        """The same with the number of steps that it runs with."""
         return replace(self, descent=with_steps(self, sizes))
 
     def budget(self, sizes: Sizes) -> Budget:
-        """What is released, with which noise, and what it costs."""
         return budget_of(self, sizes)
 
     def before(self, sizes: Sizes) -> dict[str, Part]:
-        """What is released before training: a range of targets, if anything."""
         return dict(self.bounds.parts(sizes))
 
     def scale(self, sizes: Sizes) -> Scale:
-        """Public sizes of the problem."""
         n_outputs, loss = sizes.n_outputs or 1, self.loss
         clip_norm = _auto.PERSON_MODULE_CLIP if sizes.persons else _auto.MODULE_CLIP
         if self.descent.clip_norm != "auto":
@@ -101,7 +94,6 @@ class ModuleFit(Plan):
         return Scale(*of_loss, shorter=shorter, growing=False)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Ready:
-        """Gradients of private and public rows, which refuse what a module may not do."""
         if sparse.issparse(data.X):
             raise ValueError(
                 "a `module` takes no sparse rows, but dense rows: pass X.toarray(), or a smaller X."
@@ -135,7 +127,6 @@ class ModuleFit(Plan):
     def run(
         self, ready: Ready, releases: Releases, rng: Any, after_step: Callable[[], bool]
     ) -> FittedModule:
-        """Bound the targets, then train from the module's own parameters."""
         data, budget = ready.data, releases.budget
         bounded = self.bounds(data, releases, self.loss)
         problem = self._problem(ready, bounded)
@@ -165,7 +156,6 @@ class ModuleFit(Plan):
         )
 
     def _problem(self, ready: Ready, bounded: Bounded) -> Problem:
-        """A module that starts from its own parameters."""
         private, anchors = ready.private.relabelled(bounded.targets), ready.public
         public = ready.data.public
         if public is not None and public.targets is not None:
@@ -178,8 +168,6 @@ class ModuleFit(Plan):
 
 @dataclass(frozen=True)
 class Ready:
-    """Data of a fit, and the gradients of private and public rows."""
-
     data: Data
     private: ModuleSource
     public: Any
@@ -187,8 +175,6 @@ class Ready:
 
 @dataclass(frozen=True)
 class FittedModule:
-    """Result of a fit: the trained copy of a module, and how it came about."""
-
     module: Any
     limits: Limits
     n_iter: int
@@ -200,7 +186,6 @@ class FittedModule:
 def _advise_on_module(
     self: Any, plan: ModuleFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
 ) -> None:
-    """Warn of what public quantities already tell to be a bad idea."""
     n_samples = sizes.known("n_samples", "the warning")
     bounds = plan.bounds
     if isinstance(bounds, ScaledRows) and warn_of_bounds(self, bounds, budget, guarantee, sizes):
@@ -454,11 +439,9 @@ class DPModuleClassifier(PrivateClassifier):
         return self._fit_by(self._plan(), X, y, groups=groups, X_public=X_public, y_public=y_public)
 
     def _plan(self) -> ModuleFit:
-        """Parameters of the fit; ValueError where one is out of its range."""
         return _module_fit(self, MappedRows(RowMap(norm=None)), LABELS)
 
     def _check(self, plan: ModuleFit, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         data, labels = self._labelled(given)
         _check_public(self, plan, data)
         public = () if data.public is None else (data.public.statement,)
@@ -467,7 +450,6 @@ class DPModuleClassifier(PrivateClassifier):
     _advise = _advise_on_module
 
     def _store(self, found: FittedModule, labels: Labels) -> None:
-        """Store what predictions need."""
         self.classes_: np.ndarray = labels.classes
         self.offset_: np.ndarray = labels.offset
         _store_training(self, found)
@@ -742,11 +724,9 @@ class DPModuleRegressor(PrivateRegressor):
         return tags
 
     def _plan(self) -> ModuleFit:
-        """Parameters of the fit; ValueError where one is out of its range."""
         return _module_fit(self, None, VALUES)
 
     def _check(self, plan: ModuleFit, given: Given) -> Checked:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
         data, values = self._valued(given)
         _check_public(self, plan, data)
         return Checked(plan, data, values.assumed, values)
@@ -754,11 +734,9 @@ class DPModuleRegressor(PrivateRegressor):
     _advise = _advise_on_module
 
     def _tell(self, found: FittedModule, budget: Budget, checked: Checked) -> None:
-        """Warn of what was released where it tells of a poor result."""
         tell_of_bounds(self, self.bounds_found_, budget, checked.data.records.n)
 
     def _store(self, found: FittedModule, values: Values) -> None:
-        """Store what predictions need."""
         self.target_bounds_: tuple[np.ndarray, np.ndarray] = found.limits.target_bounds
         self.bounds_found_: dict[str, Any] = {"target_bounds": found.limits.found["target_bounds"]}
         self._single = values.single
@@ -813,7 +791,6 @@ def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> Modu
 
 
 def _check_public(estimator: Any, plan: ModuleFit, data: Data) -> None:
-    """Raise where labels of public rows are needed and missing."""
     # Without public rows there are no directions, and so no labels to take them at.
     asked = data.public is not None and plan.anchors.needs_labels
     needing = {"mirror=True": plan.mirror, "labels='public' of GradientDirections": asked}
@@ -823,14 +800,12 @@ def _check_public(estimator: Any, plan: ModuleFit, data: Data) -> None:
 
 
 def _store_training(estimator: Any, found: FittedModule) -> None:
-    """Store how a module was trained, and last the module: now it can predict."""
     estimator.n_iter_, estimator.learning_rate_ = found.n_iter, found.learning_rate
     estimator.clip_norm_, estimator.n_components_ = found.clip_norm, found.n_components
     estimator.module_ = found.module
 
 
 def _scores(estimator: Any, X: Any) -> np.ndarray:
-    """Scores of rows by the trained module."""
     check_is_fitted(estimator, "module_")
     X = check_rows(estimator, X, reset=False, accept_sparse=False)
     where = check_device(estimator.device)

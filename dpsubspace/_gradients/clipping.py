@@ -134,7 +134,6 @@ def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
 
 
 def in_parts(grads: PerExampleGradients, weights: Array) -> Array:
-    """Weights of rows, times the part of its record that each is."""
     if grads.shares is None:
         return weights
     return namespace(weights).astype(grads.shares, weights.dtype, copy=False) * weights
@@ -157,8 +156,6 @@ _WIDE = 1 << 23
 
 @dataclass(frozen=True)
 class DenseGradients:
-    """Gradients as the rows of a matrix, added up in float64."""
-
     rows: Array  # (k, p): one gradient a row, in float32 or float64
     params_shape: tuple[int, ...]  # Shape of the parameters, of p entries
     present: Array | None = None  # (k,): False for null records
@@ -292,7 +289,6 @@ class PersonSource:
         return DenseGradients(gradients, shape, None, slack)
 
     def _means(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> tuple[Array, float]:
-        """Sums of the rows' gradients, each in its part of the record, and their slack."""
         grads = self.source.at(params, rows)
         weights = in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
         slack = _LONGEST_ROW * grads.slack() + self.records.slack(EPS, self._most)
@@ -304,7 +300,6 @@ class PersonSource:
 
     @property
     def _piece(self) -> int:
-        """Rows of a chunk, but for a record that has more."""
         return max(1 << 10, _PIECE // max(1, self.source.width))
 
 

@@ -64,7 +64,6 @@ class Outer:
         return sum(math.prod(D.shape[1:]) for D in self.outputs) // d_out, d_in, d_out
 
     def inner(self, other: Outer) -> torch.Tensor:
-        """Products with the gradients of `other` in float64, (n, m)."""
         t, d_in, d_out = self.sizes
         if t * t * (d_in + d_out) > d_in * d_out:
             return self._inner_formed(other)
@@ -74,7 +73,6 @@ class Outer:
         return _product(A, B) * _product(D, E)
 
     def squares(self) -> torch.Tensor:
-        """Squared norms in float64, (n,)."""
         import torch
 
         t, d_in, d_out = self.sizes
@@ -89,7 +87,6 @@ class Outer:
         return torch.cat(found)
 
     def formed(self, outputs: slice = slice(None)) -> torch.Tensor:
-        """Gradients by the weights of some outputs in float64, (n, outputs, d_in)."""
         import torch
 
         t, d_in, d_out = self.sizes
@@ -111,7 +108,6 @@ class Outer:
         return total
 
     def _inner_by_pairs(self, other: Outer) -> torch.Tensor:
-        """Every position of a row with every one of another."""
         import torch
 
         t, d_in, d_out = self.sizes
@@ -128,7 +124,6 @@ class Outer:
         return torch.cat(found)
 
     def _pieces(self, entries: int) -> list[slice]:
-        """Rows to take together where each needs so many entries."""
         return slices(len(self.inputs[0]), max(1, _WIDE // (2 * max(1, entries))))
 
     def _flat(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -140,7 +135,6 @@ class Outer:
         return A.double(), D.double()
 
     def _positions(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Factors of some rows, (n, positions, d_in) and (n, positions, d_out)."""
         import torch
 
         each = [
@@ -160,14 +154,12 @@ class Held(NamedTuple):
     outer: tuple[Outer, ...]
 
     def inner(self, other: Held) -> torch.Tensor:
-        """Inner products of whole gradients in float64, (n, m)."""
         total = _product(self.dense, other.dense)
         for ours, theirs in zip(self.outer, other.outer, strict=True):
             total += ours.inner(theirs)
         return total
 
     def squares(self) -> torch.Tensor:
-        """Squared norms of whole gradients in float64, (n,)."""
         import torch
 
         n, q = self.dense.shape
@@ -179,7 +171,6 @@ class Held(NamedTuple):
 
 
 def _product(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
-    """``ours @ theirs.T`` in float64, without a copy of either in it."""
     one, other = (DenseGradients(rows, (rows.shape[1],)) for rows in (ours, theirs))
     return one.inner(other)[0]
 
@@ -235,8 +226,6 @@ def _known(layer: Any) -> bool:
 
 
 class _Call(NamedTuple):
-    """One use of a layer in a call of the module, for one row."""
-
     path: str
     layer: Any
     given: tuple[int, ...]
@@ -273,12 +262,10 @@ class LayerByLayer(RowByRow):
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """What two modules must share for products of their gradients."""
         calls = tuple((call.path, call.given, call.gave) for call in self._calls)
         return tuple(self._columns), tuple(self._outer), calls
 
     def held_bytes(self) -> int:
-        """Memory that a row's gradient takes."""
         calls = [self._calls[i] for name in self._outer for i in self._weights[name]]
         entries = sum(math.prod(call.given) + math.prod(call.gave) for call in calls)
         entries += sum(part.stop - part.start for part in self._columns.values())
@@ -361,7 +348,6 @@ class LayerByLayer(RowByRow):
         batch: torch.Tensor,
         residual: Callable[[torch.Tensor], torch.Tensor],
     ) -> list[torch.Tensor]:
-        """Formed gradients of a batch, then factors of the others."""
         import torch
         from torch.func import vjp, vmap
 
@@ -445,8 +431,6 @@ class LayerByLayer(RowByRow):
 
     @contextmanager
     def _hooked(self, tap: Callable[..., Any]) -> Iterator[None]:
-        """Context in which `tap` sees each call of a layer that is known."""
-
         def hook(path: str, layer: Any, args: Any, kwargs: Any, gave: torch.Tensor) -> Any:
             given = args[0] if args else kwargs["input"]
             return tap(_Call(path, layer, tuple(given.shape), tuple(gave.shape)), given, gave)
@@ -486,7 +470,6 @@ class LayerByLayer(RowByRow):
     def _sorted(
         self, apart: frozenset[str]
     ) -> tuple[dict[str, list[int]], dict[str, list[int]], frozenset[str]]:
-        """Calls by weight and by bias, and the names of parameters to take apart."""
         owners = dict(self._used.named_modules())
         kinds: dict[str, set[str]] = {name: set() for name in self._places}
         calls: dict[str, list[int]] = {name: [] for name in self._places}
@@ -502,13 +485,11 @@ class LayerByLayer(RowByRow):
         return weights, biases, frozenset(self._places) - weights.keys() - biases.keys()
 
     def _short(self, name: str) -> bool:
-        """Whether the gradient by a weight takes less memory than its factors."""
         calls = [self._calls[i] for i in self._weights[name]]
         factors = sum(math.prod(call.given) + math.prod(call.gave) for call in calls)
         return self._starts[name].numel() <= factors
 
     def _dense_columns(self) -> dict[str, slice]:
-        """Where gradients that are formed stand among each other, by name."""
         columns, stop = {}, 0
         for name in self._places:
             if name not in self._outer:
@@ -518,7 +499,6 @@ class LayerByLayer(RowByRow):
         return columns
 
     def _formed(self) -> int:
-        """Formed gradients, outputs, and the inputs of the layer with the most of them."""
         positions = [
             math.prod(call.gave) // call.layer.weight.shape[0] * _d_in(call.layer)
             for call in self._calls

@@ -77,7 +77,6 @@ class OuterGradients:
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
 
     def weighted_sum(self, weights: Array) -> Array:
-        """Features^T (weights * residuals), (width, c), in float64."""
         return self.features.product(self.residuals, weights)
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
@@ -91,7 +90,6 @@ class OuterGradients:
         return self.wide_rounding
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
-        """``<phi_i, phi_j> <r_i, r_j>`` with other outer products, and no gradient is formed."""
         if isinstance(anchors, DenseGradients):
             rows = self.formed()
             return rows @ anchors.rows.T, (rows.shape[1] + 8) * EPS
@@ -103,7 +101,6 @@ class OuterGradients:
         return products, (self.features.width + c + 8) * EPS
 
     def dot(self, gradient: Array) -> Array:
-        """``phi_i' G r_i`` for a gradient G of shape (width, c)."""
         return namespace(gradient).sum(self.features.scores(gradient) * self.residuals, axis=1)
 
     def part(self, group: Any) -> OuterGradients:
@@ -177,7 +174,6 @@ class LinearSource:
         return self.features.width * (self.n_outputs or 1)
 
     def products(self, rows: Array) -> Array | None:
-        """Inner products of the features of a chunk with those of public rows."""
         if self._products is not None:
             return self._products[rows, :]
         return None if self._public is None else self.features.inner(rows, self._public)
@@ -192,17 +188,14 @@ class LinearSource:
             self._products = features.inner(slice(0, features.n_rows), public)
 
     def beside(self, public: Array | None) -> LinearSource:
-        """The same records, with inner products with other features."""
         other = changed(self)
         other._set_public(public)
         return other
 
     def relabelled(self, y: Array) -> LinearSource:
-        """The same rows with other targets; what is known of rows is shared."""
         return changed(self, y=self._prepared(y))
 
     def _prepared(self, y: Array) -> Array:
-        """Targets; where scores have one column, classes as numbers in the dtype of sums."""
         if self.n_outputs != 1 or y is None:
             return y
         return namespace(y).astype(y, self._rows.sum_dtype, copy=False)
@@ -211,7 +204,6 @@ class LinearSource:
         return changed(self, loss=loss)
 
     def wide(self) -> LinearSource:
-        """The same records, used in float64: for fits that are not private."""
         return changed(self, features=self.features.wide())
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
@@ -238,7 +230,6 @@ class LinearSource:
         )
 
     def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
-        """Sum of the losses of a chunk and its gradient: not bounded, for fits without privacy."""
         block, y = self.features.at(rows), self.y[rows]
         scores, xp = block.scores(params), namespace(params)
         present = xp.isfinite(self._norms[rows])
@@ -251,7 +242,6 @@ class LinearSource:
 
 
 def stable_step(source: LinearSource, alpha: float) -> float:
-    """Step size for exact gradients, from the rows: for fits that are not private."""
     curvature = source.loss.curvature if source.loss.curvature < float("inf") else 1.0
     return 1 / (curvature * added(_squares, source) / source.n_samples + alpha)
 

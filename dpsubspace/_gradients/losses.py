@@ -64,8 +64,6 @@ class Loss(Protocol):
 
 
 class _OfClasses(Loss, Protocol):
-    """Loss of labels, with one column for two classes and one a class for more."""
-
     def n_outputs(self, n_targets: int) -> int:
         return 1 if n_targets == 2 else n_targets
 
@@ -192,7 +190,6 @@ class SoftHinge(Hinge):
         return LogLoss().residual(y, self._left(y, scores))
 
     def _left(self, y: Array, scores: Array) -> Array:
-        """Scores with the margin off that of the right class, over the temperature."""
         xp = namespace(scores)
         if scores.shape[1] == 1:
             left = scores - (2 * xp.astype(y, scores.dtype, copy=False) - 1)[:, None]
@@ -254,7 +251,6 @@ def on_unit(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray
 
 
 def _binary_margin(xp, y: Array, scores: Array) -> Array:
-    """Score of one column towards the class of y."""
     return xp.where(y == 1, scores[:, 0], -scores[:, 0])
 
 
@@ -283,7 +279,6 @@ def _sigmoid(xp, z: Array) -> Array:
 
 
 def _softmax(xp, z: Array) -> Array:
-    """Rows of exp(z) over their sums, without overflow; always a new array."""
     out = xp.exp(z - xp.max(z, axis=1)[:, None])
     out *= (1 / xp.sum(out, axis=1))[:, None]
     return out

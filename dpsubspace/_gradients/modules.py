@@ -104,11 +104,9 @@ class ModuleGradients:
         return self.X.shape[0]
 
     def relabelled(self, y: np.ndarray) -> ModuleGradients:
-        """The same rows with other targets of the same kind, without new checks."""
         return self.beside(self.X, y)
 
     def beside(self, X: np.ndarray, y: np.ndarray) -> ModuleGradients:
-        """Other rows through the same module, without new checks of it."""
         row_shape(self._rows.shape, X.shape[1])
         other = object.__new__(type(self))  # copy.copy would go the way of a pickle
         vars(other).update(vars(self), X=X, y=y)
@@ -135,7 +133,6 @@ class ModuleGradients:
         return products
 
     def gram(self) -> np.ndarray:
-        """Inner products with each other, (n, n) in float64, symmetric."""
         products, blocks = np.zeros((self.n_samples, self.n_samples)), self._blocks()
         for i, rows in enumerate(blocks):
             held = self._held(rows)
@@ -147,12 +144,10 @@ class ModuleGradients:
         return products
 
     def squares(self) -> np.ndarray:
-        """Squared norms, (n,) in float64: the diagonal of `gram`, up to rounding."""
         parts = [to_numpy(self._held(rows).squares()) for rows in self._blocks()]
         return np.concatenate([np.zeros(0), *parts])
 
     def _blocks(self) -> list[slice]:
-        """Rows of which two blocks can be kept at once."""
         most = max(1, _HELD_BYTES // (2 * self._rows.held_bytes()))
         chunk = self._chunk
         return slices(self.n_samples, most - most % chunk if most > chunk else most)
@@ -181,7 +176,6 @@ class ModuleGradients:
             yield batch, k, self._residual(self.y[some])
 
     def _residual(self, y: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Function from padded scores to residuals, zero for padding and where not finite."""
         import torch
 
         def residual(scores: torch.Tensor) -> torch.Tensor:
@@ -324,7 +318,6 @@ class ModuleSource:
 
     @property
     def data(self) -> Array:
-        """Return the targets, which lie where gradients are computed; rows may not."""
         return self.y
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
@@ -335,11 +328,9 @@ class ModuleSource:
         return [rows[part] for part in slices(len(rows), self.chunk) or [slice(0, 0)]]
 
     def work(self, batch: np.ndarray | None = None) -> float:
-        """Enough: torch has its own threads."""
         return math.inf
 
     def start(self) -> torch.Tensor:
-        """Parameters of the module as they came, one flat float64 vector on the device."""
         return self._rows.start()
 
     def at(self, params: Array, rows: Array) -> DenseGradients:
@@ -358,11 +349,9 @@ class ModuleSource:
         return DenseGradients(gradients, (self.n_params,), counted, slack, shares)
 
     def relabelled(self, y: Array) -> ModuleSource:
-        """The same rows with other targets of the same kind, without new checks."""
         return changed(self, y=self._targets(y))
 
     def scores(self, params: Array, X: np.ndarray) -> np.ndarray:
-        """Scores of other rows at the flat `params`, (n, c) in float64."""
         shape = self._rows.shape
         return module_scores(self.loaded(params), X, shape, batch_size=self.chunk)
 
@@ -374,14 +363,12 @@ class ModuleSource:
         return self._rows.loaded(self._rows.named(params)).cpu()
 
     def _targets(self, y: Array) -> torch.Tensor:
-        """Targets on the device, real ones in the dtype of the parameters."""
         import torch
 
         y = torch.as_tensor(np.array(y) if isinstance(y, np.ndarray) else y, device=self.device)
         return y.to(self._rows.dtype) if y.is_floating_point() else y
 
     def _at(self, params: Array, rows: Array) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients of `rows`, and which of them count; zero for others."""
         import torch
 
         if isinstance(rows, slice):
@@ -398,7 +385,6 @@ class ModuleSource:
     def _at_chunk(
         self, weights: dict[str, torch.Tensor], rows: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same for as many rows as go through the module together, or fewer."""
         import torch
 
         k, index = len(rows), torch.as_tensor(rows, device=self.device)

@@ -70,7 +70,6 @@ def public_copy(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _with_history(layer: torch.nn.Module) -> list[torch.Tensor]:
-    """Attributes of a layer that remember how they were computed."""
     import torch
 
     values = [value for value in vars(layer).values() if isinstance(value, torch.Tensor)]
@@ -106,7 +105,6 @@ def emptied(module: torch.nn.Module, before: dict[str, int]) -> str:
 
 
 def versions(module: torch.nn.Module) -> dict[str, int]:
-    """How often each parameter was written to, through whatever view of its memory."""
     return {name: p._version for name, p in module.named_parameters() if not p.is_inference()}
 
 
@@ -204,7 +202,6 @@ def _trace() -> Any:
 
 
 def _memory(value: Any) -> Any:
-    """Memory of a tensor, None for anything else."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -220,7 +217,6 @@ def _memory(value: Any) -> Any:
 
 
 def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that an operation of torch writes to."""
     from torch.utils._pytree import tree_leaves
 
     schema = getattr(func, "_schema", None)
@@ -235,7 +231,6 @@ def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
 
 
 def _state(module: Any) -> dict[str, tuple[str, Any]]:
-    """Every value that can be reached from a module, by its path, with the kind of it."""
     found: dict[str, tuple[str, Any]] = {}
     seen: dict[int, Any] = {}  # the objects too: others must not get their ids
     queue = deque([("module", module)])
@@ -252,12 +247,10 @@ def _state(module: Any) -> dict[str, tuple[str, Any]]:
 
 
 def _readable(path: str) -> str:
-    """A path without the dictionaries in which torch keeps what a module is made of."""
     return re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", path)
 
 
 def _leaf(value: Any) -> tuple[str, Any] | None:
-    """Kind and content of a value without parts: "value" where it may be an entry of a row."""
     import torch
 
     if value is None or isinstance(value, int | str):
@@ -280,7 +273,6 @@ def _leaf(value: Any) -> tuple[str, Any] | None:
 
 
 def _digest(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Shape and a sum of the bytes of a tensor, in its own memory."""
     import torch
 
     described = (tensor.shape, tensor.dtype, tensor.device)
@@ -294,7 +286,6 @@ def _digest(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object holds, and where."""
     if isinstance(value, ModuleType) or _library(type(value), "logging"):
         return
     if isinstance(value, type):
@@ -318,7 +309,6 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Attributes of an object; what it refers to if it is of a compiled class without them."""
     import torch
 
     if isinstance(value, type | FunctionType):
@@ -379,5 +369,4 @@ def _library(value: Any, *names: str) -> bool:
 
 
 def _library_name(name: Any, *names: str) -> bool:
-    """Whether a name of a module belongs to one of the libraries, or to one of `names`."""
     return isinstance(name, str) and name.partition(".")[0] in (names or _LIBRARIES)

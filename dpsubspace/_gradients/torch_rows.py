@@ -54,7 +54,6 @@ def parameter_groups(module: torch.nn.Module, groups: Any) -> list[Any]:
 
 
 def _head(name: str) -> str:
-    """Child of the module that holds a parameter; empty for the module itself."""
     return name.split(".")[0] if "." in name else ""
 
 
@@ -86,7 +85,6 @@ def _named_groups(places: dict[str, slice], groups: Sequence[Any]) -> list[Any]:
 
 
 def places_of(module: torch.nn.Module) -> dict[str, slice]:
-    """Where each trainable parameter lies in the flat vector, by name."""
     places, stop = {}, 0
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -101,7 +99,6 @@ def places_of(module: torch.nn.Module) -> dict[str, slice]:
 
 
 def _joined(parts: list[slice]) -> Any:
-    """One slice where the parts are consecutive, else their indices."""
     if all(a.stop == b.start for a, b in pairwise(parts)):
         return slice(parts[0].start, parts[-1].stop)
     return np.concatenate([np.arange(part.start, part.stop) for part in parts])
@@ -144,7 +141,6 @@ def mapped_batch(
     device: str,
     watch: Callable[[torch.Tensor], None] | None = None,
 ) -> np.ndarray:
-    """Output of `module` for one batch, flattened to one float32 row a row."""
     torch = torch_package()
     with torch.inference_mode():
         # `tensor` copies: from_numpy warns of arrays that are read-only.
@@ -167,7 +163,6 @@ def mapped_batch(
 
 
 def dtype_of(module: torch.nn.Module) -> torch.dtype:
-    """Floating dtype of the module's weights; float32 where it has none."""
     dtypes = (tensor.dtype for tensor in floating_tensors(module) if tensor.is_floating_point())
     return next(dtypes, torch_package().float32)
 

@@ -58,13 +58,11 @@ class RowByRow:
         self.n_params = sum(part.stop - part.start for part in self._places.values())
 
     def start(self) -> torch.Tensor:
-        """Trainable parameters as they came, in one float64 vector."""
         import torch
 
         return torch.cat([p.detach().double().reshape(-1) for p in self._trainable.values()])
 
     def named(self, params: Array) -> dict[str, torch.Tensor]:
-        """The parts of a flat vector by name, in the shape and dtype of the parameters."""
         import torch
 
         flat = torch.as_tensor(params, dtype=self.dtype, device=self.device).detach()
@@ -84,7 +82,6 @@ class RowByRow:
         return module
 
     def batch(self, rows: np.ndarray, size: int) -> torch.Tensor:
-        """Rows as the module sees them, padded to `size` rows of zeros."""
         return as_tensor(rows, size, self.shape, self.dtype, self.device)
 
     def scores(self, weights: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
@@ -95,7 +92,6 @@ class RowByRow:
     def gradients(
         self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:
-        """Gradients of each row's scores times its residual, (k, p)."""
         import torch
         from torch.func import grad, vmap
 
@@ -112,7 +108,6 @@ class RowByRow:
         return functional_call(self._used, named, (row[None],), tie_weights=False)[0]
 
     def default_rows(self) -> int:
-        """Rows whose gradients and activations fit into `_GRADIENT_BYTES`."""
         entries = self._formed() + self._activations() + math.prod(self.shape)
         size = self.start().new_zeros(1, dtype=self.dtype).element_size()
         most = ROWS if self.device.type == "cpu" else _ROWS_GPU
@@ -120,7 +115,6 @@ class RowByRow:
         return rows - rows % BLOCK if rows > BLOCK else rows
 
     def _formed(self) -> int:
-        """Entries of what is formed of one row's gradient."""
         return self.n_params
 
     def _activations(self) -> int:
@@ -157,7 +151,6 @@ class RowByRow:
             raise other_gradients()
 
     def _perturbed(self) -> dict[str, torch.Tensor]:
-        """Parameters near those as they came: zeros, of adapters say, would hide gradients."""
         rng, perturbed = np.random.default_rng(1), {}
         for name, parameter in self._trainable.items():
             start = parameter.detach().double()
@@ -168,7 +161,6 @@ class RowByRow:
     def _one_at_a_time(
         self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:
-        """Gradients by autograd, of a module that holds the weights as its own."""
         import torch
 
         module = self.loaded(weights)
@@ -178,7 +170,6 @@ class RowByRow:
     def _alone(
         self, module: torch.nn.Module, row: torch.Tensor, residual: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Gradient of one row by autograd, by the name of parameters."""
         import torch
 
         leaves = dict(module.named_parameters())
@@ -215,7 +206,6 @@ class RowByRow:
 
 
 def not_vectorised(error: Exception) -> ValueError:
-    """What to tell of an error of vmap on random rows."""
     return ValueError(
         "`module` has no per-example gradients, since torch.func.vmap cannot run it:"
         f" {error} Take out what depends on values (`if x.sum() > 0`, .item(), boolean"
@@ -226,7 +216,6 @@ def not_vectorised(error: Exception) -> ValueError:
 
 
 def other_gradients() -> ValueError:
-    """What to tell where vmap and autograd do not agree on random rows."""
     return ValueError(
         "`module` has other gradients for a random row by itself (torch.autograd) than by"
         " torch.func.vmap. Are its outputs finite, and does it take its parameters by"
@@ -249,7 +238,6 @@ def _aliases(module: torch.nn.Module, names: dict[int, str]) -> dict[str, str]:
 
 
 def _spread(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Share of its norm by which a gradient may move, from two computations of some."""
     import torch
 
     differs = (first != second) & ~(torch.isnan(first) & torch.isnan(second))
@@ -271,7 +259,6 @@ def as_tensor(
     dtype: torch.dtype,
     device: torch.device,
 ) -> torch.Tensor:
-    """Flat rows on the device as the module sees them, padded to `size` rows of zeros."""
     import torch
 
     padded = torch.zeros((size, math.prod(shape)), dtype=dtype)
@@ -336,7 +323,6 @@ def _check_normalisation(module: torch.nn.Module) -> None:
 
 
 def _check_dtypes(module: torch.nn.Module) -> None:
-    """ValueError unless all weights are float32, or all are float64."""
     import torch
 
     tensors = [*module.parameters(), *module.buffers()]

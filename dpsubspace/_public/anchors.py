@@ -80,7 +80,6 @@ class _Values:
         return right
 
     def chance(self, targets: np.ndarray) -> float:
-        """Half, as if it were a coin."""
         return 0.5
 
     def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
@@ -95,20 +94,16 @@ LABELS, VALUES = _Labels(), _Values()
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled public rows, to fit a linear model to without privacy."""
-
     loss: Loss  # Loss of the scores
     formed: np.ndarray  # (m, width): features
     targets: np.ndarray  # (m,): targets as the loss takes them
     n_outputs: int  # Columns of scores
 
     def fitted(self) -> np.ndarray:
-        """Weights (width, c) of least loss, lightly penalised."""
         rows, directions = self._turned
         return directions.T @ self._minimum(rows, self.targets)
 
     def held_out(self, is_right: Callable[[Array, Array], Array], n_folds: int = 5) -> float:
-        """Share of the rows that fits to the others get right."""
         rows, fold, hits = self._turned[0], np.arange(len(self.formed)) % n_folds, 0.0
         for out in (fold == i for i in range(n_folds)):
             if 0 < out.sum() < len(out):
@@ -123,7 +118,6 @@ class Labelled:
         return left * values, directions
 
     def _minimum(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Weights of least penalised loss, close enough."""
         alpha, shape = 1 / (_auto.PUBLIC_FIT * len(rows)), (rows.shape[1], self.n_outputs)
 
         def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -163,7 +157,6 @@ def beside_each_other(*columns: Array) -> Array:
 
 
 def correct(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
-    """1.0 for each record of `source` that `weights` get right, else 0.0, (n,)."""
     xp = namespace(source.features.lengths)
 
     def part(rows: Any) -> Array:
@@ -410,7 +403,6 @@ class _Check:
 
 
 def _sound(gram: Array) -> Array:
-    """Which anchors of `gram` are finite and not out of range, (m,)."""
     xp = namespace(gram)
     energies = xp.linalg.diagonal(gram)
     # An anchor that is not finite spoils its products with all others: those stay.
@@ -419,7 +411,6 @@ def _sound(gram: Array) -> Array:
 
 
 def _formed(anchors: PerExampleGradients, count: int) -> DenseGradients:
-    """Top directions themselves, for fewer parameters than anchors."""
     rows = anchors.formed()
     xp = namespace(rows)
     sound = xp.isfinite(xp.sum(rows * 0.0, axis=1)) & (xp.max(xp.abs(rows), axis=1) < 1e100)
@@ -431,7 +422,6 @@ def _formed(anchors: PerExampleGradients, count: int) -> DenseGradients:
 
 
 def _exact(gram: Array, count: int) -> Array:
-    """Weights (k, m) of the top eigenvectors of the anchors' second moment."""
     xp = namespace(gram)
     values, vectors = xp.linalg.eigh(gram)
     return _normalised(xp.flip(values)[:count], xp.flip(vectors, axis=1)[:, :count])
@@ -465,14 +455,12 @@ def _power(gram: Array, start: Array, iterations: int, error: float) -> tuple[Ar
 
 
 def _solved(lower: Array, values: Array) -> Array:
-    """Values that a lower triangular matrix takes to `values`."""
     if isinstance(lower, np.ndarray):
         return solve_triangular(lower, values, lower=True, check_finite=False)
     return namespace(lower).linalg.solve_triangular(lower, values, upper=False)
 
 
 def _normalised(values: Array, vectors: Array) -> Array:
-    """Weights of unit length from values, largest first, and vectors in columns."""
     n_clear = _n_clear(values)
     return signed((vectors[:, :n_clear] / namespace(values).sqrt(values[:n_clear])[None, :]).T)
 
@@ -485,6 +473,5 @@ def signed(directions: Array) -> Array:
 
 
 def _n_clear(values: Array) -> int:
-    """How many of some energies, largest first, stand out of rounding."""
     top = float(values[0]) if values.shape[0] else 0.0
     return int(namespace(values).sum(values > _FAINT * top)) if top > 0 else 0

@@ -46,8 +46,6 @@ _FAINT = 1e-10
 
 @dataclass(frozen=True)
 class WhitenedTasks:
-    """Rows and targets of all tasks, one below the other."""
-
     rows: np.ndarray  # (m, r): centred and white; r is the rank of the public rows
     # (m, c): centred, and of variance 1 in each task that has any variance.
     targets: np.ndarray
@@ -124,14 +122,12 @@ def _centred(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _mean_square(values: np.ndarray, count: int) -> np.ndarray:
-    """Sums of squares of columns over `count`, without overflow on the way."""
     largest = np.abs(values).max(axis=0, initial=0.0)
     scaled = values / np.where(largest > 0, largest, 1.0)
     return largest**2 * np.sum(scaled**2, axis=0) / count
 
 
 def _variances(rows: np.ndarray, degrees: int) -> tuple[np.ndarray, np.ndarray]:
-    """Variances and directions (d, r) of centred rows that have more than rounding."""
     m, d = rows.shape
     if d == 0:
         return np.zeros(0), np.zeros((0, 0))
@@ -185,8 +181,6 @@ _PENALTY = 1e-3
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Finite rows, and the index of the class of each where classes are known."""
-
     X: Any  # ndarray or CSR array (n, d)
     codes: np.ndarray | None = None
 
@@ -195,7 +189,6 @@ class LabelledRows:
         return float(abs(self.X).max())
 
     def sample(self, size: int, seed: int) -> LabelledRows:
-        """At most `size` rows, the same ones for each set of as many rows."""
         chosen = sampled(self.X.shape[0], size, np.random.default_rng(seed))
         return LabelledRows(self.X[chosen], None if self.codes is None else self.codes[chosen])
 
@@ -209,7 +202,6 @@ class LabelledRows:
 
 
 def _common_scale(first: LabelledRows, second: LabelledRows) -> float:
-    """Factor that brings all entries of both sets to at most 1."""
     return max(first.scale, second.scale) or 1.0
 
 
@@ -217,7 +209,6 @@ def _common_scale(first: LabelledRows, second: LabelledRows) -> float:
 
 
 def fisher_distance(first: LabelledRows, second: LabelledRows) -> float:
-    """Cosine distance of the shares of two sets in the Fisher information of each feature."""
     scale = _common_scale(first, second)
     a, b = (fisher_information(rows.scaled(scale)) for rows in (first, second))
     known = a + b > 0
@@ -243,7 +234,6 @@ def fisher_information(rows: LabelledRows) -> np.ndarray:
 
 
 def _probabilities(X: Any, codes: np.ndarray) -> np.ndarray:
-    """Probability (n, c) of each class at each row, from a head that is fitted to centred rows."""
     mean = X.mean(axis=0)
     Z = X if sparse.issparse(X) else X - mean
     variance = _squares(Z).mean() - (mean @ mean if sparse.issparse(X) else 0.0)
@@ -344,8 +334,6 @@ _ROWS = 4096
 
 
 class GradientSpace(Protocol):
-    """Directions that unit gradients have coordinates along: their inner products with them."""
-
     @property
     def width(self) -> int: ...
 
@@ -379,8 +367,6 @@ class GradientSpace(Protocol):
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Gradients of a linear model, in coordinates of features."""
-
     n_features: int  # Columns of the rows
     # (q, n_features): directions of features, of length 1; None is all of the space.
     axes: np.ndarray | None = None
@@ -392,7 +378,6 @@ class FeatureSpace:
     def spanned(
         self, sets: Sequence[np.ndarray], count: int, *, centered: bool = False
     ) -> tuple[FeatureSpace, list[int]]:
-        """About zero, or about the mean of the unit rows of a set."""
         found = [_leading_features(rows, count, centered=centered) for rows in sets]
         return FeatureSpace(self.n_features, np.concatenate(found)), [*map(len, found)]
 
@@ -403,16 +388,13 @@ class FeatureSpace:
         return FeatureSpace(self.n_features, weights @ self.axes)
 
     def embedded(self, X: Any) -> Any:
-        """Coordinates of unit rows; all of the space takes rows as they come."""
         return X if self.axes is None else _coordinates(X, self.axes)
 
     def leading(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """Leading directions of unit rows: shorter than 1 where they are partly outside."""
         found = _leading_features(rows, count)
         return found if self.axes is None else found @ self.axes.T
 
     def shares(self, X: Any, directions: np.ndarray) -> np.ndarray:
-        """Squared coordinates of unit rows: a label makes no difference."""
         return _coordinates(X, self.in_features(directions)) ** 2
 
     def apart(self, X: Any, others: Any) -> np.ndarray:
@@ -428,13 +410,11 @@ class FeatureSpace:
 
 
 def _coordinates(X: Any, axes: np.ndarray) -> np.ndarray:
-    """Coordinates of unit rows along axes (k, n_features), (n, k); zero for a row of zeros."""
     features = Features(X, RowMap(norm="l2"))
     return features.inner(slice(0, features.n_samples), axes)
 
 
 def _leading_features(rows: np.ndarray, count: int, *, centered: bool = False) -> np.ndarray:
-    """Leading directions (k, d) of unit rows about zero: fewer where they span fewer."""
     unit = unit_rows(rows)
     if centered:
         unit = unit - unit.mean(axis=0)
@@ -482,7 +462,6 @@ class ModuleSpace:
         return replace(self, weights=orthonormal(gram, WIDEST) @ self.weights)
 
     def embedded(self, X: Any) -> np.ndarray:
-        """Coordinates of unit gradients at random labels; zero where a gradient is."""
         labels, found = self._labels(X.shape[0]), np.zeros((X.shape[0], self.width))
         for rows in slices(X.shape[0], _ROWS):
             of_rows = self.gradients.beside(X[rows], labels[rows])
@@ -492,13 +471,11 @@ class ModuleSpace:
         return found
 
     def leading(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """Leading directions: shorter than 1 where they are partly outside."""
         of_rows = self._of(_some(rows))
         found = leading_weights(of_rows.gram(), count)
         return found @ of_rows.inner(self.gradients) @ self.weights.T
 
     def shares(self, X: Any, directions: np.ndarray) -> np.ndarray:
-        """Energy along directions over all energy, each added up over all labels."""
         found, c = np.zeros((X.shape[0], len(directions))), self.n_classes
         weights = (directions @ self.weights).T
         for rows in slices(X.shape[0], max(1, _ROWS // c)):
@@ -512,7 +489,6 @@ class ModuleSpace:
         return found
 
     def in_features(self, directions: np.ndarray) -> np.ndarray:
-        """Directions as they are: those of a module are of no features."""
         return directions
 
     def _of(self, rows: np.ndarray) -> ModuleGradients:
@@ -523,15 +499,12 @@ class ModuleSpace:
 
 
 def few(most: int, n_features: int) -> int:
-    """Directions of features to compare: `most`, or half of few columns, as all say nothing."""
     return min(most, max(1, n_features // 2))
 
 
 def random_labels(seed: int, n_classes: int, n: int) -> np.ndarray:
-    """Index of a class for each of `n` rows, all classes alike."""
     return np.random.default_rng(seed).integers(n_classes, size=n)
 
 
 def _some(rows: np.ndarray) -> np.ndarray:
-    """Public rows to take gradients of: all, or a random sample, always the same."""
     return rows[sampled(len(rows), _ANCHORS, np.random.default_rng(0))]

@@ -68,7 +68,6 @@ def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
 
 
 def cosines(products: np.ndarray) -> np.ndarray:
-    """Cosines of principal angles, largest first, from products of orthonormal directions."""
     return np.clip(np.linalg.svd(products, compute_uv=False), 0.0, 1.0)
 
 
@@ -153,7 +152,6 @@ def subspace_distance(A: Any, B: Any) -> float:
 
 
 def _bases(A: Any, B: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Orthonormal bases (d, k) and (d, l) of the two spans."""
     first, second = _basis("A", A), _basis("B", B)
     if len(first) != len(second):
         raise ValueError(
@@ -164,7 +162,6 @@ def _bases(A: Any, B: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _basis(name: str, given: Any) -> np.ndarray:
-    """Orthonormal basis (d, k) of the span of components."""
     if hasattr(given, "get_params") and not hasattr(given, "components_"):
         raise ValueError(
             f"`{name}` is a {type(given).__name__} without `components_`: pass components in rows,"
@@ -199,7 +196,6 @@ class Directions:
 
     @property
     def are_all(self) -> bool:
-        """Whether nothing is left outside."""
         return self.vectors.shape[0] == self.vectors.shape[1]
 
 
@@ -238,13 +234,9 @@ def principal_directions(rows: Features, features: Features) -> Directions:
 
 
 class Embedded(Protocol):
-    def squares(self) -> Array:
-        """Squared norm of each, (k,), as exact as float64 has it."""
-        ...
+    def squares(self) -> Array: ...
 
-    def weighted_sum(self, weights: Array) -> Array:
-        """Sum of `weights` times coordinates, flat, in float64. Weight zero adds zero."""
-        ...
+    def weighted_sum(self, weights: Array) -> Array: ...
 
 
 class Subspace(Protocol):
@@ -301,24 +293,20 @@ class FeatureSubspace:
 
     @property
     def margin(self) -> float:
-        """Rounding of coordinates, and how far the basis is from orthonormal."""
         return 1.01 * (self._off + 4 * self.rounding)
 
     @cached_property
     def _off(self) -> float:  # every chunk asks, and the product is as large as those of a chunk
-        """Distance of the basis from an orthonormal one."""
         off = self.basis @ self.basis.T
         off = off - as_like(np.eye(off.shape[0]), off)
         return math.sqrt(float(namespace(off).sum(off * off)))
 
     @property
     def rounding(self) -> float:
-        """Products of a row with the basis, in float64."""
         q, width = self.basis.shape
         return (width + q + 16) * EPS * math.sqrt(max(q, 1))
 
     def embed(self, grads: Any) -> OuterEmbedded | DenseEmbedded:
-        """Coordinates ``(V phi) r'``, kept as their factors where gradients are."""
         if isinstance(grads, DenseGradients):
             xp, (m, width, c) = namespace(grads.rows), grads.shape
             found = self.basis @ xp.reshape(grads.rows, (m, width, c))  # one product a gradient
@@ -327,10 +315,8 @@ class FeatureSubspace:
         return OuterEmbedded(grads.products, grads.residuals)
 
     def lift(self, coordinates: Array) -> Array:
-        """``V' U``."""
         shape = (self.basis.shape[0], self.n_outputs)
         return self.basis.T @ namespace(coordinates).reshape(coordinates, shape)
 
     def coordinates(self, gradient: Array) -> Array:
-        """``V G``."""
         return namespace(gradient).reshape(self.basis @ gradient, (-1,))

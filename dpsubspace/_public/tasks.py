@@ -46,7 +46,6 @@ class TaskPrior:
     noise: float  # Variance of targets about the models
 
     def in_units(self, location: float, scale: float) -> TaskPrior:
-        """The same for targets less `location` and over `scale`."""
         mean = self.mean / scale
         mean[0] -= location / scale
         return TaskPrior(mean, self.covariance / scale**2, self.noise / scale**2)
@@ -81,7 +80,6 @@ def task_prior(
 
 
 def _rows(rows: np.ndarray, affine: Affine) -> np.ndarray:
-    """Mapped rows behind a constant entry."""
     mapped = (np.asarray(rows, dtype=np.float64) - affine.mean) * affine.weights
     return np.concatenate([np.ones((len(mapped), 1)), mapped], axis=1)
 
@@ -112,8 +110,6 @@ _ROUNDS, _SETTLED = 20, 1e-3
 
 @dataclass(frozen=True)
 class TaskSubspace:
-    """Directions of features, and what public rows say of them."""
-
     # (d, k): ``(X - mean) @ directions`` has about unit second moment on public rows. The
     # first j directions span the j leading ones.
     directions: np.ndarray
@@ -154,7 +150,6 @@ def task_subspace(
 
 
 def _wanted(n_components: int | str) -> int | None:
-    """Number of directions that is asked for; None where tasks decide."""
     if n_components == "auto":
         return None
     if isinstance(n_components, str):
@@ -163,7 +158,6 @@ def _wanted(n_components: int | str) -> int | None:
 
 
 def _features_of(sets: Sequence[np.ndarray]) -> WhitenedTasks:
-    """All public rows about their one mean; no targets."""
     rows = np.concatenate(sets)
     if len(rows) < 2:
         raise ValueError(
@@ -175,7 +169,6 @@ def _features_of(sets: Sequence[np.ndarray]) -> WhitenedTasks:
 def _tasks_of(
     sets: Sequence[np.ndarray], targets: np.ndarray | None, subspace: str
 ) -> WhitenedTasks:
-    """Tasks in white coordinates, or ValueError where no direction can be told from them."""
     if targets is None:
         raise ValueError(
             f"`y_public` is None, and subspace={subspace!r} learns directions from the targets of"
@@ -198,7 +191,6 @@ def _tasks_of(
 
 
 def _most(tasks: WhitenedTasks, wanted: int | None, *, of_features: bool) -> int:
-    """Largest number of directions, or ValueError where more are asked for."""
     rank, told = tasks.rows.shape[1], int(np.count_nonzero(tasks.weights))
     if rank == 0:
         raise ValueError(
@@ -326,18 +318,15 @@ def _pairs(tasks: WhitenedTasks) -> _Matrix:
 
 
 def _operator(size: int, times: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """A symmetric matrix by its products with vectors."""
     made: Any = LinearOperator  # of which pyright sees another signature
     return made((size, size), matvec=times, dtype=np.float64)
 
 
 def _sums(tasks: WhitenedTasks) -> np.ndarray:
-    """Sum of rows times targets, by task and output (T, c, r)."""
     return np.stack([tasks.targets[task].T @ tasks.rows[task] for task in tasks.slices])
 
 
 def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `count` largest eigenvalues of a symmetric matrix and their vectors (r, count)."""
     r = len(matrix)
     values, vectors = eigh(matrix, subset_by_index=(r - count, r - 1))
     return values[::-1], vectors[:, ::-1]
@@ -363,7 +352,6 @@ def _above_permuted(tasks: WhitenedTasks, most: int) -> int:
 
 
 def _sized(tasks: WhitenedTasks) -> zip[tuple[slice, int]]:
-    """Rows of each task, and their number."""
     return zip(tasks.slices, tasks.sizes.tolist(), strict=True)
 
 
@@ -411,12 +399,10 @@ def _by_ridge(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, 
 
 
 def _explained(tasks: WhitenedTasks, trace: float) -> float:
-    """Share of the variance of targets that rows explain, away from 0 and 1."""
     return float(np.clip(trace, 1 / len(tasks.rows), 0.99))
 
 
 def _ridge(rows: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
-    """Coefficients (c, r) of the least penalised squares, by whichever system is smaller."""
     m, r = rows.shape
     if m < r:
         inner = rows @ rows.T + penalty * np.eye(m)
@@ -458,7 +444,6 @@ class _Coefficients(NamedTuple):
 
 
 def _coefficients(tasks: WhitenedTasks, basis: np.ndarray, pairs: np.ndarray) -> _Coefficients:
-    """Posterior of the coefficients of each task and output in a subspace (r, k)."""
     noise = 1 - _explained(tasks, float(np.trace(pairs)))
     values, vectors = eigh(basis.T @ pairs @ basis)
     values = np.maximum(values, 1 / len(tasks.rows))
@@ -503,7 +488,6 @@ def _refitted(tasks: WhitenedTasks, basis: np.ndarray, given: _Coefficients) -> 
 
 
 def _by_features(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Principal directions of scaled columns, which are the white coordinates."""
     return tasks.variances, np.eye(tasks.rows.shape[1], count)
 
 

@@ -96,7 +96,6 @@ class BoundedL1Sum(BoundedSum):
 
     @staticmethod
     def _rounding(n_entries: int) -> float:
-        """Most that rounding to integers adds to the distance of two sums, in L1 norm."""
         return float(n_entries)
 
 
@@ -207,7 +206,6 @@ class DisjointTotal:
         self._bounds = (0.0, 0.0)
 
     def add(self, part: BoundedSum) -> None:
-        """Add a sum over records that no other part holds."""
         self._total.add(part.value)
         self._bounds = (
             max(self._bounds[0], part.norm_bound),
@@ -215,7 +213,6 @@ class DisjointTotal:
         )
 
     def merge(self, other: DisjointTotal) -> None:
-        """Add a total over records that are in no part here."""
         self._total.merge(other._total)
         self._bounds = (
             max(self._bounds[0], other._bounds[0]),
@@ -223,13 +220,10 @@ class DisjointTotal:
         )
 
     def bounded_sum(self) -> BoundedSum:
-        """Return what has been added, with the bounds that hold for all of it."""
         return BoundedSum(self._total.value, *self._bounds)
 
 
 class DisjointTotals:
-    """Totals of several sums over the same disjoint records, side by side."""
-
     def __init__(self) -> None:
         self._totals: list[DisjointTotal] = []
 

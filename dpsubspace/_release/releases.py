@@ -173,13 +173,11 @@ class Releases:
         return release_laplace(total, epsilon, self._stream(name), neighboring_relation=relation)
 
     def direction(self, name: str, total: BoundedSum, *, stream: str | None = None) -> np.ndarray:
-        """Release a direction along which a second moment is large."""
         epsilon = self._next(name, "range")[1]
         relation, noise = self.budget.target.neighboring_relation, self._stream(stream or name)
         return release_direction(total, epsilon, noise, neighboring_relation=relation)
 
     def choice(self, name: str, scores: BoundedScores) -> int:
-        """Release which candidate has a large score."""
         epsilon = self._next(name, "range")[1]
         relation = self.budget.target.neighboring_relation
         return release_choice(scores, epsilon, self._stream(name), neighboring_relation=relation)

@@ -65,8 +65,6 @@ class FlatStep:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep(FlatStep):
-    """The same, which keeps the points that it was taken at and what was released there."""
-
     points: list[np.ndarray] = field(default_factory=list)
     gradients: list[np.ndarray] = field(default_factory=list)
 
@@ -146,7 +144,6 @@ class GEPStep:
         return residual + state.lift(embedding - state.coordinates(residual))
 
     def noise_size(self, n_params: int) -> float:
-        """That of the embedding, and off the directions that of the residual."""
         inside, outside = float(self.n_components), float(max(0, n_params - self.n_components))
         if not self.residual:
             return math.sqrt(inside)
@@ -168,8 +165,6 @@ class GEPStep:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Embeddings of gradients, and how long they and the residuals are."""
-
     embedded: Embedded
     lengths: Array  # of embeddings, never too small
     rests: Array  # of residuals, likewise
@@ -223,7 +218,6 @@ class MirrorStep:
         return self.step.budget_shares
 
     def begin(self, params: Array, t: int) -> tuple[Any, float, Array]:
-        """Begin the step; the weight of its outcome and the public gradient."""
         weight = math.cos(math.pi * t / (2 * self.n_iter))
         return self.step.begin(params, t), weight, self.public_gradient(params)
 
@@ -231,7 +225,6 @@ class MirrorStep:
         return self.step.sums(state[0], grads)
 
     def combine(self, state: Any, noisy: tuple[Array, ...]) -> Array:
-        """Mix what the step makes of its sums with the public gradient."""
         inner, weight, public = state
         return weight * self.step.combine(inner, noisy) + (1 - weight) * self.batch_size * public
 
@@ -289,7 +282,6 @@ class Scale:
     def travel(
         self, n_samples: int, multiplier: float, noise_size: Callable[[int], float]
     ) -> float:
-        """Length of the descent, for the noise of all steps and of one."""
         assert self.n_params is not None
         return self.shorter * _auto.travel(
             walk=self.loss.walk(self.n_outputs),
@@ -301,8 +293,6 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """Parameters of descent; "auto" is what public sizes and the noise make of it."""
-
     alpha: float = 1e-6  # Weight of the squared norm of the penalised parameters, halved
     n_iter: int | str = "auto"  # Steps, all of them charged
     learning_rate: float | str = "auto"  # Step size, and bound on the gradient of one record
@@ -325,7 +315,6 @@ class Descent:
         return self.batch_size / n
 
     def steps(self, rate: float, multiplier: float, sizes: Sizes, scale: Scale) -> int:
-        """Number of steps with privacy, where `multiplier` is that of all of them together."""
         if self.n_iter != "auto":
             return int(self.n_iter)
         if rate < 1:
@@ -345,7 +334,6 @@ class Descent:
         noise_size: Callable[[int], float] = math.sqrt,
         remaining: float = 1.0,
     ) -> TrainingPlan:
-        """How to train, from public quantities."""
         momentum = _auto.MOMENTUM if budget.private else None
         if self.momentum != "auto":
             momentum = float(self.momentum)
@@ -391,7 +379,6 @@ class TrainingPlan:
 
     @property
     def first_averaged(self) -> int:
-        """Number of the first step that the mean is of."""
         return min(self.n_iter - 1, math.ceil((1 - self.averaged) * self.n_iter))
 
     @property

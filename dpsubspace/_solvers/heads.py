@@ -28,6 +28,9 @@ from dpsubspace._statistics.users import UserChunk, UserRows, products
 # uses nothing that was released: not even where columns lie, which each person sees in the own
 # rows.
 
+# Where the numbers of this file come from: chosen by hand, on users as benchmarks/repro_personal.py
+# makes them and on its tables of people. No script varies them.
+
 # Penalties, over the number of rows of the person, of which the least leave-one-out error decides.
 _PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 
@@ -36,13 +39,12 @@ _PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 _FEWEST, _CLEARLY, _FEW = 8, 1.0, 6.0
 
 # Share by which the squared error must be less, times the rows: among many persons with few rows,
-# those that noise happens to favour alone have errors that are less, but rarely by that much.
+# those that noise happens to favour alone have errors that are less, but rarely by that much. The
+# example of docs/personal_models.md lost 0.03 of R2 without it.
 _LESS = 7.0
 
 
 class Alone(NamedTuple):
-    """Own models of the persons of a chunk."""
-
     coef: np.ndarray  # (u, d): weights of rows as they are
     constant: np.ndarray  # (u,): constants
     # (u, m): residual of each row by the model of the person's other rows.
@@ -156,15 +158,12 @@ class Ridge(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One prior of heads: normal, of covariance ``R R^T + s I`` over the noise's."""
-
     name: str  # What it is
     root: np.ndarray  # (d + 1, f): R
     own: float = 0.0  # s, of weights; an intercept has its variance in R
     centre: np.ndarray | None = None  # (d + 1,): mean of the heads, where it is not 0
 
     def dense(self) -> np.ndarray:
-        """Root of the whole covariance, of shape (d + 1, d + 1)."""
         covariance = self.root @ self.root.T
         covariance[1:, 1:] += self.own * np.eye(len(covariance) - 1)
         values, vectors = np.linalg.eigh(covariance)
@@ -179,7 +178,6 @@ def _along(constant: np.ndarray, directions: np.ndarray, spread: float) -> np.nd
 
 
 def ridge(chunk: UserChunk, prior: Candidate) -> Ridge:
-    """Heads of users under a prior, by whichever system is smaller."""
     if prior.centre is not None:
         shift = chunk.scores(prior.centre[:, None])[:, :, 0]
         left = np.clip(chunk.residuals + chunk.beyond - shift, -_FARTHEST, _FARTHEST)
@@ -195,7 +193,6 @@ def ridge(chunk: UserChunk, prior: Candidate) -> Ridge:
 
 
 def _by_weights(chunk: UserChunk, root: np.ndarray) -> Ridge:
-    """Ridge regression in as many unknowns as the root has columns."""
     r, B = chunk.residuals, chunk.scores(root)
     across = np.swapaxes(B, 1, 2)
     A = across @ B + np.eye(root.shape[1])
@@ -209,7 +206,6 @@ def _by_weights(chunk: UserChunk, root: np.ndarray) -> Ridge:
 
 
 def _by_rows(chunk: UserChunk, prior: Candidate) -> Ridge:
-    """Ridge regression in as many unknowns as there are rows."""
     r, B = chunk.residuals, chunk.scores(prior.root)
     A = np.matmul(B, np.swapaxes(B, 1, 2)) + np.eye(r.shape[1])
     if prior.own > 0:
@@ -232,8 +228,6 @@ def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 class Heads(NamedTuple):
-    """Heads of users: they belong to the users, and are not to be published."""
-
     # (n_users, d): weights of standardised rows, beside the shared ones. Zero for users
     # without rows.
     coef: np.ndarray
@@ -253,8 +247,6 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadPrior:
-    """What users' heads are like: public or released numbers."""
-
     candidates: tuple[Candidate, ...]  # Priors, of which the first is that there is no head
     noise: float  # Variance of targets about their users' models, in variances of the targets
     # (C,): logarithms of what each prior counts before a user's rows are seen.

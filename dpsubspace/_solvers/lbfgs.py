@@ -33,8 +33,6 @@ _MEMORY = 50
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where L-BFGS ended: weights, its iterations, and the largest entry of the gradient."""
-
     weights: Array
     n_iter: int
     slope: float
@@ -139,11 +137,9 @@ class _Variables:
         return self.start + (step if self.span is None else self.span.T @ step)
 
     def slope(self, gradient: Array) -> np.ndarray:
-        """Derivative by them of what has `gradient` by the weights."""
         gradient = gradient if self.span is None else self.span @ gradient
         return self.unit * to_numpy(gradient).ravel()
 
 
 def _squares(features: Features) -> np.ndarray:
-    """Sum of the squared norms of features, and how many they are."""
     return np.array([np.sum(to_numpy(features.norms()) ** 2), features.n_rows])

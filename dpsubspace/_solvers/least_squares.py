@@ -55,7 +55,6 @@ class AdaSSP:
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """A third each."""
         return {name: Part(1 / 3) for name in (EIGENVALUE, MOMENT, PRODUCTS)}
 
     def __call__(
@@ -159,7 +158,6 @@ class OnePass:
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """The second moment of all rows; sizes of residuals and gradients of blocks."""
         share = _auto.WHITENING_SHARE
         return {
             MOMENT: Part(share),
@@ -211,8 +209,6 @@ def _n_blocks(releases: Releases, n: int, n_weights: int) -> int:
 
 @dataclass(frozen=True)
 class _Block:
-    """Records that one step is over, and no other."""
-
     source: LinearSource
 
     @classmethod
@@ -224,7 +220,6 @@ class _Block:
         releases: Releases,
         blocks: int,
     ) -> _Block:
-        """The next block, of both releases of a step."""
         index = releases.batch(STEPS, rows.n_samples, blocks=blocks)
         same = releases.batch(RESIDUALS, rows.n_samples, blocks=blocks)
         assert index is not None and same is not None and np.array_equal(index, same)
@@ -256,7 +251,6 @@ class _Block:
     def gradient(
         self, weights: np.ndarray, clip_norm: float, releases: Releases
     ) -> tuple[np.ndarray, float]:
-        """Release the mean gradient, bounded by `clipped_sum`, and say how large its noise is."""
         params, total = as_like(weights, self.source.features.lengths), DisjointTotal()
         with over_chunks(self.source) as each:
             for part in each(lambda rows: clipped_sum(self.source.at(params, rows), clip_norm)):

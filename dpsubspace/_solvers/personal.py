@@ -39,6 +39,10 @@ from dpsubspace._statistics.users import (
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 
+# Where the numbers come from: bounds on what a user brings are part of the proofs below. All others
+# were chosen by hand on users as benchmarks/repro_personal.py makes them. No script varies them:
+# the grids of that one are for the constants of rivals.
+
 # Shares of what the solver has of the budget.
 _SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.15}
 
@@ -84,7 +88,6 @@ _MOST_UNKNOWNS = 5000
 
 
 def default_rounds(reach: float, width: int, *, public: bool) -> int:
-    """Number of rounds for `reach` users over the noise multiplier of the whole fit."""
     if reach == math.inf:
         return _EXACT_ROUNDS
     each = reach / width
@@ -92,7 +95,6 @@ def default_rounds(reach: float, width: int, *, public: bool) -> int:
 
 
 def slope_whitening(mixing: np.ndarray, width: int) -> np.ndarray:
-    """Whitening of the first `width` entries of rows that `mixing` W of shape (p, p) whitens."""
     inverse = np.linalg.inv(mixing)
     values, vectors = np.linalg.eigh((inverse.T @ inverse)[:width, :width])
     return vectors / np.sqrt(values)
@@ -100,8 +102,6 @@ def slope_whitening(mixing: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Personal:
-    """The shared part of personal models: public or released numbers."""
-
     # (d,): shared weights of standardised rows: those that there were, and the mean of
     # heads.
     weights: np.ndarray
@@ -115,14 +115,11 @@ class Personal:
     spectrum: np.ndarray
 
     def heads(self, users: UserRows) -> Heads:
-        """Heads of users, each of the user's own rows, beside this shared model."""
         return self.prior.heads(users.sharing(self.weights, self.constant))
 
 
 @dataclass(frozen=True)
 class PersonalSolver:
-    """How the shared part of personal models is found."""
-
     n_components: int | None  # Number of directions; None takes those that stand out of the noise
     method: str = "gradient"  # "gradient" or "moments": what a round releases
     n_iter: int = 0  # Number of rounds
@@ -130,7 +127,6 @@ class PersonalSolver:
     public: bool = False  # Whether there are public directions to start at
 
     def parts(self) -> dict[str, Part]:
-        """Releases by name, with shares of what the solver has of the budget."""
         shares, rounds = dict(_SHARES), self.n_iter
         if not self.public:
             shares[ROUNDS] = _SHARES[ROUNDS] * _ROUNDS_SHARE if rounds else 0.0
@@ -207,7 +203,6 @@ def _as_tasks(tasks: TaskPrior, users: UserRows, weights: np.ndarray, constant: 
 
 
 def _orthonormal(directions: np.ndarray) -> np.ndarray:
-    """Orthonormal columns of the same span."""
     return np.linalg.qr(directions)[0]
 
 
@@ -384,7 +379,6 @@ def _entry_noise(releases: Releases, noise: float, n_users: int, entries: int) -
 
 
 def _floor(values: np.ndarray, noise: float) -> float:
-    """Least eigenvalue of a curvature that is more than noise."""
     return max(noise, 1e-3 * float(values.max()), 1e-300)
 
 
@@ -407,7 +401,6 @@ def _denoised(gradient: np.ndarray, white: np.ndarray, noise: float) -> np.ndarr
 
 
 def _clipped(vectors: np.ndarray, bound: float, *, private: bool) -> np.ndarray:
-    """Vectors (u, p), no longer than a bound."""
     if not private:
         return vectors
     factors = bound * unit_weights(products(vectors, vectors), vectors.shape[1])
@@ -486,7 +479,6 @@ def released_heads(users: UserRows, releases: Releases, white: np.ndarray) -> He
 
 
 def _head_moments_of(found: np.ndarray, q: int, noise: float, n_users: int) -> HeadMoments:
-    """Mean and covariance of heads from noisy means over users."""
     outer, mean, moment = np.split(found[:-2], [q * (q + 1) // 2, q * (q + 1) // 2 + q])
     share = float(np.clip(found[-1] / _MEMBER, 0.2, 1.0))
     square = 2 * float(found[-2])
@@ -516,7 +508,6 @@ def _clear_part(numbers: np.ndarray, variance: float) -> float:
 
 
 def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
-    """Inverse of a noisy second moment that is about the identity; that, where noise is all."""
     q = len(moment)
     apart = moment - np.eye(q)
     values, vectors = np.linalg.eigh(np.eye(q) + _clear_part(packed(apart), noise**2) * apart)

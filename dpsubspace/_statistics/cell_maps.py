@@ -25,6 +25,9 @@ from dpsubspace._statistics.shapes import (
     wide_shapes,
 )
 
+# Where the numbers come from: those on which bounds or exactness rest follow from what stands
+# beside them. All others were chosen by hand, as those of scales.py.
+
 # Octaves on either side of 1.
 _OCTAVES = 64
 
@@ -123,14 +126,11 @@ class CellMap:
 
 @dataclass(frozen=True)
 class Given:
-    """What distributions of a public list give, of shape (h, k), and half of each square norm."""
-
     values: np.ndarray
     half_squares: np.ndarray
 
     @classmethod
     def of(cls, values: np.ndarray) -> Given:
-        """With their norms, which take longer than what is done with them."""
         return cls(values, 0.5 * (values**2).sum(axis=1))
 
     def at(self, some: np.ndarray) -> Given:
@@ -226,7 +226,6 @@ def counted(
     cells: Callable[..., np.ndarray],
     n_cells: int,
 ) -> np.ndarray:
-    """Counts of columns in cells, (c, n_cells); ``cells(part, some)`` has some of the columns."""
     counts = [np.zeros((0, n_cells))]
     for some in slices(columns.shape[1], TOGETHER):
         part = columns[:, some]
@@ -241,8 +240,6 @@ def counted(
 
 
 def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Counts of columns in octaves of either sign; NaN counts as 0."""
-
     def cells(rows: np.ndarray, _: slice) -> np.ndarray:
         place = places(rows, 0, _OCTAVES)
         return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES
@@ -253,8 +250,6 @@ def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 def in_cells(
     columns: np.ndarray, weights: np.ndarray | None, location: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Counts of columns in equal cells about a location, and beyond them."""
-
     def cells(rows: np.ndarray, some: slice) -> np.ndarray:
         kept = Scratch(rows.shape, np.float64)
         place = in_units(rows, location[some], scale[some], kept.array)
@@ -286,8 +281,6 @@ def in_units(
 
 @dataclass(frozen=True)
 class Coarse:
-    """What octaves tell of columns: location, scale, the octaves of size, and if one is sure."""
-
     location: np.ndarray
     scale: np.ndarray
     sizes: np.ndarray
@@ -370,7 +363,6 @@ def coarse(octaves: Sequence[Noisy], aims: Sequence[Aim]) -> list[Coarse]:
 
 
 def _evidence(octaves: Noisy) -> np.ndarray:
-    """Log likelihood of each pair of octaves, (c, n_pairs)."""
     wide, pairs = _wide(), _pairs()
     known = [np.zeros((0, len(pairs.starts)))]
     for some in slices(len(octaves.values), TOGETHER):
@@ -380,7 +372,6 @@ def _evidence(octaves: Noisy) -> np.ndarray:
 
 
 def _added(logs: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Logarithms of the sums of runs of what has these logarithms, along the last axis."""
     top = np.maximum.reduceat(logs, starts, axis=1)
     counts = np.diff(starts, append=logs.shape[1])
     return top + np.log(
@@ -403,7 +394,6 @@ def _size_prior(average: np.ndarray | None) -> np.ndarray:
 
 
 def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) -> Coarse:
-    """Location and scale of each column, given an octave of its size at a quantile."""
     wide, pairs = _wide(), _pairs()
     sizes = normalised(_added(evidence, pairs.sizes) + np.log(prior))
     n_columns, n_octaves = sizes.shape
@@ -427,13 +417,11 @@ def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) 
 
 
 def _in_window(sizes: np.ndarray) -> np.ndarray:
-    """Probability of the 5 octaves about the likeliest one, (c,)."""
     octave = np.arange(sizes.shape[1])
     near = np.abs(octave - sizes.argmax(axis=1)[:, None]) <= 2
     return np.where(near, sizes, 0).sum(axis=1)
 
 
 def normalised(logs: np.ndarray) -> np.ndarray:
-    """Probabilities from their logarithms up to a constant, along the last axis."""
     shares = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return shares / shares.sum(axis=-1, keepdims=True)

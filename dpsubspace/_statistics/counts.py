@@ -100,8 +100,6 @@ def cell_counts(
 
 
 class _Counts:
-    """Counts, added up exactly."""
-
     counts: Any = None
 
     def add(self, counts: np.ndarray) -> None:
@@ -142,7 +140,6 @@ class CountedRanks:
         self._known, self._last = np.empty(0, dtype=np.intp), np.empty((0, 0), dtype=np.int64)
 
     def _leading(self, part: np.ndarray) -> np.ndarray:
-        """Column and leading digits of each value, as one number."""
         place = places(part, self._digits, self._octaves)
         place >>= _LATER
         place += self._shift
@@ -160,7 +157,6 @@ class CountedRanks:
         return ranks + self._last[np.searchsorted(self._known, cells), last]
 
     def _count_last(self, known: np.ndarray) -> None:
-        """Count the last digits of values with known leading ones."""
         slot = np.full(self._before.size, -1, dtype=np.int32)
         slot[known] = np.arange(len(known))
 
@@ -191,7 +187,6 @@ SMALLEST, LARGEST = 2.0**-_OCTAVES, 2.0**_OCTAVES
 
 
 def _cells(per_octave: int) -> np.ndarray:
-    """Edges of cells in which values are counted: 0 and powers of 2 of either sign."""
     positive = 2.0 ** (np.arange(-_OCTAVES * per_octave, _OCTAVES * per_octave + 1) / per_octave)
     return np.concatenate([-positive[::-1], [0.0], positive])
 
@@ -270,13 +265,11 @@ def _in_unit(values: Array) -> Array:
 
 
 def record_sums(values: Array, records: Records) -> tuple[np.ndarray, float]:
-    """Sums of columns over records, in float64 on the CPU, and the slack of their rounding."""
     total = added(_sums, values, records)
     return to_numpy(total.value), records.slack(EPS, _TOGETHER)
 
 
 def _sums(values: Array, records: Records) -> Total:
-    """Sums of columns, each row in its part of its record."""
     if (weights := records.weights_numpy) is not None:
         values = weighted(values, as_like(weights, values))
     total = Total()
@@ -350,7 +343,6 @@ def noisy_ranges(
 
 
 def _counts(columns: np.ndarray, per_octave: int, weights: np.ndarray | None = None) -> np.ndarray:
-    """Count for each column the values in each cell, (c, n_cells), in parts of records."""
     edges, n_columns = _CELLS[per_octave], columns.shape[1]
     n_cells = len(edges) - 1
     offset = np.arange(n_columns, dtype=np.intp) * n_cells

@@ -47,6 +47,9 @@ from dpsubspace._statistics.scales import (
 
 # Where nearly all of a column lies ------------------------------------------------------------
 
+# Where the numbers come from: chosen by hand on made-up columns (tests/units/test_scales.py). No
+# script varies them; "ranges bought" in benchmarks/repro_regression.py shows what ranges are worth.
+
 # Deviations of the noise of a count that make a column of so many records visible: nearby cells
 # count for each other, so that there are few places where noise may look like a column.
 LEAST = 3.0
@@ -70,14 +73,11 @@ _BEYOND_DOUBT = 3.5
 
 @dataclass
 class _Window:
-    """Where columns are looked at, of shape (c,), and what all releases there say together."""
-
     location: np.ndarray
     unit: np.ndarray
     seen: Noisy
 
     def move(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Look closer at columns that turned out to be narrow, and forget what was seen of them."""
         unit = np.maximum((high - low) / 2, _POINT * CELL * self.unit) / _WITHIN
         closer = unit < _CLOSER * self.unit
         self.location = np.where(closer, low / 2 + high / 2, self.location)
@@ -137,7 +137,6 @@ def noisy_intervals(
 
 
 def _intervals(window: _Window, fit: Coarse, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the averages of what agrees with all releases of the present cells."""
     edges = np.concatenate([cell_edges(), [2 * REACH]])
     low, high = np.empty(len(window.unit)), np.empty(len(window.unit))
     for some in slices(len(window.unit), TOGETHER):
@@ -231,7 +230,6 @@ class _SizePrior:
         return cls(float(window.location[column]), float(window.unit[column]), octave, known)
 
     def log(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Logarithm of that of distributions, which are also about where the cells are."""
         square = (self.unit * mean + self.place) ** 2 + (self.unit * deviation) ** 2
         known = np.interp(0.5 * np.log2(square + 1e-300), self.octave, self.known)
         return known - 0.5 * (mean / OFF) ** 2

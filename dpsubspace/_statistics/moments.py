@@ -261,7 +261,6 @@ def packed(matrices: np.ndarray) -> np.ndarray:
 
 
 def symmetric(vector: np.ndarray) -> np.ndarray:
-    """Matrix of which `vector` is the packed upper triangle."""
     p = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     matrix = np.empty((p, p))
     for i, start in enumerate(_row_starts(p)):
@@ -310,8 +309,6 @@ def noisy_moment(
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Released directions of a second moment, and how much of it lies along each."""
-
     components: np.ndarray  # (k, p): orthonormal rows, the strongest first
     # (k,): what lies along each of the mean of ``|phi_i|^2``; not negative.
     energies: np.ndarray
@@ -341,9 +338,7 @@ class Mechanism(Protocol):
         """Releases by name, with shares of what the mechanism has of the budget."""
         ...
 
-    def memory(self, n_features: int, n_components: int, public: bool) -> float:
-        """Bytes needed beside the rows, about, with or without public rows."""
-        ...
+    def memory(self, n_features: int, n_components: int, public: bool) -> float: ...
 
     def noise(self, scales: Mapping[str, float], n_features: int) -> float:
         """Noise along its worst direction, about, in units of c^2, for the `scales` of a budget."""
@@ -370,15 +365,12 @@ class AnalyzeGauss:
         return {"moment": Part(1.0)}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
-        """Six square matrices, or fourteen."""
         return (112.0 if public else 48.0) * n_features**2
 
     def noise(self, scales: Mapping[str, float], n_features: int) -> float:
-        """Norm of a symmetric Gaussian matrix."""
         return scales["moment"] * math.sqrt(2 * n_features)
 
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
-        """Release the second moment; its spectrum is postprocessing."""
         moment, scale = released_moment(rows, releases)
         return _spectrum(moment, scale, rows, n_components, float(np.trace(moment)))
 
@@ -397,16 +389,13 @@ class NoisyPower:
     forms_rows = False
 
     def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
-        """Products, and the moment within the subspace that they lead to."""
         n_iter = 4 if n_features is None else _n_products(n_features)
         return {"product": Part(0.9, n_iter), "projection": Part(0.1)}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
-        """A few bases, and chunks of rows."""
         return 2.0**28 + 8.0 * 40 * n_features * _width(n_features, n_components)
 
     def noise(self, scales: Mapping[str, float], n_features: int) -> float:
-        """Norm of a column of noise."""
         return scales["product"] * math.sqrt(n_features)
 
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
@@ -451,11 +440,9 @@ class Bingham:
         return {"direction": draws, "spectrum": Part(0.1, kind="laplace")}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
-        """Eight square matrices."""
         return 64.0 * n_features**2
 
     def noise(self, scales: Mapping[str, float], n_features: int) -> float:
-        """Expected loss of score of a draw."""
         return n_features / (2 * scales["direction"])
 
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
@@ -484,12 +471,10 @@ class Bingham:
 
 
 def _n_products(n_features: int) -> int:
-    """Products with the second moment that find a subspace of so many columns."""
     return min(max(math.ceil(math.log10(n_features)), 2), 6)
 
 
 def _width(n_features: int, n_components: int) -> int:
-    """Directions to iterate for some components."""
     return min(n_features, 2 * n_components)
 
 

@@ -31,8 +31,6 @@ _COARSE, _FINE = 4.0, 2.0
 
 @dataclass(frozen=True)
 class _Line:
-    """Grid of 2^n_levels equal steps from `low` to `high`, arrays of shape (c, 1)."""
-
     low: np.ndarray
     high: np.ndarray
     n_levels: int
@@ -42,7 +40,6 @@ class _Line:
         return self._at(place - 0.5)
 
     def value(self, place: np.ndarray) -> np.ndarray:
-        """Value of a place; both ends of the range are values."""
         return self._at(place)
 
     def _at(self, place: np.ndarray) -> np.ndarray:
@@ -63,7 +60,6 @@ class _Doubles:
 
     @property
     def digits(self) -> int:
-        """Binary digits that part an octave: as many as a place has beside sign and octave."""
         return self.n_levels - 8
 
     def edge(self, place: np.ndarray) -> np.ndarray:
@@ -75,7 +71,6 @@ class _Doubles:
         return np.where(code == 0, 0.0, np.sign(code) * self._size(np.abs(code)))
 
     def _size(self, code: np.ndarray) -> np.ndarray:
-        """Size of a value from its place after 0."""
         octave, part = np.divmod(np.maximum(code, 1) - 1, 2**self.digits)
         return np.ldexp(1 + part / 2**self.digits, octave - self.octaves)
 
@@ -154,7 +149,6 @@ def noisy_quantiles(
 
 
 def _n_present(values: np.ndarray, records: Records) -> float:
-    """Number of records that have rows, of which parts count as such."""
     return records.count(np.ones(len(values), dtype=bool))
 
 
@@ -178,7 +172,6 @@ def weighted_quantiles(
 
 
 def refuse_exact_quantiles(target: Target, values: Any) -> None:
-    """ValueError where exact quantiles are asked for of values that lie elsewhere."""
     if isinstance(values, Remote) and not target.private:
         raise ValueError(
             "`epsilon`=inf takes exact quantiles, which need all values in one place: give a finite"
@@ -189,7 +182,6 @@ def refuse_exact_quantiles(target: Target, values: Any) -> None:
 def _before(
     columns: np.ndarray, weights: np.ndarray | None, grid: _Line | _Doubles, n_wanted: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Count for places (c, k) of a grid the values of each column before them, exactly."""
     few = len(columns) <= _FEW * n_wanted
     if isinstance(grid, _Line) or grid.n_levels > SEARCH or few:  # too many cells to count
         ordered = made(_Ordered, columns, weights)
@@ -207,8 +199,6 @@ def _before(
 
 
 class _Ordered:
-    """Columns (n, c) in order, to count their values, or the weights of these, before edges."""
-
     def __init__(self, columns: np.ndarray, weights: np.ndarray | None):
         self._columns, self._ranks = columns.T.astype(np.float64, order="C"), None
         if weights is None:
@@ -225,8 +215,6 @@ class _Ordered:
 
 
 class _Cells:
-    """Cells of columns between edges (c, k), of which some may be equal."""
-
     def __init__(self, edges: np.ndarray):
         self._order = np.argsort(edges, axis=1, kind="stable")
         ordered = np.take_along_axis(edges, self._order, axis=1)
@@ -236,7 +224,6 @@ class _Cells:
         self._kept = np.column_stack([new, np.ones(len(new), dtype=bool)])
 
     def counts(self, ranks: np.ndarray, n: float) -> np.ndarray:
-        """Counts of all cells, column by column, from `ranks` of the edges among `n` values."""
         ranks = np.take_along_axis(ranks, self._order, axis=1)
         return np.diff(ranks, axis=1, prepend=0, append=n)[self._kept].astype(np.float64)
 
@@ -320,7 +307,6 @@ def range_part(
 
 
 def _hidden(multiplier: float, n_columns: int, relation: str) -> float:
-    """Records of a column that the noise of counts hides."""
     return LEAST * multiplier * math.sqrt(n_columns * (0.5 if relation == "replace_one" else 1.0))
 
 
@@ -333,7 +319,6 @@ def hidden_records(budget: Budget, name: str, n_columns: int) -> tuple[float, bo
 
 
 def visible(budget: Budget, name: str, n_samples: int, n_columns: int) -> bool:
-    """Whether noise leaves a column visible that has a quarter of the records."""
     return hidden_records(budget, name, n_columns)[0] <= _VISIBLE * n_samples
 
 

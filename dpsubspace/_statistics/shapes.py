@@ -33,6 +33,10 @@ from dpsubspace._rows.chunks import over_chunks
 # Standards within public ranges -----------------------------------------------------------------
 # Location and scale of columns within public ranges, released at once.
 
+# Where the numbers come from: chosen by hand, those of standards on tables of
+# benchmarks/repro_regression.py with public ranges, and those of distributions as guesses about
+# columns of tables at large. No script varies them.
+
 # Least scale of a column, over the scale that columns have in common and over half its range.
 _FLAT, _FLATTEST = 0.1, 1e-6
 
@@ -51,7 +55,6 @@ class Standard:
     fills: float = 1.0
 
     def without(self, lost: np.ndarray) -> Standard:
-        """The same without some columns: nothing is left of them, in units of an infinite scale."""
         return replace(self, scale=np.where(lost, np.inf, self.scale))
 
     def about_zero(self) -> Standard:
@@ -99,7 +102,6 @@ def noisy_standard(
 
 
 def _moments(rows: AffineRows) -> BoundedSum:
-    """Sums of values in [-1, 1], and of their squares."""
     c = rows.width
 
     def part(chunk: slice) -> Array:
@@ -140,7 +142,8 @@ _HEAP, _ZERO = 0.01, 2.0**-80
 
 # How common tails are whose mean is 10 times as far out as their heap, or more, beside nearer ones.
 # Noise hides a tenth of the rows. As common as the others, they made the scale of a target 37 times
-# too large in a fit to 600 persons at epsilon 1 (R2 -7.7, and alike in another of 60 fits).
+# too large in a fit to 600 persons at epsilon 1 (R2 -7.7, and alike in another of 60 fits; the case
+# is one of tests/estimators/test_personalized.py).
 _FAR_TAIL = 0.1
 
 
@@ -184,7 +187,6 @@ class Shapes:
         return Shapes(*(values[some] for values in self._arrays()))
 
     def moved(self, place: float, unit: float) -> Shapes:
-        """What they become where each value is multiplied by `unit` and then moved by `place`."""
         return replace(
             self, place=self.place * unit + place, spread=self.spread * unit, tail=self.tail * unit
         )

@@ -54,7 +54,6 @@ class UserChunk:
 
     @cached_property
     def white(self) -> np.ndarray:
-        """Rows in white coordinates (u, m, d)."""
         return self.rows @ self.whitening
 
     def scores(self, directions: np.ndarray) -> np.ndarray:
@@ -105,11 +104,9 @@ class UserRows:
         return self.whitening.shape[0]
 
     def sharing(self, weights: np.ndarray, constant: float) -> UserRows:
-        """The same rows beside another shared model."""
         return changed(self, weights=np.asarray(weights, float), constant=float(constant))
 
     def as_they_are(self) -> UserRows:
-        """The same users' rows as they came, and whole targets in place of residuals."""
         rows = AffineRows(self._rows.X, Affine.identity(self.width), constant=False)
         shared = {"weights": np.zeros(self.width), "constant": 0.0}
         return changed(self, _rows=rows, whitening=np.eye(self.width), _cut=math.inf, **shared)

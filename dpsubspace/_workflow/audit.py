@@ -433,7 +433,6 @@ def audit_estimator(
 
 
 def _method(subject: Subject, method: str, statistic: str, groups: Any) -> str:
-    """How canaries are planted; PrivacyError where they cannot be so."""
     reason = ""
     if subject.design.own is None:
         reason = f"{subject.name} does not treat features alike and apart"

@@ -15,8 +15,8 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice, check_real
 from dpsubspace._workflow.display import Display, styled
 from dpsubspace._workflow.ledger import PrivacyLedger
+from dpsubspace._workflow.planner import PublicSizes
 from dpsubspace._workflow.report_subject import Account, account_of
-from dpsubspace._workflow.report_subject import Sizes as ReportSizes
 from dpsubspace._workflow.report_words import described
 from dpsubspace.exceptions import PrivacyError
 
@@ -150,7 +150,7 @@ class BudgetDisplay(Display):
                 f"from_ledger draws a PrivacyLedger, not {type(ledger).__name__}: use"
                 " from_estimator for a fitted model, a Pipeline or a search."
             )
-        account = account_of(ledger, ReportSizes())
+        account = account_of(ledger, PublicSizes())
         spent, budget = account.total.epsilon, ledger.budget
         sq_mus, left = _charged(ledger, _sq_mus(account, ledger.delta))
         display = cls(
@@ -213,7 +213,7 @@ class BudgetDisplay(Display):
         """
         if isinstance(estimator, PrivacyLedger):
             return cls.from_ledger(estimator, ax=ax, **plot_params)
-        account = account_of(estimator, ReportSizes(n_samples, n_features, n_outputs, n_train))
+        account = account_of(estimator, PublicSizes(n_samples, n_features, n_outputs, n_train))
         total = account.total
         delta = total.delta or 1e-5
         if len(account.items) == 1 and account.items[0].count == 1:
@@ -296,7 +296,6 @@ class BudgetDisplay(Display):
         return self
 
     def _bars(self) -> tuple[list[str], np.ndarray]:
-        """Names and sizes of what is drawn, with what is left at the end."""
         names, sq_mus = [str(name) for name in self.names], np.asarray(self.sq_mus, np.float64)
         check_real("left", self.left, low=0, include_low=True)
         check_real("delta", self.delta, low=0, high=1)
@@ -314,14 +313,12 @@ class BudgetDisplay(Display):
         return names, sq_mus
 
     def _alone(self, names: list[str], sq_mus: np.ndarray) -> np.ndarray:
-        """Epsilon of each bar by itself, with those of the last ones that stand for several."""
         epsilons = np.array([gaussian_epsilon(float(x), self.delta) for x in sq_mus])
         if self.alone is not None and len(self.names) <= _MOST_BARS:
             epsilons[: len(self.names)] = self.epsilons
         return epsilons
 
     def _write(self, epsilons: np.ndarray, sizes: np.ndarray, kind: str, text_kw: Any) -> None:
-        """Numbers in a column beside the bars: how long each is, and epsilon by itself."""
         texts, form = [], "{:.1%}" if kind == "share" else "+{:.3g}"
         for i, (alone, size) in enumerate(zip(epsilons, sizes, strict=True)):
             words = f"{form.format(size)}  (epsilon {alone:.3g} alone)"

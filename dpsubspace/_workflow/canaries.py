@@ -49,8 +49,6 @@ _LONG = 5e5
 
 @dataclass(frozen=True)
 class Subject:
-    """An estimator or a function of this package with its parameters, to be fitted many times."""
-
     what: Any  # What is audited
     parameters: Mapping[str, Any]  # Parameters by name
     # What ``fit`` is given beside rows and targets; nothing for a function.
@@ -66,7 +64,6 @@ class Subject:
         return self.parameters["neighboring_relation"]
 
     def widened(self, n_features: int) -> Subject:
-        """The same with as many features more, of which public rows have none."""
         given, public = dict(self.fit_params), self.fit_params.get("X_public")
         if public is not None:
             sets = public if isinstance(public, tuple) else (public,)
@@ -75,7 +72,6 @@ class Subject:
         return replace(self, fit_params=given)
 
     def fitted(self, planted: Planted, seed: Any) -> Any:
-        """Fit, or what a function gives."""
         given = {"X": planted.X, "groups": planted.groups}
         if self.design.targets is not None and planted.y is not None:
             given["y"] = planted.y
@@ -91,7 +87,6 @@ def _is_function(what: Any) -> bool:
 
 
 def subject_of(estimator: Any, y: Any, fit_params: Mapping[str, Any] | None) -> Subject:
-    """What is to be audited; PrivacyError where that cannot be."""
     given = dict(fit_params or {})
     if "groups" in given:
         raise ValueError("`fit_params` has 'groups': pass them as `groups`.")
@@ -126,7 +121,6 @@ def subject_of(estimator: Any, y: Any, fit_params: Mapping[str, Any] | None) -> 
 
 
 def _refusal(estimator: Any) -> str:
-    """Why `estimator` cannot be audited, and what can."""
     name = getattr(estimator, "__name__", type(estimator).__name__)
     below = (each for part in opened(estimator).inside for each in part.walk())
     inside = {type(each.model).__name__ for each in below if each.kind == PRIVATE}
@@ -149,7 +143,6 @@ def _refusal(estimator: Any) -> str:
 
 
 def _auditable(kind: type[PrivateEstimator]) -> Iterator[str]:
-    """Names of the classes of this package whose canaries are known."""
     for each in kind.__subclasses__():
         if each._canary is not None and each.__module__.startswith(f"{_PACKAGE}."):
             yield each.__name__
@@ -161,8 +154,6 @@ def _auditable(kind: type[PrivateEstimator]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Planted:
-    """Rows with canaries below them."""
-
     X: np.ndarray  # (n_rows, n_features): rows, those of the canaries last
     y: Any  # (n_rows,): targets
     groups: Any  # (n_rows,): who each row belongs to
@@ -177,7 +168,6 @@ class Planted:
         return self.X[np.flatnonzero(self.index == 0)[:1]]
 
     def world(self, coins: np.ndarray) -> Planted:
-        """Rows where `coins` say which canaries take part: the others are null, or replaced."""
         heads = np.append(coins, True)[self.index]
         if self.other is None:
             return replace(self, groups=NullRecords(self.groups, heads))
@@ -188,8 +178,6 @@ class Planted:
 
 @dataclass(frozen=True)
 class Design:
-    """Canaries of an estimator or a function."""
-
     # From what was fitted, the planted rows and the subject, released numbers that tell whether the
     # only canary took part. Which of them tell it, and how, is learned.
     seen: Callable[[Any, Planted, Subject], np.ndarray]
@@ -205,7 +193,6 @@ class Design:
     instead: float = -1.0  # What a canary is multiplied by to be replaced, unless `rows` says so
 
     def planted(self, X: Any, y: Any, groups: Any, subject: Subject) -> Planted:
-        """One canary below the rows, as three rows of one person where there are `groups`."""
         X, row, instead = (self._near if self.rows is None else self.rows)(_dense(X), subject)
         n_own = 1 if groups is None else 3
         targets = None
@@ -251,7 +238,6 @@ class Design:
         return X, row, self.instead * row
 
     def _ends(self, y: Any, subject: Subject) -> np.ndarray:
-        """Classes, or the ends of the range of targets."""
         if self.targets == "classes":
             classes = subject.parameters.get("classes")
             return np.unique(y if classes is None else classes)
@@ -261,7 +247,6 @@ class Design:
 
 
 def _dense(X: Any) -> np.ndarray:
-    """Rows as a table of floats; a column of numbers is one feature."""
     options: dict[str, Any] = {"accept_sparse": True, "ensure_2d": False, "dtype": np.float64}
     rows: Any = check_array(X, input_name="X", **options)
     rows = rows.toarray() if sparse.issparse(rows) else rows
@@ -363,33 +348,28 @@ def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _numbers(fitted: Any, *names: str) -> list[np.ndarray]:
-    """Released attributes as numbers."""
     found = (getattr(fitted, name) for name in names if hasattr(fitted, name))
     return [np.ravel(np.asarray(each, dtype=float)) for each in found]
 
 
 def _of_linear(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """What a linear model says of the canary, and its weights."""
     says = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
     weights = _numbers(fitted, "coef_", "intercept_", "mean_")
     return np.concatenate([np.ravel(says(planted.row)), *weights])
 
 
 def _of_tabular(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """What a pipeline says of the canary, and the weights of its model."""
     says = fitted.predict if is_regressor(fitted) else fitted.decision_function
     weights = _numbers(fitted[-1], "coef_", "intercept_", "mean_")
     return np.concatenate([np.ravel(says(planted.row)), *weights])
 
 
 def _of_module(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """What a module says of the canary, of its opposite, and of a few other rows."""
     says = fitted.decision_function if hasattr(fitted, "decision_function") else fitted.predict
     return np.ravel(says(np.vstack([planted.row, -planted.row, 0 * planted.row, planted.X[:8]])))
 
 
 def _of_shared(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """What the model that persons share says of the canary, its weights and its directions."""
     shared = fitted.public_part()
     along = np.sum((shared.components_ @ planted.row.T) ** 2)  # how many there are may vary
     weights = _numbers(shared, "coef_", "intercept_")
@@ -397,7 +377,6 @@ def _of_shared(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_components(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """Variances along the canary and along the other half of the rows, and the mean."""
     along = fitted.components_[:, :2]
     of_both = fitted.explained_variance_ @ along**2
     released = _numbers(fitted, "explained_variance_", "noise_variance_", "mean_", "data_norm_")
@@ -406,7 +385,6 @@ def _of_components(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
-    """The same of directions of gradients."""
     both = fitted.transform(np.eye(2, planted.X.shape[1])) @ fitted.energies_
     return np.concatenate([both, np.log(both + 1e-300), [fitted.span_energy_]])
 
@@ -444,7 +422,6 @@ def _of_covariance(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_held_out(fitted: Any, *_: Any) -> np.ndarray:
-    """The numbers that a wrapper of a fitted model has learned."""
     names = ("slope_", "intercept_", "threshold_", "half_width_")
     return np.concatenate(_numbers(fitted, *names))
 
@@ -454,7 +431,6 @@ def _of_score(fitted: Any, *_: Any) -> np.ndarray:
 
 
 def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:
-    """Whether the first set was chosen."""
     return np.array([fitted.value == next(iter(subject.parameters["candidates"]))], dtype=float)
 
 
@@ -517,7 +493,6 @@ DESIGNS = {
 
 
 def design_of(what: Any) -> Design | None:
-    """Canaries of an estimator or a function; None where none are known."""
     if _is_function(what):
         return DESIGNS[what.__name__] if what in _FUNCTIONS else None
     name = what._canary if isinstance(what, PrivateEstimator) else None

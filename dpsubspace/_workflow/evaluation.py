@@ -19,8 +19,7 @@ from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.private_scores import private_score
 from dpsubspace._estimators.score_request import PrivateScore
 from dpsubspace._workflow.display import Display, drawn_band, styled
-from dpsubspace._workflow.pipelines import plan_of, private_parts, records_of
-from dpsubspace._workflow.planner import share_of_parts
+from dpsubspace._workflow.planner import plan_of, private_parts, records_of, share_of_parts
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -353,7 +352,6 @@ def _checked_epsilons(epsilons: Any) -> np.ndarray:
 
 
 def _parts(estimator: Any) -> list[Any]:
-    """The private estimators in `estimator`, the one that the picture is named after last."""
     try:
         parts = [part for _, part in private_parts(estimator)]
     except PrivacyError as error:
@@ -377,7 +375,6 @@ def _spent(model: Any) -> DpEvent:
 
 
 def _score_name(estimator: Any, scoring: Any) -> str:
-    """What a scorer of scikit-learn measures, in words."""
     if scoring is None:
         words = "accuracy" if is_classifier(estimator) else "R²" if is_regressor(estimator) else ""
     elif isinstance(scoring, str):
@@ -410,8 +407,6 @@ def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_sampl
 
 
 class _ReleasedCurve(Display):
-    """Base of the displays of a curve that :func:`private_score` has released."""
-
     # Metric to ask for, and the one that has the curve.
     _metric: str
     _curve: str
@@ -420,7 +415,6 @@ class _ReleasedCurve(Display):
 
     @classmethod
     def _made(cls, curve: PrivateScore, scores: Mapping[str, Any], **common: Any) -> Any:
-        """The display of a curve, and of what was released with it."""
         raise NotImplementedError
 
     @classmethod
@@ -528,7 +522,6 @@ class _ReleasedCurve(Display):
         return display.plot(ax=ax, **plot_params)
 
     def _draw(self, x: Any, y: Any, line: Any, band_kw: Any, diagonal: Any) -> Any:
-        """Draw the curve and its band and, where it has options, the diagonal; give the last."""
         if (self.low is None) != (self.high is None):
             missing, given = ("low", "high") if self.low is None else ("high", "low")
             raise ValueError(
@@ -792,7 +785,6 @@ class PrivateCalibrationDisplay(_ReleasedCurve):
 
 
 def _released_curve(released: Any, metric: str) -> tuple[PrivateScore, Mapping[str, Any]]:
-    """Curve called `metric`, and all that was released with it."""
     if isinstance(released, PrivateScore):
         released = {released.metric: released}
     scores = released if isinstance(released, Mapping) else {}
@@ -811,13 +803,11 @@ def _released_curve(released: Any, metric: str) -> tuple[PrivateScore, Mapping[s
 
 
 def _usual(estimator: Any, pos_label: Any) -> Any:
-    """The class that a curve is about, the second one where none is said, as in scikit-learn."""
     classes = np.ravel(getattr(estimator, "classes_", []))
     return classes.tolist()[1] if pos_label is None and len(classes) == 2 else pos_label
 
 
 def _area(found: Any) -> str:
-    """Words for an area under the curve."""
     if found is None:
         return ""
     if isinstance(found, PrivateScore):

@@ -20,6 +20,7 @@ So nothing is written over what another one wrote, nor into a file that was put 
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import math
 import os
@@ -33,6 +34,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from dpsubspace._accounting.events import describe, rounded
+from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import finite, read_json
 from dpsubspace._workflow.plan import KINDS, Charge, Plan
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
@@ -104,6 +107,53 @@ class LedgerEntry:
     charge: Charge
 
 
+# What a table shows of an entry, and the name of that in the entry.
+COLUMNS = {
+    "date": "date",
+    "label": "label",
+    "estimator": "estimator",
+    "n_samples": "n_samples",
+    "n_features": "n_features",
+    "neighboring_relation": "neighboring_relation",
+    "unit": "unit",
+    "released": "event",
+    "own_epsilon": "epsilon",
+    "id": "id",
+}
+
+
+def row_of(entry: LedgerEntry) -> dict[str, Any]:
+    row = {column: getattr(entry, name) for column, name in COLUMNS.items()}
+    return {**row, "released": describe(entry.event)}
+
+
+def html_table(caption: str, rows: list[dict[str, Any]]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+    shown = [{**row, "own_epsilon": rounded(row["own_epsilon"], math.ceil)} for row in rows]
+    cells = [
+        "".join(
+            f"<td>{html.escape('' if value is None else str(value))}</td>" for value in row.values()
+        )
+        for row in shown
+    ]
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return (
+        f"<table><caption><b>{html.escape(caption)}</b></caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+@dataclass(frozen=True)
+class About:
+    estimator: str = ""
+    n_samples: int | None = None
+    n_features: int | None = None
+
+    @classmethod
+    def of(cls, guarantee: PrivacyGuarantee) -> About:
+        return cls(guarantee.of, guarantee.n_samples, guarantee.n_features)
+
+
 # Fields of records with their types: bool is no int here, and numbers are finite and not negative.
 _HEADER = {
     "format": str,
@@ -153,7 +203,6 @@ _ALWAYS = {"id": str, "type": str}
 
 
 def header(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of the first record."""
     return {"type": "ledger", "format": _FORMAT, "version": _VERSION, **fields}
 
 
@@ -162,7 +211,6 @@ def plan_fields(plan: Plan | None) -> dict[str, Any] | None:
 
 
 def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, Any]:
-    """Fields of a record that charges `entry`, under what is the plan from there on."""
     from dpsubspace._accounting.accountants import plain
 
     names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
@@ -197,7 +245,6 @@ def checked_record(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def entry_from(fields: dict[str, Any]) -> LedgerEntry:
-    """Entry of a record that was checked."""
     from dpsubspace._accounting.accountants import event_from
 
     names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
@@ -228,7 +275,6 @@ def _checked(values: Any, types: dict[str, type], what: str) -> dict[str, Any]:
 
 
 def _typed(value: Any, name: str, kind: type, what: str) -> Any:
-    """`value` as a `kind`, or PrivacyError."""
     if value is None and name in _NULLABLE:
         return None
     if kind is float and value == "inf":
@@ -254,7 +300,6 @@ _WHOLE = re.compile(rb'"hash":"[0-9a-f]{64}"}')
 
 
 def new_id() -> str:
-    """Id that no other record has."""
     return uuid.uuid4().hex
 
 
@@ -369,7 +414,6 @@ class Journal:
             raise broken(self.path, "another file was put in its place")
 
     def _record(self, line: bytes) -> tuple[dict[str, Any], str]:
-        """Record of a line that follows those that have been read, and its hash."""
         try:
             record = read_json(line)
         except (ValueError, RecursionError) as error:
@@ -388,7 +432,6 @@ class Journal:
         return record, last
 
     def _has(self, record: dict[str, Any], line: bytes, last: str) -> None:
-        """Remember that a record has been read."""
         self._ids.add(record["id"])
         self._number, self._offset = self._number + 1, self._offset + len(line)
         self._last, self._line = last, line
@@ -457,7 +500,6 @@ def _alone(file: IO[bytes]) -> Iterator[None]:
 
 
 def _line(number: int, last: str, record: dict[str, Any]) -> tuple[bytes, str]:
-    """Line of a record, and its hash."""
     own = {key: value for key, value in record.items() if key not in ("n", "previous", "hash")}
     own = {"n": number, "previous": last, **own}
     digest = hashlib.sha256(_text(own)).hexdigest()
@@ -480,7 +522,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def broken(path: Any, why: str) -> PrivacyError:
-    """Error about a file that cannot be trusted."""
     return PrivacyError(
         f"{os.fspath(path)!r} cannot be read as a PrivacyLedger: {why}. Nothing was loaded, and the"
         " file was left as it is: keep it. Open the last copy that you saved; without one, charge"

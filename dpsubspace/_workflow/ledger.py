@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.budget import warn_about_delta
-from dpsubspace._accounting.events import (
-    composed,
-    describe,
-    is_free,
-    non_private,
-    rounded,
-)
+from dpsubspace._accounting.events import composed, describe, is_free, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import (
     Payer,
@@ -36,10 +30,19 @@ from dpsubspace._checks import finite, is_collection
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._estimators.surroundings import failed_fit
 from dpsubspace._rows.dask_parts import has_lengths
-from dpsubspace._workflow.book import SEEDED, About, Book, Terms, check_number
-from dpsubspace._workflow.journal import Journal, LedgerEntry, fresh, new_id
-from dpsubspace._workflow.pipelines import fits_unseen, plan_of, private_parts, records_of
-from dpsubspace._workflow.plan import Charge, in_words
+from dpsubspace._workflow.book import Book
+from dpsubspace._workflow.journal import (
+    COLUMNS,
+    About,
+    Journal,
+    LedgerEntry,
+    fresh,
+    html_table,
+    new_id,
+    row_of,
+)
+from dpsubspace._workflow.plan import Terms, check_number, in_words
+from dpsubspace._workflow.planner import fits_unseen, plan_of, private_parts, records_of
 from dpsubspace._workflow.watch import LedgerAddress, Watch, payer_for
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
@@ -198,7 +201,7 @@ class PrivacyLedger:
             pure_epsilon=pure_epsilon,
             max_failures=max_failures,
         )
-        self._start(Book(terms) if path is None else _kept(Path(path), terms))
+        self._start(Book(terms) if path is None else Book.kept(Path(path), terms))
 
     def _start(self, book: Book) -> None:
         self._book, self._terms = book, book.terms
@@ -302,18 +305,7 @@ class PrivacyLedger:
         delta = self._delta(delta)
         with self._book.held():
             entries = list(self._book.entries)
-        if not entries:
-            return 0.0
-        # What was charged without a delta needs no accountant of its own, which takes long.
-        alone = [
-            self._book.alone(entry.event, delta) if entry.charge.needs_delta else 0.0
-            for entry in entries
-        ]
-        charges = [entry.charge for entry in entries]
-        found = _total(charges, alone, delta)
-        if not self._terms.aside:
-            return found
-        return min(found, _total([charge.summed for charge in charges], alone, delta))
+        return self._book.epsilon_of(entries, delta)
 
     def epsilon_if_planned(self, delta: float | None = None) -> float:
         """Return the epsilon that all charges would have together had they been planned.
@@ -335,8 +327,8 @@ class PrivacyLedger:
         delta = self._delta(delta)
         with self._book.held():
             events = [entry.event for entry in self._book.entries]
-        each = max((self._book.alone(event, delta) for event in events), default=0.0)
-        return min(max(each, self._book.alone(composed(events), delta)), self.epsilon(delta))
+        each = [self._book.alone(event, delta) for event in [composed(events), *events]]
+        return min(max(each), self.epsilon(delta))
 
     def remaining(self) -> float:
         """Return the largest epsilon that one more full-batch fit can have.
@@ -402,8 +394,10 @@ class PrivacyLedger:
             given = {"neighboring_relation": neighboring_relation, "unit": unit}
             _check_agrees(what, given)
             relation, unit = what.neighboring_relation, what.unit
-            about = _about(what)
-            self._record(what.event, (relation, unit), what.secure, label, already_released, about)
+            about = About.of(what)
+            self._book.record(
+                what.event, (relation, unit), what.secure, label, already_released, about
+            )
             return
         if not isinstance(what, dpa.DpEvent):
             raise PrivacyError(
@@ -418,7 +412,7 @@ class PrivacyLedger:
             )
         relation, unit = neighboring_relation or self.neighboring_relation, unit or self.unit
         if already_released:
-            self._record(what, (relation, unit), True, label, already_released, About())
+            self._book.record(what, (relation, unit), True, label, already_released, About())
             return
         self._book.check_match(relation, unit, secure=True)
         try:
@@ -482,24 +476,13 @@ class PrivacyLedger:
                 " could not be counted. Call private_score, private_mean, private_quantile,"
                 " private_covariance or select_public."
             )
-        if self.failures >= self._terms.max_failures:
-            raise PrivacyError(
-                f"{self.failures} fits and calls have failed before they released anything, and a"
-                " failure tells something of the records. Find out what is wrong with them on"
-                " other rows, or open the ledger with a larger `max_failures`."
-            )
+        self._book.check_failures()
         self._check_other()
         charged: list[DpEvent] = []
 
         def spend(guarantee: PrivacyGuarantee) -> None:
             self._book.check_process()
-            if not is_free(guarantee.event):
-                self._book.check_match(
-                    guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
-                )
-                self._book.add(label or name, guarantee.event, _about(guarantee))
-                if not guarantee.secure:
-                    self._book.note("seed", guarantee.of or name)
+            self._book.charge(guarantee, label or name)
             charged.append(guarantee.event)
 
         try:
@@ -566,7 +549,8 @@ class PrivacyLedger:
         label = label or type(estimator).__name__
         parts = private_parts(estimator)
         sizes = {name: records_of(X, fit_params, name) for name, _ in parts}
-        if not all(n for n, _ in sizes.values()):
+        n_samples = min(n for n, _ in sizes.values())
+        if not n_samples:
             raise ValueError("`X` has no rows: n_samples=0, and a fit needs at least 1.")
         with inside_ledger(self.delta, _refuse):
             plans = [(name, part, plan_of(part, X, y, fit_params, name)) for name, part in parts]
@@ -575,13 +559,10 @@ class PrivacyLedger:
                 asked, unit = part._whole, sizes[name][1]
                 secure = asked.random_state is None
                 self._book.check_match(asked.neighboring_relation, unit, secure=secure)
-        warn_about_delta(self.delta, min(n for n, _ in sizes.values()))
+        warn_about_delta(self.delta, n_samples)
         planned = [(name, plan) for name, _, plan in plans]
-        about = About(
-            type(estimator).__name__,
-            min(n for n, _ in sizes.values()),
-            X.shape[1] if len(getattr(X, "shape", ())) == 2 else None,
-        )
+        n_features = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
+        about = About(type(estimator).__name__, n_samples, n_features)
         watch = Watch(self._book, label, planned, about, unseen=fits_unseen(estimator))
         payer = Payer(self.delta, watch.spend, lasting=self._lasts, note=self._book.note)
         with watch.failures(), inside_payer(payer):
@@ -618,7 +599,6 @@ class PrivacyLedger:
                     self._close()
 
     def _open(self) -> Payer:
-        """Open the ledger to whatever runs in this process, and to what it sends to others."""
         book, session = self._book, new_id()
         with book.held():
             if book.journal is None:
@@ -724,7 +704,7 @@ class PrivacyLedger:
         """
         import pandas as pd
 
-        return pd.DataFrame(self._rows(), columns=list(_COLUMNS))
+        return pd.DataFrame(self._rows(), columns=list(COLUMNS))
 
     def to_diffprivlib(self, accountant: Any = None) -> Any:
         """Return an accountant of diffprivlib that has spent what this ledger has.
@@ -766,28 +746,13 @@ class PrivacyLedger:
         return accountant
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [_row(entry) for entry in self.entries]
+        return [row_of(entry) for entry in self.entries]
 
     def _repr_html_(self) -> str:
-        rows = [
-            {**row, "own_epsilon": rounded(row["own_epsilon"], math.ceil)} for row in self._rows()
-        ]
         caption, *_ = str(self).splitlines()
-        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-        cells = [
-            "".join(
-                f"<td>{html.escape('' if value is None else str(value))}</td>"
-                for value in row.values()
-            )
-            for row in rows
-        ]
-        body = "".join(f"<tr>{row}</tr>" for row in cells)
         seen = html.escape(in_words(self.seen))
         warning = f"<p style='color:#8a1c1c'><b>NOT COUNTED:</b> {seen}</p>" if seen else ""
-        return (
-            f"<table><caption><b>{html.escape(caption)}</b></caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{warning}"
-        )
+        return f"{html_table(caption, self._rows())}{warning}"
 
     # Inside -----------------------------------------------------------------------------------
 
@@ -801,48 +766,7 @@ class PrivacyLedger:
             check_number("delta", delta, 1)
         return self.delta if delta is None else float(delta)
 
-    def _record(
-        self,
-        event: DpEvent,
-        kind: tuple[str, str],
-        secure: bool,
-        label: str,
-        known: bool,
-        about: About,
-    ) -> None:
-        """Record what has been released, of a relation and unit; then raise what is wrong.
-
-        `known` says that the caller knows of a seed or of what is over.
-        """
-        book, problem = self._book, None
-        with book.held():
-            before, plan = book.spent(), book.plan
-            if not is_free(event):
-                try:
-                    book.check_match(*kind, secure=True)
-                    book.best(event, before)
-                    if not (secure or self._terms.allow_seeded):
-                        event, problem = non_private(), None if known else SEEDED
-                except PrivacyError as error:
-                    event, problem = non_private(), str(error)
-            _, fits = book.add(label, event, about, force=True)
-            if not secure:
-                book.note("seed", about.estimator or "a release")
-        if problem is not None:
-            raise PrivacyError(
-                f"{problem} It has been released all the same, so {label or 'it'} is recorded as"
-                " not private at all, and nothing is left of the budget."
-            )
-        if not (fits or known):
-            raise PrivacyBudgetError(
-                f"{label or 'this'} has been released already and is recorded."
-                f" {book.sentence(event, plan, before)} Nothing more can be charged."
-                " already_released=True records it without this error; run() and fit() reserve"
-                " what they need before anything is released."
-            )
-
     def _check_other(self) -> None:
-        """PrivacyError where this runs inside of another ledger."""
         around = payer_around()
         if around is not None and around is not self._payer:
             raise PrivacyError(
@@ -884,78 +808,11 @@ class PrivacyLedger:
         )
 
 
-def _total(charges: list[Charge], alone: list[float], delta: float) -> float:
-    """Epsilon of charges; one that needs a delta may cost less by its own accountant, `alone`."""
-    spent = Charge.total(charges)
-    # One that needs a delta, beside others without, is counted by its own accountant.
-    others = [
-        spent.epsilon - charge.epsilon + own
-        for charge, own in zip(charges, alone, strict=True)
-        if charge.needs_delta
-    ]
-    if not others:
-        return spent.epsilon
-    return max(others) if len(others) == 1 else max(*others, spent.at(delta))
-
-
 def _refuse(guarantee: PrivacyGuarantee) -> None:
     raise PrivacyError("an estimator released something while it was asked what it costs.")
 
 
-# What a table shows of an entry, and the name of that in the entry.
-_COLUMNS = {
-    "date": "date",
-    "label": "label",
-    "estimator": "estimator",
-    "n_samples": "n_samples",
-    "n_features": "n_features",
-    "neighboring_relation": "neighboring_relation",
-    "unit": "unit",
-    "released": "event",
-    "own_epsilon": "epsilon",
-    "id": "id",
-}
-
-
-def _row(entry: LedgerEntry) -> dict[str, Any]:
-    row = {column: getattr(entry, name) for column, name in _COLUMNS.items()}
-    return {**row, "released": describe(entry.event)}
-
-
-def _kept(path: Path, terms: Terms) -> Book:
-    """Accounts that a file keeps: those in it, or new ones."""
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"`path` is in a folder that does not exist: {str(path)!r}.")
-    journal = Journal(path)
-    with journal.held():
-        if not journal.path.exists():
-            if in_task():
-                raise PrivacyError(_NEW_IN_TASK.format(path=str(path)))
-            journal.create(Book(terms).records())
-    book = Book.opened(journal)
-    known = book.terms.given()
-    for name, asked in terms.given().items():
-        if name == "pure_epsilon" and asked == "auto":  # files of 0.1.0 have 0.0 by default
-            continue
-        if (found := known[name]) != asked:
-            raise ValueError(
-                f"`{name}` of the ledger in {str(path)!r} is {found!r}, got {asked!r}. Open it with"
-                " PrivacyLedger.load, or give another `path` for other records."
-            )
-    return book
-
-
-_NEW_IN_TASK = (
-    "there is no file {path!r} on the machine of this worker of Dask, and a task must not start a"
-    " new ledger: one that exists elsewhere would not be charged, and another run of the task would"
-    " start from nothing again. Make the ledger before, PrivacyLedger(..., path=...) in the process"
-    " of your Client, with a `path` on a drive that all workers share. Nothing was released or"
-    " charged."
-)
-
-
 def _check_agrees(guarantee: PrivacyGuarantee, given: dict[str, str | None]) -> None:
-    """ValueError where what a guarantee says of itself was given as something else."""
     for name, value in given.items():
         own = getattr(guarantee, name)
         if value not in (None, own):
@@ -963,7 +820,3 @@ def _check_agrees(guarantee: PrivacyGuarantee, given: dict[str, str | None]) -> 
                 f"`{name}`={value!r} is not that of this guarantee, which is {own!r}: leave it out,"
                 " a guarantee says it itself. Nothing was recorded."
             )
-
-
-def _about(guarantee: PrivacyGuarantee) -> About:
-    return About(guarantee.of, guarantee.n_samples, guarantee.n_features)

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_ndtr
@@ -26,6 +28,7 @@ from dpsubspace._accounting.cost import (
     gaussian_epsilon,
     gaussian_sq_mu,
 )
+from dpsubspace._accounting.events import RELATION_IN_WORDS
 
 # What no sum counts -----------------------------------------------------------------------------
 # What was seen inside of a ledger that no sum of it counts, and what its report says of that.
@@ -118,6 +121,78 @@ def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+# Terms ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a ledger is about, and never changes; see :class:`~dpsubspace.PrivacyLedger`."""
+
+    epsilon: float
+    delta: float
+    neighboring_relation: str
+    unit: str
+    allow_seeded: bool
+    slack: float
+    pure_epsilon: float
+    max_failures: int
+    aside: float = 0.0  # part of delta of the sums beside the plan
+
+    @classmethod
+    def checked(cls, **fields: Any) -> Terms:
+        """Terms in plain numbers; ValueError where one is out of its range."""
+        check_number("epsilon", fields["epsilon"], math.inf)
+        check_number("delta", fields["delta"], 1)
+        epsilon, delta = float(fields["epsilon"]), float(fields["delta"])
+        relation, slack = fields["neighboring_relation"], fields["slack"]
+        if relation not in RELATION_IN_WORDS:
+            raise ValueError(
+                f"`neighboring_relation` must be one of {sorted(RELATION_IN_WORDS)},"
+                f" got {relation!r}."
+            )
+        if not isinstance(fields["unit"], str):
+            raise ValueError(f"`unit` must be a str, got {fields['unit']!r}.")
+        if not isinstance(fields["allow_seeded"], bool):
+            raise ValueError(
+                f"`allow_seeded` must be True or False, got {fields['allow_seeded']!r}."
+            )
+        if slack != "auto":
+            check_number("slack", slack, delta, include_zero=True)
+        if automatic := fields["pure_epsilon"] == "auto":
+            fields["pure_epsilon"] = 0.0
+        check_number("pure_epsilon", fields["pure_epsilon"], epsilon, include_zero=True)
+        most: Any = fields["max_failures"]
+        whole = isinstance(most, Integral) and not isinstance(most, bool)
+        if not (whole and int(most) >= 0):
+            raise ValueError(f"`max_failures` must be an int of at least 0, got {most!r}.")
+        slack = auto_slack(delta) if slack == "auto" else float(slack)
+        aside = sum(SHARES) * (delta - slack) if automatic else float(fields.get("aside", 0.0))
+        check_number("aside", aside, delta - slack, include_zero=True)
+        plain = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "slack": slack,
+            "aside": aside,
+            "pure_epsilon": float(fields["pure_epsilon"]),
+            "max_failures": int(most),
+        }
+        return cls(**{**fields, **plain})
+
+    def given(self) -> dict[str, Any]:
+        fields = asdict(self)
+        if fields.pop("aside"):
+            fields["pure_epsilon"] = "auto"
+        return fields
+
+
+def check_number(name: str, value: Any, most: float, *, include_zero: bool = False) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    least = 0.0 if include_zero else math.nextafter(0.0, 1.0)
+    if not (number and least <= float(value) < most):  # False for NaN
+        opening = "[" if include_zero else "("
+        raise ValueError(f"`{name}` must be a number in {opening}0, {most}), got {value!r}.")
+
+
 # Plans ------------------------------------------------------------------------------------------
 
 # Rounding of sums, as a part of what they may be.
@@ -179,7 +254,6 @@ class Charge:
         ]
 
     def at(self, delta: float) -> float:
-        """Epsilon at `delta`."""
         if self.slack >= delta:
             return math.inf if self.slack > delta or self.sq_mu else self.epsilon
         return self.epsilon + gaussian_epsilon(self.sq_mu, delta - self.slack)
@@ -260,7 +334,6 @@ class Plan:
         return Charge(total.sq_mu, slack, epsilon).at(self.delta)
 
     def takes(self, charge: Charge, spent: Charge) -> bool:
-        """Whether `charge` fits beside what is `spent`."""
         if self.closed and charge.needs_delta:
             return False
         total = Charge.total([spent, charge])
@@ -335,7 +408,6 @@ class Sums:
         ]
 
     def takes(self, charge: Charge, spent: Charge) -> bool:
-        """Whether `charge` fits beside what is `spent`."""
         total = Charge.total([spent, charge]).summed
         return (
             total.sq_mu <= self.sq_mu * (1 + _ROUNDING)
@@ -383,7 +455,6 @@ def _largest(fits: Callable[[float], bool], most: float) -> float:
 
 
 def auto_slack(delta: float) -> float:
-    """Slack that a ledger sets apart: a hundredth of delta, and enough for a few charges."""
     if delta < SMALLEST_DELTA:  # no accountant would use it
         return 0.0
     return min(delta / 10, max(delta / 100, 20 * LEAST_SLACK))

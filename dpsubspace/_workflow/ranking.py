@@ -307,7 +307,6 @@ class GSDRankingDisplay(Display):
     def _draw_bars(
         self, values: np.ndarray, form: str | None, bar_kw: Any, text_kw: Any, reference_kw: Any
     ) -> None:
-        """Bars from the nearest to the farthest, with error bars, numbers and the reference."""
         ax, order, places = self.ax_, np.argsort(values, kind="stable"), np.arange(len(values))
         spread = None if self.spread is None else np.asarray(self.spread)[order]
         self.bars_ = ax.barh(places, values[order], **styled(bar_kw, xerr=spread))
@@ -326,7 +325,6 @@ class GSDRankingDisplay(Display):
     def _draw_image(
         self, values: np.ndarray, form: str | None, image_kw: Any, text_kw: Any
     ) -> None:
-        """Heat map, with numbers in the colour that stands out from their cell."""
         ax = self.ax_
         self.image_ = ax.imshow(values, **styled(image_kw))
         self.figure_.colorbar(self.image_, ax=ax, label=self.distance_name)
@@ -344,7 +342,6 @@ class GSDRankingDisplay(Display):
 
 
 def _figure_size(kind: str, names: Any, row_names: Any) -> tuple[float, float]:
-    """Width and height of a figure that has room for all names, in a font of ten points."""
     letters = _LETTER * max(map(len, names))
     if kind == "bars":
         return 2 * _MARGIN + letters, _MARGIN / 2 + _BAR * len(names)
@@ -354,7 +351,6 @@ def _figure_size(kind: str, names: Any, row_names: Any) -> tuple[float, float]:
 
 
 def _checked_mapping(name: str, value: Any) -> Mapping[Any, Any]:
-    """`value` if it is a dict that is not empty, or ValueError with its name."""
     if not isinstance(value, Mapping) or not value:
         raise ValueError(
             f"`{name}` must be a dict with one entry a set, {{name: ...}}, got"
@@ -364,7 +360,6 @@ def _checked_mapping(name: str, value: Any) -> Mapping[Any, Any]:
 
 
 def _named(given: Mapping[Any, Any]) -> dict[str, Any]:
-    """`given` with names that are text, and different as text."""
     named = {str(name): value for name, value in given.items()}
     if len(named) < len(given):
         raise ValueError(f"names must be different as text, got {shown([*given])}.")
@@ -372,7 +367,6 @@ def _named(given: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _numbers(name: str, given: Any, low: float = -np.inf) -> tuple[list[str], np.ndarray]:
-    """Names, and a finite number for each."""
     named = _named(_checked_mapping(name, given))
     values = [
         check_real(f"{name}[{shown(key)}]", value, low=low, include_low=low == 0)
@@ -382,7 +376,6 @@ def _numbers(name: str, given: Any, low: float = -np.inf) -> tuple[list[str], np
 
 
 def _check_names(name: str, given: Any, other: str, names: Any) -> None:
-    """ValueError unless `given` has the `names` of another argument."""
     if set(given) != set(names):
         raise ValueError(
             f"`{name}` must have the names of `{other}`, {shown([*names])}, got {shown([*given])}."
@@ -395,7 +388,6 @@ def _is_nested(distances: Any) -> bool:
 
 
 def _table(distances: Mapping[Any, Any]) -> tuple[list[str], np.ndarray]:
-    """Names of the columns, and a row of numbers for each name of the rows."""
     rows = {key: _numbers(f"distances[{shown(key)}]", row) for key, row in distances.items()}
     first = next(iter(rows))
     names = rows[first][0]

@@ -15,6 +15,7 @@ from typing import Any
 from dpsubspace._accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, mechanisms_of
 from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
 from dpsubspace._checks import finite
+from dpsubspace._workflow.planner import PublicSizes
 from dpsubspace._workflow.report_page import (
     FILL_IN,
     Bullets,
@@ -27,7 +28,7 @@ from dpsubspace._workflow.report_page import (
     promise,
     sentence,
 )
-from dpsubspace._workflow.report_subject import Account, Sizes, account_of
+from dpsubspace._workflow.report_subject import Account, account_of
 from dpsubspace._workflow.report_words import (
     CURATED,
     FALSE_POSITIVES,
@@ -359,7 +360,7 @@ def privacy_report(
     for name, value in given.items():
         if not (value is None or isinstance(value, str)):
             raise ValueError(f"`{name}` must be a str or None, got {value!r}.")
-    account = account_of(subject, Sizes(n_samples, n_features, n_outputs, n_train))
+    account = account_of(subject, PublicSizes(n_samples, n_features, n_outputs, n_train))
     today = datetime.now(UTC).date().isoformat() if date is None else date
     file = None if model_file is None else digest_of(model_file)
     said = {name: FILL_IN if given[name] is None else given[name] for name in CURATED}

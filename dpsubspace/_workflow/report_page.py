@@ -15,8 +15,6 @@ FILL_IN = "to be filled in by the curator"
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `loud` ones are set apart."""
-
     words: str
     loud: bool = False
 
@@ -28,8 +26,6 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first column names the rows; `header` may be empty."""
-
     caption: str
     rows: Sequence[Sequence[str]]
     header: Sequence[str] = ()
@@ -37,8 +33,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it."""
-
     heading: str
     blocks: Sequence[Text | Bullets | Table]
 
@@ -72,7 +66,6 @@ def promise(epsilon: float, delta: float, unit: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """Words that began in the middle of a sentence."""
     return f"{words[:1].upper()}{words[1:]}."
 
 

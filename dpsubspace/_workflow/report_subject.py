@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from dpsubspace._accounting.attacker import Attacker
-from dpsubspace._accounting.budget import Target, default_delta
+from dpsubspace._accounting.budget import default_delta
 from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import composed, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
@@ -39,6 +39,7 @@ from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.plan import named
+from dpsubspace._workflow.planner import PublicSizes, statement_of
 from dpsubspace.exceptions import PrivacyError
 
 # Splitters of which the number of splits says how many records are in each.
@@ -46,19 +47,7 @@ _FOLDS = (KFold, StratifiedKFold)
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Public sizes that only the caller may know."""
-
-    n_samples: int | None = None
-    n_features: int | None = None
-    n_outputs: int | None = None
-    n_train: int | None = None
-
-
-@dataclass(frozen=True)
 class Item:
-    """One release, or several alike."""
-
     name: str
     guarantee: PrivacyGuarantee
     count: int = 1
@@ -96,7 +85,6 @@ class Account:
 
     @property
     def promised(self) -> float:
-        """Epsilon that is to be published."""
         return self.total.epsilon if self.budget is None else self.budget[0]
 
     @cached_property
@@ -109,13 +97,13 @@ class Account:
         return Attacker.of(*promised, adaptive=self.budget is not None)
 
 
-def account_of(subject: Any, sizes: Sizes) -> Account:
+def account_of(subject: Any, sizes: PublicSizes) -> Account:
     if isinstance(subject, PrivacyLedger):
         return _of_ledger(subject)
-    if isinstance(subject, PrivacyGuarantee):
-        return _of_release(subject, subject.of or "a release")
-    if (released := guarantee_in(subject)) is not None:
-        return _of_release(released, released.of or "a private function")
+    alone = subject if isinstance(subject, PrivacyGuarantee) else guarantee_in(subject)
+    if alone is not None:
+        name = alone.of or "a release"
+        return _summed(name, "release", [Item(name, alone)])
     if isinstance(subject, Mapping):
         return _of_folds(subject)
     if isinstance(subject, (GridSearchCV, RandomizedSearchCV)):
@@ -131,7 +119,7 @@ def account_of(subject: Any, sizes: Sizes) -> Account:
 # Models and Pipelines ---------------------------------------------------------------------------
 
 
-def _of_model(model: Any, sizes: Sizes) -> Account:
+def _of_model(model: Any, sizes: PublicSizes) -> Account:
     steps = [*_steps(opened(model, fitted=True))]
     private = [step for step in steps if step.kind == PRIVATE]
     if not private:
@@ -146,7 +134,7 @@ def _of_model(model: Any, sizes: Sizes) -> Account:
     fitted = [step for step in private if hasattr(step.model, "privacy_")]
     planned = not fitted or (is_private(model) and not hasattr(model, "privacy_"))
     items = [
-        Item(s.name, getattr(s.model, "privacy_", None) or _plan(s, sizes), what=_what(s.model))
+        Item(s.name, statement_of(s, sizes), what=_what(s.model))
         for s in (private if planned else fitted)
     ]
     whole = "pipeline" if isinstance(model, Pipeline) else "fit" if len(items) == 1 else "model"
@@ -183,7 +171,6 @@ def _is_open(node: Node) -> bool:
 
 
 def _asked(node: Node) -> tuple[Node, ...]:
-    """Model that was fitted before, and that this recalibrates, say."""
     return node.inside if getattr(node.model, "_asks_fitted", False) else ()
 
 
@@ -224,13 +211,11 @@ _PEEKED = {
 
 
 def _what(step: Any) -> str:
-    """What an estimator of this package says it is."""
     line = (type(step).__doc__ or "").strip().partition("\n")[0].replace("`", "")
     return f"{type(step).__name__}: {line}"
 
 
 def _learned(step: Any) -> str:
-    """Names of what a step has learned, in a sentence."""
     try:
         stateless = not get_tags(step).requires_fit
     except (AttributeError, TypeError):
@@ -258,41 +243,7 @@ def _vouched(step: Node) -> Iterator[str]:
         yield "that the types of columns are public, by which a ColumnTransformer chose them"
 
 
-def _plan(step: Node, sizes: Sizes) -> PrivacyGuarantee:
-    """Statement that a fit of a private step would make."""
-    part, name = step.model, type(step.model).__name__
-    if sizes.n_samples is None:
-        raise PrivacyError(
-            f"{name} is not fitted. Report what a fit would cost, before any rows are seen, with"
-            f" privacy_report({name}(...), n_samples=1000), or call fit first."
-        )
-    n_samples = check_integer("n_samples", sizes.n_samples, low=1)
-    n_features = sizes.n_features if step.whole else None
-    event = part.privacy_event(n_samples, n_features, sizes.n_outputs)
-    asked = part._whole
-    delta = Target(1.0, asked.delta).delta_at(n_samples)
-    epsilon = getattr(asked, "epsilon", None)
-    if epsilon is None:
-        epsilon = Cost.of(event, asked.neighboring_relation).epsilon(delta)
-    return PrivacyGuarantee(
-        event=event,
-        epsilon=float(epsilon),
-        delta=delta,
-        neighboring_relation=asked.neighboring_relation,
-        unit="row",
-        secure=asked.random_state is None,
-        public=(f"number of records ({n_samples})", "all parameters but random_state"),
-        of=name,
-        n_samples=n_samples,
-        n_features=n_features,
-    )
-
-
 # Several fits -------------------------------------------------------------------------------------
-
-
-def _of_release(guarantee: PrivacyGuarantee, name: str) -> Account:
-    return _summed(name, "release", [Item(name, guarantee)])
 
 
 def _of_folds(result: Mapping[str, Any]) -> Account:
@@ -302,7 +253,7 @@ def _of_folds(result: Mapping[str, Any]) -> Account:
             "a dict is reported on if it is what cross_validate(..., return_estimator=True)"
             " returned. Without the estimators nothing says what they cost."
         )
-    accounts = [account_of(model, Sizes()) for model in models]
+    accounts = [account_of(model, PublicSizes()) for model in models]
     items = [
         replace(item, name=f"fold {i}, {item.name}")
         for i, account in enumerate(accounts, 1)
@@ -316,8 +267,7 @@ def _of_folds(result: Mapping[str, Any]) -> Account:
     return account
 
 
-def _of_search(search: Any, sizes: Sizes) -> Account:
-    """Of a fitted grid search: all candidates in all splits, and the refit."""
+def _of_search(search: Any, sizes: PublicSizes) -> Account:
     name = type(search).__name__
     if not hasattr(search, "cv_results_"):
         raise PrivacyError(
@@ -325,7 +275,7 @@ def _of_search(search: Any, sizes: Sizes) -> Account:
             " or report what one fit costs: privacy_report(search.estimator, n_samples=1000)."
         )
     best = getattr(search, "best_estimator_", None)
-    refit = None if best is None else account_of(best, Sizes())
+    refit = None if best is None else account_of(best, PublicSizes())
     n_train, delta = _training_rows(search, refit, sizes)
     items, failed, refused = [], 0, 0
     results = search.cv_results_
@@ -379,9 +329,8 @@ def _is_score(key: str) -> bool:
 
 
 def _plans_of(
-    search: Any, params: Mapping[str, Any], sizes: Sizes, delta: float | None
+    search: Any, params: Mapping[str, Any], sizes: PublicSizes, delta: float | None
 ) -> list[tuple[str, PrivacyGuarantee]]:
-    """Statements of one fit of a candidate, by the names of its parts."""
     candidate: Any = clone(search.estimator)
     candidate.set_params(**{name: clone(value, safe=False) for name, value in params.items()})
     found = []
@@ -389,11 +338,13 @@ def _plans_of(
         if step.kind == PRIVATE:
             if delta is not None and step.model._whole.delta == "auto":
                 step.model._set_whole(delta=delta)
-            found.append((step.name, _plan(step, sizes)))
+            found.append((step.name, statement_of(step, sizes)))
     return found
 
 
-def _training_rows(search: Any, refit: Account | None, sizes: Sizes) -> tuple[int, float | None]:
+def _training_rows(
+    search: Any, refit: Account | None, sizes: PublicSizes
+) -> tuple[int, float | None]:
     """Least number of records of a fit in a split, and the delta that "auto" stood for there."""
     n = sizes.n_samples if refit is None else refit.total.n_samples
     delta = None

@@ -51,7 +51,6 @@ UNITS = {"row": "one row of the table", "person": "all rows of one person togeth
 
 
 def described(event: DpEvent) -> str:
-    """`event` in a line of English, equal releases counted together."""
     from dpsubspace._accounting.accountants import event_of
 
     return describe(event_of(mechanisms_of(event)))
@@ -67,7 +66,6 @@ def verdict_of(account: Account) -> str:
 
 
 def weakness_of(account: Account) -> str:
-    """What an epsilon is called that protects little."""
     return "" if account.reasons else weakness(account.promised)
 
 
@@ -102,7 +100,6 @@ def _verdict_of(account: Account) -> str:
 
 
 def sections_of(account: Account, said: dict[str, str], date: str) -> list[Section]:
-    """What is told of an account, in the order in which it matters to a reader."""
     return [
         Section("Summary", [*_summary(account, said, date)]),
         Section("What was released", [*_released(account)]),
@@ -181,7 +178,6 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
 
 
 def _guess(epsilon: float) -> str:
-    """Probability that `epsilon` can bring to one half, in words."""
     if epsilon > 20:
         return "one in 485 million, or one that is less likely,"
     return f"one in {math.exp(epsilon):,.0f}"
@@ -192,7 +188,6 @@ def _factor(epsilon: float) -> str:
 
 
 def _of_delta(total: Any) -> str:
-    """How large delta may be, where it is known."""
     if not (total.n_samples and total.delta):
         return ""
     limit = f"1/{total.n_samples:,} = {1 / total.n_samples:.2g}"
@@ -451,7 +446,6 @@ def _rests_on(account: Account) -> Iterator[Any]:
 
 
 def _plainer(words: str) -> str:
-    """An assumption as it is said to somebody who has not seen the program."""
     for short, plain in _PLAINER.items():
         words = words.replace(short, plain)
     return words

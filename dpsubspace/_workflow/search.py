@@ -28,7 +28,7 @@ from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
 from dpsubspace._rows.records import Records, check_groups, groups_of_rows
-from dpsubspace._workflow.pipelines import private_parts
+from dpsubspace._workflow.planner import private_parts
 from dpsubspace._workflow.spending import Candidate, Rows, Spending, Trial, given_to, scoring_of
 
 # Candidates that are drawn from distributions, for each trial that is expected: two trials are
@@ -312,7 +312,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return self
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        """Rows as they came, and checked targets."""
         if _of_tables(self.estimator):
             y = np.asarray(y)
             if not hasattr(X, "columns") or len(X) != len(y):
@@ -327,7 +326,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return X if hasattr(X, "iloc") else rows, y
 
     def _outputs(self, y: np.ndarray, records: Records) -> tuple[int, np.ndarray | None]:
-        """Columns of scores, and the labels where there are any."""
         if not is_classifier(self.estimator):
             return (y.shape[1] if is_regressor(self.estimator) and y.ndim == 2 else 1), None
         last = predictor(self.estimator, fitted=False)
@@ -337,7 +335,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     # Cost -------------------------------------------------------------------------------------
 
     def _plan(self) -> _Plan:
-        """Parameters of a fit; ValueError if out of range."""
         target = checked_target(self)
         check_choice("method", self.method, ("auto", "random", "all"))
         check_real("n_trials", self.n_trials, low=1, high=1e4, include_low=True, include_high=True)
@@ -507,8 +504,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
 @dataclass(frozen=True)
 class _Plan:
-    """Parameters of a search, which nothing can change any more."""
-
     target: Target
     estimator: Any
     params: Sequence[Mapping[str, Any]]
@@ -518,7 +513,6 @@ class _Plan:
     random_state: Any
 
     def held_out(self, n: int) -> int:
-        """Number of records that are scored."""
         if self.fraction is None:
             return 0
         held_out = max(1, round(self.fraction * n))
@@ -529,7 +523,6 @@ class _Plan:
         return held_out
 
     def spending(self, sizes: Sizes, labels: np.ndarray | None) -> Spending:
-        """Candidates with their budgets, and what all of it costs."""
         n = sizes.n_samples
         of_fits = {
             "n_samples": None if n is None else n - self.held_out(n),
@@ -610,7 +603,6 @@ class _Plan:
 
 
 def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
-    """Candidates of a grid, or a public list of draws from distributions."""
     spaces = [candidates] if isinstance(candidates, Mapping) else candidates
     if not isinstance(spaces, (list, tuple)) or not spaces:
         raise ValueError(
@@ -635,7 +627,6 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
 
 
 def _of_tables(estimator: Any) -> bool:
-    """Whether columns may be of any type: a ColumnTransformer or a schema says what they are."""
     inside = (type(node.model) for node in opened(estimator).walk(frozen=False))
     return any(kind in (ColumnTransformer, TableEncoder) for kind in inside)
 

@@ -61,8 +61,7 @@ from dpsubspace._estimators.personal import PersonalizedLinearRegression
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import score_total
-from dpsubspace._workflow.pipelines import private_nodes, private_parts
-from dpsubspace._workflow.planner import share_of_parts
+from dpsubspace._workflow.planner import private_nodes, private_parts, share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -85,8 +84,6 @@ _QUIET = {"verbose": False, "n_jobs": 1}
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator with the parameters of one candidate, whose budget can be set."""
-
     params: Mapping[str, Any]  # Parameters that make the candidate
     estimator: Any  # With these parameters, not fitted
     sizes: Mapping[str, Any]  # Public sizes of the rows that it will be fitted to
@@ -95,7 +92,6 @@ class Candidate:
     def of(
         cls, estimator: Any, params: Mapping[str, Any], target: Target, sizes: Mapping[str, Any]
     ) -> Candidate:
-        """Candidate of some parameters; ValueError or PrivacyError for one that cannot be."""
         for name in params:
             if name.split("__")[-1] in REFUSED:
                 raise ValueError(
@@ -135,27 +131,22 @@ class Candidate:
         return cls(params, model, sizes)
 
     def plan(self, part: Any) -> DpEvent:
-        """What the fit of a private part costs."""
         return part.privacy_event(**{**self.sizes, "n_features": self.columns_of(part)})
 
     def columns_of(self, part: Any) -> int | None:
-        """Number of columns that a private part gets, where that is known before the data are."""
         whole = {id(node.model) for node in private_nodes(self.estimator) if node.whole}
         return self.sizes["n_features"] if id(part) in whole else None
 
     @property
     def paying(self) -> list[Any]:
-        """Private parts that release something."""
         parts = [part for _, part in private_parts(self.estimator)]
         return [part for part in parts if not is_free(self.plan(part))]
 
     @property
     def event(self) -> DpEvent:
-        """What a fit costs with the budget that it has."""
         return composed(self.plan(part) for part in self.paying)
 
     def set_budget(self, epsilon: float, delta: float) -> DpEvent:
-        """Let a fit cost `epsilon` at `delta`, in the parts' own ratio, and say what it costs."""
         share_of_parts(self.paying, self.plan, epsilon=epsilon, delta=delta)
         return self.event
 
@@ -176,8 +167,6 @@ def _check_one_budget(name: str, part: Any, target: Target) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to fit and rows to score, which belong to different records."""
-
     # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
     train: Mapping[str, Any]
     X: Any  # Rows and targets to score
@@ -188,7 +177,6 @@ class Rows:
 
 
 def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
-    """What a row says of a model: a function of a model, rows and targets."""
     if callable(scoring):
         return scoring
     if not is_regressor(estimator):
@@ -197,7 +185,6 @@ def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[...
 
 
 def _right(model: Any, X: Any, y: Any) -> np.ndarray:
-    """Whether each row is predicted right."""
     return np.asarray(model.predict(X)) == np.asarray(y)
 
 
@@ -217,7 +204,6 @@ class _Close:
 
 
 def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of ``fit`` of a model beside rows and targets, as scikit-learn takes them."""
     given = {k: v for k, v in train.items() if k not in ("X", "y") and v is not None}
     if type(model) is not Pipeline:
         taken = inspect.signature(model.fit).parameters
@@ -245,8 +231,6 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trial:
-    """All that one trial needs, so that it can run in another thread or process."""
-
     candidate: Candidate  # What is fitted, with its budget
     seed: int | None  # What seeds of the private parts are made of; None for secure noise
     score: Budget | None  # What the release of the score may be; None for public rows
@@ -285,7 +269,6 @@ class Trial:
 
     @property
     def _private(self) -> bool:
-        """Whether any part adds noise."""
         parts = [part for _, part in private_parts(self.candidate.estimator)]
         return any(part._whole.epsilon < math.inf for part in parts)
 
@@ -349,8 +332,6 @@ _LOWER, _MOST_TIMES = 0.995, 40
 
 @dataclass(frozen=True)
 class Spending:
-    """What a search releases in all, and the noise of each score."""
-
     event: DpEvent  # Of all of it
     all: bool  # Whether each candidate is fitted once; else a hidden number of trials
     multiplier: float  # Noise multiplier of a score on private records
@@ -379,7 +360,6 @@ class Spending:
         return one.on_all_records(candidates)
 
     def score_budget(self, target: Target) -> Budget:
-        """What one score may release."""
         score = {"score": Part(1.0)}
         return Budget(
             target,
@@ -390,12 +370,10 @@ class Spending:
         )
 
     def budget(self, target: Target) -> Budget:
-        """All of it, for the guarantee."""
         return replace(self.score_budget(target), event=self.event)
 
 
 def _batches(candidate: Candidate) -> list[int]:
-    """Batch sizes of the private parts."""
     parts = [part for _, part in private_parts(candidate.estimator)]
     sizes = [getattr(part, "batch_size", None) for part in parts]
     return [int(size) for size in sizes if size is not None]
@@ -403,8 +381,6 @@ def _batches(candidate: Candidate) -> list[int]:
 
 @dataclass(frozen=True)
 class _Share:
-    """How the budget of a search is shared."""
-
     target: Target
     delta: float
     method: str
@@ -515,7 +491,6 @@ class _Share:
 
 
 def _check_steps(candidate: Candidate) -> None:
-    """ValueError where the number of steps of a fit on batches is not known before the data."""
     for part in candidate.paying:
         unknown = candidate.columns_of(part) is None
         if unknown and getattr(part, "batch_size", None) and part.n_iter == "auto":
@@ -526,19 +501,15 @@ def _check_steps(candidate: Candidate) -> None:
 
 
 class _Score:
-    """All scores of a search as one part of its budget."""
-
     def __init__(self, neighboring_relation: str, count: int):
         self.neighboring_relation = neighboring_relation
         self.count = count
         self.epsilon, self.delta = 1.0, 1e-5
 
     def get_params(self) -> dict[str, Any]:
-        """`epsilon` and `delta` of all scores together."""
         return {"epsilon": self.epsilon, "delta": self.delta}
 
     def set_params(self, **params: Any) -> None:
-        """Set them."""
         vars(self).update(params)
 
     _set_whole = set_params
@@ -549,10 +520,8 @@ class _Score:
 
     @property
     def multiplier(self) -> float:
-        """Noise multiplier of each score."""
         sq_mu = gaussian_sq_mu(self.epsilon, self.delta) / self.count
         return doubling(self.neighboring_relation) / math.sqrt(sq_mu)
 
     def plan(self, part: _Score) -> DpEvent:
-        """What all scores cost."""
         return gaussian(part.multiplier, part.count)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dpsubspace._accounting.events import composed, is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import Payer, open_here
-from dpsubspace._workflow.book import About, Book
-from dpsubspace._workflow.journal import Journal
+from dpsubspace._workflow.book import Book
+from dpsubspace._workflow.journal import About, Journal
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _IMPORTED = uuid.uuid4().hex
 
 
 def this_process() -> str:
-    """Name of this process, which no other has, its forks included."""
     return f"{_IMPORTED}-{os.getpid()}"
 
 
@@ -61,22 +60,18 @@ def _opened_elsewhere(address: LedgerAddress) -> Payer:
 
 def payer_for(book: Book, session: str, address: LedgerAddress) -> Payer:
     """Payer that charges `book` for what runs inside of a block."""
-    note = partial(book.note, session=session)
 
     def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
-        if is_free(guarantee.event):
+        entry = book.charge(guarantee, guarantee.of, session)
+        if entry is None:
             return None
-        book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
-        about = About(guarantee.of, guarantee.n_samples, guarantee.n_features)
-        entry, _ = book.add(guarantee.of, guarantee.event, about, session=session)
-        if not guarantee.secure:
-            note("seed", guarantee.of)
 
         def settle(event: DpEvent) -> None:
             book.settle(entry, event)
 
         return settle
 
+    note = partial(book.note, session=session)
     return Payer(book.terms.delta, spend, address, address.lasting, note)
 
 
@@ -204,7 +199,6 @@ class Watch:
 
 
 def copied(event: DpEvent) -> DpEvent:
-    """Equal event of plain numbers: a composition holds a list, which could change."""
     from dpsubspace._accounting.accountants import event_from, plain
 
     return event_from(plain(event))

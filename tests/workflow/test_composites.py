@@ -61,9 +61,8 @@ from dpsubspace import (
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._estimators.model_outputs import threshold_of
-from dpsubspace._workflow.pipelines import private_parts
-from dpsubspace._workflow.planner import _fitted
-from dpsubspace._workflow.report_subject import Sizes, account_of
+from dpsubspace._workflow.planner import PublicSizes, _fitted, private_parts
+from dpsubspace._workflow.report_subject import account_of
 from dpsubspace._workflow.spending import Candidate
 from dpsubspace.exceptions import PrivacyError
 
@@ -527,7 +526,7 @@ def test_a_report_says_what_is_vouched_for_wherever_it_is():
 
 def test_a_report_plans_a_step_with_the_columns_that_it_gets():
     """As a planner does: behind two components there are no four columns."""
-    plan = account_of(ROWS["fewer columns"].made(), Sizes(n_samples=60, n_features=4))
+    plan = account_of(ROWS["fewer columns"].made(), PublicSizes(n_samples=60, n_features=4))
     assert plan.planned and [item.guarantee.n_features for item in plan.items] == [4, None]
 
 

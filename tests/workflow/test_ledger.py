@@ -48,7 +48,7 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._workflow.book import About
+from dpsubspace._workflow.journal import About
 from dpsubspace._workflow.plan import Charge, response_divergence
 from dpsubspace._workflow.watch import Watch
 

@@ -32,8 +32,7 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._workflow.book import About
-from dpsubspace._workflow.journal import Journal
+from dpsubspace._workflow.journal import About, Journal
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 AT = {"delta": 1e-5, **ZERO_OUT}

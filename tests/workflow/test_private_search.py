@@ -47,7 +47,7 @@ from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow import search as module
 from dpsubspace._workflow import spending as trials
-from dpsubspace._workflow.pipelines import private_parts
+from dpsubspace._workflow.planner import private_parts
 
 DELTA = 1e-5
 X, Y = blobs(n=400)
