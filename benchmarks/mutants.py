@@ -443,7 +443,7 @@ MUTANTS = [
                 "workflow/test_private_search.py",
             ),
             (
-                "users",
+                "persons",
                 "return np.where(norms > _FAINT, shrink / np.maximum(norms, _FAINT), 0.0)",
                 "return np.where(norms > _FAINT, 2 * shrink / np.maximum(norms, _FAINT), 0.0)",
                 "units/test_personal.py",
@@ -509,14 +509,14 @@ MUTANTS = [
         Mutant(file, old, new, tests)
         for file, old, new, tests in [
             (
-                "_estimators/bounds.py",
-                "return 2 * (np.clip(targets, low, high) - low) / (high - low) - 1",
-                "return 2 * (targets - low) / (high - low) - 1",
+                "_gradients/losses.py",
+                "return 2 * (np.clip(values, low, high) - low) / (high - low) - 1",
+                "return 2 * (values - low) / (high - low) - 1",
                 f"{SUMS} {BOUNDS} estimators/test_regression.py",
             ),
             (
                 "_estimators/regression.py",
-                "values = made(namespace(values).clip, values, low, high)",
+                "values = where_rows_are(namespace(values).clip, values, low, high)",
                 "pass",
                 f"{BOUNDS} {HOSTILE} estimators/test_linear_regression.py",
             ),

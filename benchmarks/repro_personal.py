@@ -70,12 +70,12 @@ FRESH = 10  # rows of each user on which predictions are held against the truth
 class Model:
     """One draw of a span, of the heads of all users in it, and of their rows."""
 
-    def __init__(self, seed, n_users, *, d=WIDTH, k=K, rows=ROWS):
-        self.rng = np.random.default_rng([seed, n_users, d, k, rows])
+    def __init__(self, seed, n_persons, *, d=WIDTH, k=K, rows=ROWS):
+        self.rng = np.random.default_rng([seed, n_persons, d, k, rows])
         self.shape = (d, k)
         spans = np.linalg.qr(self.rng.normal(size=(d, 2 * k)))[0]
         self.span, self.apart = spans[:, :k], spans[:, k : 2 * k]
-        self.weights = self._unit(n_users) @ self.span.T
+        self.weights = self._unit(n_persons) @ self.span.T
         self.users = self._drawn(rows, NOISE)
         self.fresh = self._drawn(FRESH, 0.0)
 
@@ -141,12 +141,12 @@ def personal(epsilon, seed, **options):
 
 def theorem(args):
     """Excess of users alone, together and by both, in each setting and at each gamma."""
-    for n_users, epsilon in SETTINGS:
-        found = [reached(seed, n_users, epsilon) for seed in args.seeds]
+    for n_persons, epsilon in SETTINGS:
+        found = [reached(seed, n_persons, epsilon) for seed in args.seeds]
         for gamma, method in found[0]:
             if method == FOUND:
                 continue
-            row = {"users": n_users, "epsilon": epsilon, "gamma": gamma}
+            row = {"users": n_persons, "epsilon": epsilon, "gamma": gamma}
             if gamma is not None:
                 error = np.mean([each[gamma, FOUND] for each in found])
                 row |= {"found": round(float(error), 3)}
@@ -156,9 +156,9 @@ def theorem(args):
 
 
 @cache
-def reached(seed, n_users, epsilon):
+def reached(seed, n_persons, epsilon):
     """Excess by gamma (None where it plays no part) and method."""
-    model = Model(seed, n_users)
+    model = Model(seed, n_persons)
     users, found = model.users, {}
     own, known = _personal.heads(users).weights, _personal.heads(users, model.span).weights
     found[None, "alone, all columns"] = model.excess(own)
@@ -193,8 +193,8 @@ TOLERANCE, MOST_NOISE = 0.02, 0.1
 
 def verdicts(args):
     """Whether the estimator is worse than the better of both by more than noise, and who wins."""
-    for n_users, epsilon in SETTINGS:
-        found = [reached(seed, n_users, epsilon) for seed in args.seeds]
+    for n_persons, epsilon in SETTINGS:
+        found = [reached(seed, n_persons, epsilon) for seed in args.seeds]
         together = np.array([each[None, TOGETHER] for each in found])
         for gamma in GAMMAS:
             alone, choice = (
@@ -204,7 +204,7 @@ def verdicts(args):
             worse = choice - (alone if wins else together)
             error = worse.std(ddof=1) / np.sqrt(len(worse)) if len(worse) > 1 else 0.0
             better = float((alone if wins else together).mean())
-            row = {"users": n_users, "epsilon": epsilon, "gamma": gamma}
+            row = {"users": n_persons, "epsilon": epsilon, "gamma": gamma}
             row |= {"better": "alone" if wins else "together", "better_excess": round(better, 4)}
             row |= {"both_less_better": round(float(worse.mean()), 4)}
             allowed = max(TOLERANCE * better, min(2 * error, MOST_NOISE * better))
@@ -213,9 +213,9 @@ def verdicts(args):
 
 def remark(args):
     """Where users change from alone to together, and slopes of the square of that error."""
-    for n_users, epsilon in SETTINGS:
-        found = [reached(seed, n_users, epsilon) for seed in args.seeds]
-        row = {"users": n_users, "epsilon": epsilon}
+    for n_persons, epsilon in SETTINGS:
+        found = [reached(seed, n_persons, epsilon) for seed in args.seeds]
+        row = {"users": n_persons, "epsilon": epsilon}
         yield row | figure("gamma", [np.sqrt(turning(each)) for each in found])
     for name, place, settings in (
         ("users", 0, [each for each in SETTINGS if each[1] == 1.0]),
@@ -441,8 +441,8 @@ def own_ridge(split):
 
 
 def mixed(split):
-    found = _personal.mixed_model(split.users(split.y))
-    return split.predicted(found.coefficients(split.users(split.y)))
+    found = _personal.mixed_model(split.persons(split.y))
+    return split.predicted(found.coefficients(split.persons(split.y)))
 
 
 def public_people(split):
@@ -456,7 +456,7 @@ def public_people(split):
 def by_public_prior(split):
     """Coefficients of one's own, with the mean and the covariance of those of public people."""
     prior = _personal.mixed_model(public_people(split))
-    return split.predicted(prior.coefficients(split.users(split.y)))
+    return split.predicted(prior.coefficients(split.persons(split.y)))
 
 
 def in_public_subspace(split):
@@ -465,7 +465,7 @@ def in_public_subspace(split):
     common = np.linalg.lstsq(public.X, public.y, rcond=None)[0]
     left = Users(public.X, public.y - public.X @ common, public.index, public.count)
     directions = chosen(left)
-    residuals = split.users(split.y - split.scaled(split.X) @ common)
+    residuals = split.persons(split.y - split.scaled(split.X) @ common)
     own = _personal.heads(residuals, directions).weights
     return split.scaled(split.X_test) @ common + split.predicted(own)
 
@@ -479,7 +479,7 @@ def chosen(users):
 
 def of_residuals(split, shared, directions=None):
     """Predictions by a shared model and a ridge of one's own on what it leaves."""
-    residuals = split.users(split.y - shared(split.X))
+    residuals = split.persons(split.y - shared(split.X))
     if directions == "level":
         directions = np.eye(residuals.X.shape[1])[:, -1:]
     elif directions == "found":
@@ -634,9 +634,9 @@ def with_own_rows(split, own, epsilon, seed):
     if own:
         for person in np.unique(table.people[mine]):
             rows = mine[table.people[mine] == person]
-            model.add_user(person, table.X[rows], table.y[rows])
-    prior = _personal.mixed_model(split.users(split.y))
-    found = prior.coefficients(later.users(later.y))
+            model.add_person(person, table.X[rows], table.y[rows])
+    prior = _personal.mixed_model(split.persons(split.y))
+    found = prior.coefficients(later.persons(later.y))
     predictions = {"mixed model, not private": later.predicted(found)}
     predictions |= {OURS: model.predict(later.X_test, groups=later.people_test)}
     exact = lambda X: split.scaled(X) @ weights  # noqa: E731
@@ -656,11 +656,11 @@ SIZES = (1000, 10_000, 100_000)
 
 def cost(args):
     """Seconds and memory of a fit beyond its rows, and of predictions, by the number of users."""
-    for n_users in args.sizes:
-        index = np.repeat(np.arange(n_users), 20)
-        rng = np.random.default_rng(n_users)
+    for n_persons in args.sizes:
+        index = np.repeat(np.arange(n_persons), 20)
+        rng = np.random.default_rng(n_persons)
         X = rng.standard_normal((len(index), 50))
-        span, of_users = rng.standard_normal((50, 5)) / 7, rng.standard_normal((n_users, 5))
+        span, of_users = rng.standard_normal((50, 5)) / 7, rng.standard_normal((n_persons, 5))
         y = np.einsum("ij,ij->i", X @ span, of_users[index]) + rng.standard_normal(len(X))
         model = personal(1.0, 0, n_components=5)
         found = [
@@ -670,12 +670,12 @@ def cost(args):
             )
             for _ in range(args.repeats)
         ]
-        row = {"users": n_users, "rows_mb": round(X.nbytes / 1e6)}
+        row = {"users": n_persons, "rows_mb": round(X.nbytes / 1e6)}
         for name, each in zip(("fit", "predict"), zip(*found, strict=True), strict=True):
             cpu = min(one["cpu_s"] for one in each)
             row |= {f"{name}_s": round(min(one["clock_s"] for one in each), 3)}
             row |= {f"{name}_cpu_s": round(cpu, 3)}
-            row |= {f"{name}_cpu_us_a_user": round(cpu / n_users * 1e6, 1)}
+            row |= {f"{name}_cpu_us_a_user": round(cpu / n_persons * 1e6, 1)}
             row |= {f"{name}_mb": round(max(one["peak_mb"] - one["start_mb"] for one in each), 1)}
         yield row
 

@@ -70,18 +70,18 @@ def changed(one: T, **values: Any) -> T:
 
 def namespace(x: Array) -> Any:
     """Array API namespace of `x`; of rows elsewhere, that of the same made of no rows."""
-    return _NUMPY if isinstance(x, np.ndarray) else array_namespace(getattr(x, "here", x))
+    return _NUMPY if isinstance(x, np.ndarray) else array_namespace(getattr(x, "template", x))
 
 
 def as_like(values: Any, like: Array) -> Array:
-    like = getattr(like, "here", like)
+    like = getattr(like, "template", like)
     if isinstance(like, np.ndarray):
         return np.asarray(values, dtype=like.dtype)
     return namespace(like).asarray(values, dtype=like.dtype, device=device(like))
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    if isinstance(x, np.ndarray) or hasattr(x, "here"):
+    if isinstance(x, np.ndarray) or hasattr(x, "template"):
         return x
     return x.detach().cpu().numpy()
 
@@ -214,7 +214,7 @@ def check_device(value: Any, *, exact: bool = True) -> Any:
 def on_device(x: Any, where: Any) -> Any:
     if x is None or where is None:
         return x
-    if hasattr(x, "here"):
+    if hasattr(x, "template"):
         raise ValueError("Dask collections are used on the CPUs of the workers: set device='cpu'.")
     if sparse.issparse(x):
         raise ValueError("sparse rows run on the CPU only: set device='cpu'.")

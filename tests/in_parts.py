@@ -19,7 +19,7 @@ import numpy as np
 from cases import CASES
 
 from dpsubspace._rows import dask_parts
-from dpsubspace._rows.remote import Part
+from dpsubspace._rows.remote import RowPart
 
 # Lengths of blocks, as shares of the rows: uneven, none a multiple of 128, some of no rows.
 UNEVEN = (0.1, 0.003, 0.0, 0.45, 0.0, 0.2)
@@ -95,7 +95,7 @@ class ClusterHere:
     def lose(self, number):
         """A part is read anew: what was made of it is gone."""
         part = self.parts[number].value
-        self.parts[number].value = Part(dict(part._leaves), list(part.lengths))
+        self.parts[number].value = RowPart(dict(part._leaves), list(part.lengths))
 
     def _ran(self, key, function, args, same=None):
         sent = cloudpickle.dumps((function, _without(args, Held), same or {}))
@@ -105,7 +105,7 @@ class ClusterHere:
             first, again = map(pickle.dumps, found)
             assert first == again, f"{function} gives another result when it runs again"
         # A part stays where it is; all else comes back.
-        return found[0] if isinstance(found[0], Part) else pickle.loads(pickle.dumps(found[0]))
+        return found[0] if isinstance(found[0], RowPart) else pickle.loads(pickle.dumps(found[0]))
 
     def _once(self, sent, args):
         function, others, same = pickle.loads(sent)

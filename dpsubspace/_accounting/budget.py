@@ -398,7 +398,7 @@ class Budget:
         target = replace(self.target, epsilon=None)  # the statement is what they cost themselves
         return Budget(target, parts, scales, _event(target, parts, scales), True)
 
-    def of_all(self, name: str) -> float:
+    def per_record_multiplier(self, name: str) -> float:
         """What all releases of a name together leave of their noise, batches and blocks or not."""
         part = self.parts[name]
         return self.scales[name] / (part.fraction * math.sqrt(part.count))

@@ -210,7 +210,7 @@ class Address(Protocol):
 
 
 @dataclass(frozen=True)
-class _Nowhere:
+class _AmbiguousLedger:
     """Address of what was pickled where several ledgers were open."""
 
     lasting = True  # nothing is released
@@ -405,7 +405,7 @@ def _ledger_for(address: Address | None) -> Address | None:
     if payer is not None and (here is None or here == run):  # a task pickles in other threads
         return payer.address
     if address is None and len(_OPEN) > 1:
-        return _Nowhere()
+        return _AmbiguousLedger()
     if address is None:
         return next((payer.address for payer in _OPEN.values()), None)
     return address

@@ -47,7 +47,7 @@ def _noise_hides(
     budget: Budget, n_samples: int, n_weights: float, bearable: float, name: str = STEPS
 ) -> bool:
     """Whether noise in so many weights probably hides most of what can be learned."""
-    return budget.of_all(name) * math.sqrt(n_weights) > bearable * n_samples
+    return budget.per_record_multiplier(name) * math.sqrt(n_weights) > bearable * n_samples
 
 
 def warn_of_bounds(

@@ -18,7 +18,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._rows.remote import gathered, made
+from dpsubspace._rows.remote import for_each_part, where_rows_are
 from dpsubspace._statistics.counts import (
     LARGEST,
     RADIUS_COUNTS,
@@ -233,7 +233,7 @@ class ScaledRows:
         noise = budget.scales.get("bounds", 0.0)
         if "targets" in budget.parts:
             n_targets = sizes.known("n_outputs", "the noise of target ranges")
-            noise = max(noise, budget.of_all("targets") * math.sqrt(n_targets))
+            noise = max(noise, budget.per_record_multiplier("targets") * math.sqrt(n_targets))
         return noise
 
     def for_table(self, bound: float, limits: Any) -> ScaledRows:
@@ -251,7 +251,7 @@ class ScaledRows:
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
-        targets = made(_targets_like, loss, values, low, high, like)
+        targets = where_rows_are(_targets_like, loss, values, low, high, like)
         return Bounded(Limits(row_map, (low.copy(), high.copy()), found), targets, loss)
 
     def _focused(
@@ -260,7 +260,7 @@ class ScaledRows:
         """Part of the range of every target that nearly all of its values are in."""
         share, scale = releases.budget.parts["focus"].share, releases.budget.scales["focus"]
         ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
-        ends = noisy_focus(made(on_unit, values, low, high), releases, "focus", ratio)
+        ends = noisy_focus(where_rows_are(on_unit, values, low, high), releases, "focus", ratio)
         start, end = (low + (high - low) * (place + 1) / 2 for place in ends)
         return start, end
 
@@ -269,7 +269,7 @@ class ScaledRows:
             return float(self.data_norm or 1.0), True
         if self.from_public and data.public is not None:
             return max(float(row_norms(data.public.X).max()), 1e-49), True
-        norms = to_numpy(made(row_norms, data.X))
+        norms = to_numpy(where_rows_are(row_norms, data.X))
         *_, largest, found = noisy_range(norms, releases, "bounds", stream="norms")
         return max(largest, SMALLEST), found
 
@@ -291,7 +291,7 @@ class ScaledRows:
 
 
 def _extremes(values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    ends = np.stack(gathered(_ends, values, weights))
+    ends = np.stack(for_each_part(_ends, values, weights))
     return ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)
 
 

@@ -473,5 +473,5 @@ def _worth_it(none: Any, method: str, sizes: Sizes, k: int, n_classes: int) -> f
         n_outputs * sizes.known("n_features", "the number of weights"),
         n_outputs * k,
         n_samples=sizes.known("n_samples", "the noise of a fit"),
-        multiplier=budget.of_all(STEPS),
+        multiplier=budget.per_record_multiplier(STEPS),
     )

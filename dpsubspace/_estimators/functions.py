@@ -22,7 +22,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.records import RowMap, Shift, check_groups
-from dpsubspace._rows.remote import gathered, made
+from dpsubspace._rows.remote import for_each_part, where_rows_are
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
 from dpsubspace._statistics.means import searched_mean
 from dpsubspace._statistics.moments import Rows, released_moment
@@ -495,7 +495,7 @@ def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise ValueError("`bounds` would fill sparse rows: give `data_norm`.")
     low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
     middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
-    return made(_in_box, rows, low, high, middle, half), middle, half
+    return where_rows_are(_in_box, rows, low, high, middle, half), middle, half
 
 
 def _in_box(
@@ -514,12 +514,12 @@ def _bounded_parts(own: dict[str, Part], *, bought: bool) -> dict[str, Part]:
 
 
 def _bought_norm(rows: Any, releases: Releases) -> float:
-    norms = made(row_norms, rows)
+    norms = where_rows_are(row_norms, rows)
     if releases.budget.private:
         largest = noisy_range(norms, releases, "norm")[1]
         warn_of_largest(largest, "the lengths of rows", "`data_norm` or `bounds`")
         return max(largest, SMALLEST)
-    return max(*gathered(_longest, norms), SMALLEST)
+    return max(*for_each_part(_longest, norms), SMALLEST)
 
 
 def _longest(norms: np.ndarray) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from dpsubspace._checks import check_bool, check_choice
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.bounds import OneMean
-from dpsubspace._estimators.guide import Guide, check_components, linear_anchors
+from dpsubspace._estimators.guide import PublicGuide, check_components, linear_anchors
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._estimators.linear_model import (
     Labels,
@@ -573,7 +573,7 @@ class GEPRegressor(LinearRegressor):
         super()._store(found, values)
 
 
-def _guide(estimator: GEPClassifier | GEPRegressor, targets: Targets) -> Guide:
+def _guide(estimator: GEPClassifier | GEPRegressor, targets: Targets) -> PublicGuide:
     n_components, directions, anchors = estimator.n_components, estimator.directions, None
     if n_components != "auto":
         n_components = check_components("n_components", n_components)
@@ -585,7 +585,7 @@ def _guide(estimator: GEPClassifier | GEPRegressor, targets: Targets) -> Guide:
                 " directions of gradients where they are: GradientDirections(n_components=...)."
             )
     check_choice("init", estimator.init, ("auto", "zero", "public"))
-    return Guide(
+    return PublicGuide(
         targets,
         n_components,
         anchors,

@@ -41,7 +41,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.public import PublicRows
 from dpsubspace._rows.records import RowMap
-from dpsubspace._rows.remote import made
+from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._solvers.descent import STEPS, FlatStep, GEPStep, MirrorStep, Problem, Step
 from dpsubspace._statistics.counts import noisy_shares
 from dpsubspace.exceptions import PublicDataWarning, warn
@@ -286,7 +286,7 @@ def _moved(values: np.ndarray, problem: Problem) -> Array:
 
 
 @dataclass(frozen=True)
-class Guide:
+class PublicGuide:
     targets: Targets  # Whether targets are labels or values
     n_components: int | str = "auto"  # Directions of features; 0 embeds nothing
     anchors: Anchors | None = None  # Directions of gradients instead
@@ -387,7 +387,7 @@ class Guide:
             n_public=rows.n_samples,
             n_outputs=linear.n_outputs,
             n_samples=features.n_samples,
-            multiplier=releases.budget.of_all(STEPS),
+            multiplier=releases.budget.per_record_multiplier(STEPS),
         )
         return replace(guided, start=start, remaining=remaining, init="public")
 
@@ -422,13 +422,15 @@ class Guide:
         columns: dict[str, Array] = {}
         if self._asks_missed(sizes):
             missed = nothing if directions is None else energy_outside
-            columns["missed"] = made(missed, source)
+            columns["missed"] = where_rows_are(missed, source)
         if labelled is not None and self._asks_right(sizes):
             right = self.targets.right(labelled.targets)
-            columns["right"] = made(correct, source, start, right)
+            columns["right"] = where_rows_are(correct, source, start, right)
         if not columns:
             return {}
-        shares = noisy_shares(made(beside_each_other, *columns.values()), releases, "checks")
+        shares = noisy_shares(
+            where_rows_are(beside_each_other, *columns.values()), releases, "checks"
+        )
         return dict(zip(columns, map(float, shares), strict=True))
 
     # How it is trained ----------------------------------------------------------------------
@@ -493,5 +495,5 @@ def warn_of_few(estimator: Any, public: PublicRows, n_components: int | str) -> 
 
 def _clear(budget: Budget, features: Features, n_outputs: int, clip_norm: float) -> float:
     """Energy of a direction above which gradients along it outdo the noise of all steps."""
-    noise = budget.of_all(STEPS) * clip_norm / features.n_samples
+    noise = budget.per_record_multiplier(STEPS) * clip_norm / features.n_samples
     return _auto.clear_energy(n_outputs, noise)

@@ -21,7 +21,7 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._array import Array, as_like, to_numpy
 from dpsubspace._estimators.base import Plan
 from dpsubspace._estimators.bounds import AdaptiveCentre, Bounds, Centre, Limits
-from dpsubspace._estimators.guide import Guide
+from dpsubspace._estimators.guide import PublicGuide
 from dpsubspace._gradients.clipping import PersonSource
 from dpsubspace._gradients.linear import stable_step
 from dpsubspace._gradients.losses import Loss
@@ -81,7 +81,7 @@ class LinearFit(Plan):
     centre: Centre | None = None  # What rows are centred by
     # What to centre by instead where public sizes say that noise leaves it legible.
     centre_if: AdaptiveCentre | None = None
-    guide: Guide | None = None  # What public rows are used for
+    guide: PublicGuide | None = None  # What public rows are used for
     descent: Descent = field(default_factory=Descent)  # How to train
     constant: bool = True  # Whether centred rows get a constant entry
     chunk: int | None = None  # Rows to visit at once; None leaves it to the device

@@ -31,7 +31,7 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
 from dpsubspace._rows.records import Records, RowMap, Shift, check_groups
-from dpsubspace._rows.remote import made
+from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread, recentred_mean
 from dpsubspace._statistics.moments import MECHANISMS, Mechanism, Rows, Spectrum
@@ -171,7 +171,7 @@ class SpectralPlan(Plan):
         private = releases.budget.private
         bound = self.data_norm
         if bound is None:
-            norms = to_numpy(made(row_norms, X))[:, None]
+            norms = to_numpy(where_rows_are(row_norms, X))[:, None]
             level = _BOUND_LEVEL if private else 1.0
             found = noisy_quantiles(norms, np.array([level]), releases, "norms")
             # A place of the search stands for an octave over 4,096.

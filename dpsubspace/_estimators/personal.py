@@ -10,6 +10,7 @@ event is made by ``Budget.split`` in ``_accounting/budget.py``.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -335,7 +336,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         predicted = self.predict(X, groups=groups)
         return float(r2_score(y, predicted, sample_weight=sample_weight))
 
-    def add_user(self, group: Any, X: Any, y: Any) -> Self:
+    def add_person(self, group: Any, X: Any, y: Any) -> Self:
         """Give a person who was not in ``fit`` a model of their own; or another, with other rows.
 
         Nothing is released by that, and it costs no privacy: the model is made from the shared part
@@ -359,7 +360,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         if np.ndim(group) != 0:
             raise ValueError("`group` must be the name of one person, a number or text.")
         X = check_rows(self, X, reset=False, accept_sparse=False)
-        X, y = check_rows_and_targets(named("add_user"), X, y, accept_sparse=False)
+        X, y = check_rows_and_targets(named("add_person"), X, y, accept_sparse=False)
         shared, personal = self._shared_._scaled, self._shared_._personal
         found = shared.head(personal, X, one_column(y))
         name = group_index([group], 1)[1]
@@ -379,6 +380,30 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         parts = (np.concatenate(pair)[order] for pair in zip(self._heads_, found, strict=True))
         self._store_heads(names[order], Heads(*parts))
         return self
+
+    def add_user(self, group: Any, X: Any, y: Any) -> Self:
+        """Give a person a model of their own: a deprecated name of `add_person`.
+
+        Parameters
+        ----------
+        group : number or str
+            Name of the person, as in `groups`.
+        X : array-like of shape (n_samples, n_features)
+            Rows of that person.
+        y : array-like of shape (n_samples,)
+            Targets.
+
+        Returns
+        -------
+        self : object
+            The estimator, which now knows the person.
+        """
+        warnings.warn(
+            "`add_user` is called `add_person` now; the old name goes in version 0.3.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.add_person(group, X, y)
 
     # What belongs to persons ------------------------------------------------------------------
 
@@ -463,7 +488,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             target_bounds=copied_bounds(self.target_bounds),
             public=ColumnsOfTasks(k, check_bool("fit_intercept", self.fit_intercept)),
             solver="descent",
-            as_seen=True,
+            trust_public_scale=True,
             constant=check_bool("fit_intercept", self.fit_intercept),
         )
         return PersonalFit(
@@ -497,7 +522,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         assumed = [] if self.bounds is None else ["ranges of the features"]
         assumed += [] if self.target_bounds is None else ["range of the targets"]
         assumed += [] if public is None else [public.statement]
-        return Checked(plan.seeing(data), data, tuple(assumed), names)
+        return Checked(plan.with_public_view(data), data, tuple(assumed), names)
 
     def _tell(self, found: FittedPersonal, budget: Budget, checked: Checked) -> None:
         if budget.private:

@@ -37,8 +37,8 @@ from dpsubspace._solvers.personal import (
     slope_whitening,
 )
 from dpsubspace._solvers.regression import Regression, exact_solution, released_whitening
+from dpsubspace._statistics.persons import PersonRows
 from dpsubspace._statistics.shapes import Standard
-from dpsubspace._statistics.users import UserRows
 
 # Share of the budget, of what standardising leaves, that the one model for all persons has.
 _SHARED = 0.45
@@ -178,8 +178,8 @@ class _Scaled:
     intercept: bool  # Whether persons have intercepts of their own
     private: bool  # Whether residuals are cut
 
-    def users(self, X: Any, targets: np.ndarray, records: Records) -> UserRows:
-        return UserRows(
+    def persons(self, X: Any, targets: np.ndarray, records: Records) -> PersonRows:
+        return PersonRows(
             AffineRows(X, self.affine, constant=False, limit=self.limit),
             targets,
             records,
@@ -194,7 +194,7 @@ class _Scaled:
         with np.errstate(all="ignore"):
             scaled = (y - self.targets.location[0]) / self.targets.scale[0]
             one = Records(1, index=np.zeros(len(scaled), dtype=np.intp))
-            return personal.heads(self.users(X, scaled, one))
+            return personal.heads(self.persons(X, scaled, one))
 
     def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
@@ -205,7 +205,10 @@ class _Scaled:
         coef, constant = self.weights[None, :], np.array([self.constant])
         if heads is not None:
             coef, constant = coef + heads.coef, constant + heads.constant
-        coef, constant = self.affine.lifted(coef.T).T, constant + self.affine.constant(coef.T)
+        coef, constant = (
+            self.affine.to_input_units(coef.T).T,
+            constant + self.affine.constant(coef.T),
+        )
         if heads is not None:
             coef[heads.alone] = heads.own_coef[heads.alone]
             constant[heads.alone] = heads.own_constant[heads.alone]
@@ -250,7 +253,7 @@ class FittedPersonal:
 
     def public_part(self, estimator: Any) -> SharedLinearModel:
         coef, constant = self.scaled.in_units(None)
-        directions = self.scaled.affine.lifted(self.personal.directions)
+        directions = self.scaled.affine.to_input_units(self.personal.directions)
         lengths = np.linalg.norm(directions, axis=0)
         components = (directions / np.where(lengths > 0, lengths, 1.0)).T
         return SharedLinearModel(
@@ -293,8 +296,8 @@ class PersonalFit(Plan):
 
     # Before the data are seen ---------------------------------------------------------------
 
-    def seeing(self, data: Data) -> PersonalFit:
-        return replace(self, shared=self.shared.seeing(data))
+    def with_public_view(self, data: Data) -> PersonalFit:
+        return replace(self, shared=self.shared.with_public_view(data))
 
     def resolved(self, sizes: Sizes) -> PersonalFit:
         fit = replace(self, shared=self.shared.resolved(sizes))
@@ -373,7 +376,7 @@ class PersonalFit(Plan):
             self.shared.constant,
             releases.budget.private,
         )
-        users = scaled.users(data.X, prepared.problem.targets[:, 0], data.records)
+        persons = scaled.persons(data.X, prepared.problem.targets[:, 0], data.records)
         sizes = data.sizes(1)
         subspace = prepared.view.subspace
         public = None
@@ -382,9 +385,9 @@ class PersonalFit(Plan):
             factors = prepared.affine.weights
             used = np.where(factors > 0, factors, np.inf)
             public = subspace.directions / used[:, None]
-        personal = self.solver(sizes)(users, releases, public, tasks=tasks)
+        personal = self.solver(sizes)(persons, releases, public, tasks=tasks)
         scaled = replace(scaled, weights=personal.weights, constant=personal.constant)
-        heads = personal.heads(users)
+        heads = personal.heads(persons)
         rounds = releases.budget.parts.get(ROUNDS)
         n_rounds = 0 if rounds is None else rounds.count
         return FittedPersonal(scaled, personal, heads, prepared, n_rounds)

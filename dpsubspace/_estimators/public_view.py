@@ -17,7 +17,7 @@ from dpsubspace._public.tasks import TaskPrior, TaskSubspace, task_prior, task_s
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.public import Data
-from dpsubspace._rows.remote import made
+from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._statistics.scales import SCALES, Scales, noisy_scales, scale_share
 from dpsubspace._statistics.shapes import Standard, noisy_standard
 
@@ -55,7 +55,7 @@ class Standards:
     targets: Any
     reach: float  # Number of rows over the noise multiplier of the whole fit
     # Whether columns are taken to be of location 0 and scale 1 already: nothing is released.
-    as_seen: bool = False
+    trust_public_scale: bool = False
 
     def parts(self, n_columns: int | None) -> dict[str, Part]:
         share, parts = self._share(n_columns), {}
@@ -66,7 +66,7 @@ class Standards:
                 name: replace(SCALES[name], share=share * SCALES[name].share / total)
                 for name in names
             }
-        if self.columns is not None and not self.as_seen:
+        if self.columns is not None and not self.trust_public_scale:
             parts[COLUMNS] = Part(_auto.STANDARD_SHARE)
         if self.targets is not None:
             parts[TARGETS] = Part(_auto.TARGET_SHARE)
@@ -83,10 +83,10 @@ class Standards:
         bought = noisy_scales(columns, values, releases)
         own, own_found = self._between(self.columns, bought[0], seen, releases, COLUMNS)
         identity = Affine.identity(targets.shape[1])
-        records = made(getattr, seen, "records")  # where the rows are
-        rows = made(AffineRows, targets, identity, constant=False, records=records)
+        records = where_rows_are(getattr, seen, "records")  # where the rows are
+        rows = where_rows_are(AffineRows, targets, identity, constant=False, records=records)
         theirs, found = self._between(self.targets, bought[1], rows, releases, TARGETS)
-        limit = _auto.FAR * (_DIFFERENT if self.as_seen else 1.0)
+        limit = _auto.FAR * (_DIFFERENT if self.trust_public_scale else 1.0)
         all_found = {"bounds": own_found, "target_bounds": found}
         return Standardised(own, theirs, all_found, limit if releases.budget.private else math.inf)
 
@@ -101,7 +101,7 @@ class Standards:
             scale = np.where(found, scale, _NOTHING)
             return Standard(np.where(found, bought.location, 0.0), scale), bought.found
         known = np.ones(rows.width, bool)
-        if self.as_seen and name == COLUMNS:
+        if self.trust_public_scale and name == COLUMNS:
             return Standard(np.zeros(rows.width), np.ones(rows.width)), known
         low, high = (np.broadcast_to(np.asarray(end, float), rows.width) for end in ranges)
         return noisy_standard(rows, low, high, releases, name), known

@@ -43,7 +43,7 @@ from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows
-from dpsubspace._rows.remote import Remote, made
+from dpsubspace._rows.remote import RemoteRows, where_rows_are
 from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import Regression, exact_solution
@@ -113,7 +113,7 @@ class FittedRegression:
     @property
     def coef(self) -> np.ndarray:
         """Weights (c, d) of rows as they are, of which no entry is cut."""
-        return self.affine.lifted(self.weights).T
+        return self.affine.to_input_units(self.weights).T
 
     @property
     def intercept(self) -> np.ndarray:
@@ -130,13 +130,13 @@ class RegressionFit(Plan):
     constant: bool  # Whether there is an intercept
     view: View | None = None  # How public rows say to see the rows, once they are there
     # Whether public rows tell location and scale of columns, and not their ranges alone.
-    as_seen: bool = False
+    trust_public_scale: bool = False
     reach: float = _USUAL_REACH  # Number of rows over the noise multiplier of the whole fit
     loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     # Before the data are seen ---------------------------------------------------------------
 
-    def seeing(self, data: Data) -> RegressionFit:
+    def with_public_view(self, data: Data) -> RegressionFit:
         view = self.public(data)
         if not self.constant and data.public is not None:
             view = view.about_zero(data.public.X)
@@ -165,8 +165,8 @@ class RegressionFit(Plan):
         if targets is None and sizes.labelled:
             targets = _OPEN if public is None else public.target_range
         # Public rows say it well enough for a solver that looks at the rows once.
-        as_seen = known and (self.solver == "moments" or self.as_seen)
-        return Standards(columns, targets, self.reach, as_seen)
+        trust_public_scale = known and (self.solver == "moments" or self.trust_public_scale)
+        return Standards(columns, targets, self.reach, trust_public_scale)
 
     def budget(self, sizes: Sizes) -> Budget:
         before = self.standards(sizes).parts(sizes.n_features)
@@ -179,7 +179,7 @@ class RegressionFit(Plan):
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
-        if self.solver == "ambssgd" and isinstance(data.X, Remote):
+        if self.solver == "ambssgd" and isinstance(data.X, RemoteRows):
             raise ValueError(
                 "`solver`='ambssgd' takes the rows apart by chance, which Dask collections do not"
                 " support: use 'auto', which is more accurate."
@@ -200,7 +200,7 @@ class RegressionFit(Plan):
         weights, constant = solution.weights * targets.scale, targets.location
         if self.constant:
             weights, constant = weights[:-1], constant + weights[-1]
-        lifted, noise = affine.lifted(solution.noise[: affine.width]), None
+        lifted, noise = affine.to_input_units(solution.noise[: affine.width]), None
         if solution.most is not None:
             noise = WeightNoise(solution.most * targets.scale, lifted)
         return FittedRegression(
@@ -219,11 +219,11 @@ class RegressionFit(Plan):
     def standardised(self, data: Data, releases: Releases) -> Prepared:
         view = self.view or self.public(data)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
-        seen = made(AffineRows, data.X, view.affine, constant=False, records=data.records)
+        seen = where_rows_are(AffineRows, data.X, view.affine, constant=False, records=data.records)
         values = data.targets
         if self.target_bounds is not None and releases.budget.private:
             low, high = (as_like(end, values) for end in self.target_bounds)
-            values = made(namespace(values).clip, values, low, high)
+            values = where_rows_are(namespace(values).clip, values, low, high)
         standard = of_both(seen, values, releases)
         columns, targets = standard.columns, standard.targets
         if self.constant:
@@ -232,7 +232,7 @@ class RegressionFit(Plan):
         else:
             columns, targets = columns.about_zero(), targets.about_zero()
         affine = view.affine.scaled(columns.location, columns.scale)
-        rows = made(
+        rows = where_rows_are(
             AffineRows,
             data.X,
             affine,
@@ -326,7 +326,7 @@ class _LinearRegression(PrivateRegressor):
         data, values = self._valued(given, accept_sparse=False)
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, data.X.shape[1], column="feature")
-        return Checked(plan.seeing(data), data, values.assumed, values)
+        return Checked(plan.with_public_view(data), data, values.assumed, values)
 
     def _tell(self, found: FittedRegression, budget: Budget, checked: Checked) -> None:
         if budget.private:

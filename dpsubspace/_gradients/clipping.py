@@ -96,7 +96,7 @@ class GradientSource(Protocol):
         """Indices that together name every record once, or every record of `batch`."""
         ...
 
-    def work(self, batch: np.ndarray | None = None) -> float: ...
+    def bytes_read(self, batch: np.ndarray | None = None) -> float: ...
 
     def at(self, params: Array, rows: Array) -> PerExampleGradients:
         """Gradients at `params` of the records of a chunk."""
@@ -261,8 +261,8 @@ class PersonSource:
     def data(self) -> Array:
         return self.source.data
 
-    def work(self, batch: np.ndarray | None = None) -> float:
-        return self.source.work(batch)
+    def bytes_read(self, batch: np.ndarray | None = None) -> float:
+        return self.source.bytes_read(batch)
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Numbers of records, each in one chunk: few enough for their gradients and rows."""

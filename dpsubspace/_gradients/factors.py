@@ -147,13 +147,13 @@ class Outer:
         return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1)
 
 
-class Held(NamedTuple):
+class FactoredGradients(NamedTuple):
     dense: torch.Tensor
     """Gradients that are formed, (n, q): those by few parameters."""
 
     outer: tuple[Outer, ...]
 
-    def inner(self, other: Held) -> torch.Tensor:
+    def inner(self, other: FactoredGradients) -> torch.Tensor:
         total = _product(self.dense, other.dense)
         for ours, theirs in zip(self.outer, other.outer, strict=True):
             total += ours.inner(theirs)
@@ -271,7 +271,7 @@ class LayerByLayer(RowByRow):
         entries += sum(part.stop - part.start for part in self._columns.values())
         return max(1, entries) * next(iter(self._starts.values())).element_size()
 
-    def held(self, batches: Iterable[Any], n_rows: int) -> Held:
+    def held(self, batches: Iterable[Any], n_rows: int) -> FactoredGradients:
         """What is kept of the gradients of `n_rows` rows.
 
         They come in batches of one size, each with the number of rows that are no padding and a
@@ -329,7 +329,7 @@ class LayerByLayer(RowByRow):
             raise other_gradients()
         return frozenset(wrong)
 
-    def _row(self, held: Held, name: str, i: int) -> torch.Tensor:
+    def _row(self, held: FactoredGradients, name: str, i: int) -> torch.Tensor:
         if name in self._columns:
             return held.dense[i, self._columns[name]]
         outer = held.outer[self._outer.index(name)]
@@ -400,12 +400,14 @@ class LayerByLayer(RowByRow):
         found: Any = vmap(grad(product), in_dims=(None, 0, 0))(own, batch, residual)
         return found
 
-    def _as_held(self, parts: list[torch.Tensor]) -> Held:
+    def _as_held(self, parts: list[torch.Tensor]) -> FactoredGradients:
         dense, *factors = parts
         calls = [i for name in self._outer for i in self._weights[name]]
         inputs = dict(zip(calls, factors[::2], strict=True))
         outputs = dict(zip(calls, factors[1::2], strict=True))
-        return Held(dense, tuple(self._outer_of(name, inputs, outputs) for name in self._outer))
+        return FactoredGradients(
+            dense, tuple(self._outer_of(name, inputs, outputs) for name in self._outer)
+        )
 
     def _outer_of(self, name: str, inputs: Any, outputs: Any) -> Outer:
         calls = self._weights[name]

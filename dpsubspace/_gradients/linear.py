@@ -26,7 +26,7 @@ from dpsubspace._array import (
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.remote import Remote, added, made
+from dpsubspace._rows.remote import RemoteRows, sum_over_parts, where_rows_are
 
 # Bytes of inner products with public rows to keep.
 _CACHE = 1 << 30
@@ -133,7 +133,7 @@ class LinearSource:
     scores; None is for a few.
     """
 
-    # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
+    # What sizes and released numbers tell, and no row: see `RemoteRows` in _rows/remote.py.
     PUBLIC = frozenset({"loss", "n_outputs", "n_samples", "n_params", "width", "records"})
 
     def __init__(
@@ -161,8 +161,8 @@ class LinearSource:
     @classmethod
     def of(cls, loss: Loss, features: Any, *args: Any, **options: Any) -> Any:
         """Gradients of records, made where their features are."""
-        if isinstance(features, Remote):
-            return made(cls, loss, features, *args, **options)
+        if isinstance(features, RemoteRows):
+            return where_rows_are(cls, loss, features, *args, **options)
         return cls(loss, features, *args, **options)
 
     @property
@@ -209,8 +209,8 @@ class LinearSource:
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         return self.features.chunks(batch)
 
-    def work(self, batch: np.ndarray | None = None) -> float:
-        return self.features.work(batch)
+    def bytes_read(self, batch: np.ndarray | None = None) -> float:
+        return self.features.bytes_read(batch)
 
     def at(self, params: Array, rows: Array) -> OuterGradients:
         block = self.features.at(rows)
@@ -243,7 +243,7 @@ class LinearSource:
 
 def stable_step(source: LinearSource, alpha: float) -> float:
     curvature = source.loss.curvature if source.loss.curvature < float("inf") else 1.0
-    return 1 / (curvature * added(_squares, source) / source.n_samples + alpha)
+    return 1 / (curvature * sum_over_parts(_squares, source) / source.n_samples + alpha)
 
 
 def _squares(source: LinearSource) -> float:

@@ -22,9 +22,9 @@ import numpy as np
 from dpsubspace._array import BLOCK, EPS, Array, changed, check_device, slices, sum_slack, to_numpy
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._gradients.clipping import DenseGradients
-from dpsubspace._gradients.factors import Held, LayerByLayer
+from dpsubspace._gradients.factors import FactoredGradients, LayerByLayer
 from dpsubspace._gradients.losses import Loss
-from dpsubspace._gradients.throwaway import Trial, emptied, throwaway, versions
+from dpsubspace._gradients.throwaway import LeakCheck, emptied, throwaway, versions
 from dpsubspace._gradients.torch_rows import dtype_of, row_shape
 from dpsubspace._gradients.vectorised import (
     ROWS,
@@ -156,7 +156,7 @@ class ModuleGradients:
     def _chunk(self) -> int:
         return max(1, min(self._most, self.n_samples))
 
-    def _held(self, rows: slice) -> Held:
+    def _held(self, rows: slice) -> FactoredGradients:
         with exact_arithmetic(self._rows.device):
             n_rows = len(range(*rows.indices(self.n_samples)))
             # Of a copy that is thrown away: what a module stores of a call must not be kept.
@@ -203,7 +203,7 @@ def _layers_of(
     module: torch.nn.Module, shape: tuple[int, ...], device: torch.device
 ) -> LayerByLayer:
     """The module with every parameter for which factors do not work taken apart."""
-    trial, apart, agreed = Trial(module), frozenset(), 0
+    trial, apart, agreed = LeakCheck(module), frozenset(), 0
     while agreed < 2:
         with trial.round() as watch:
             tried = LayerByLayer(module, shape, device, apart).tried(watch, agreed)
@@ -292,7 +292,7 @@ class ModuleSource:
         n_outputs, shape = loss.n_outputs(columns), row_shape(input_shape, X.shape[1])
         self.module = checked_copy(module, shape, n_outputs, self.device)
         with exact_arithmetic(self.device):
-            trial = Trial(self.module)
+            trial = LeakCheck(self.module)
             for seed in (0, 1):
                 with trial.round() as watch:
                     RowByRow(self.module, shape, self.device).check(watch, seed)
@@ -327,7 +327,7 @@ class ModuleSource:
         rows = self.records.rows(batch)
         return [rows[part] for part in slices(len(rows), self.chunk) or [slice(0, 0)]]
 
-    def work(self, batch: np.ndarray | None = None) -> float:
+    def bytes_read(self, batch: np.ndarray | None = None) -> float:
         return math.inf
 
     def start(self) -> torch.Tensor:

@@ -111,7 +111,7 @@ def versions(module: torch.nn.Module) -> dict[str, int]:
 # Trials on random rows ------------------------------------------------------------------------
 
 
-class Trial:
+class LeakCheck:
     """Looks for what calls of copies of a module leave behind.
 
     Each round must make the same calls, on other rows of the same shapes. What changes in the

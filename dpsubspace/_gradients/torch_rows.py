@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsubspace._checks import check_integer
-from dpsubspace._gradients.throwaway import Trial, throwaway
+from dpsubspace._gradients.throwaway import LeakCheck, throwaway
 
 if TYPE_CHECKING:
     import torch
@@ -201,7 +201,7 @@ def try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> int
     ValueError if the module cannot map rows of `shape`, what it gives for a row depends on anything
     but that row, or a call leaves something behind.
     """
-    rng, trial = np.random.default_rng(0), Trial(module)
+    rng, trial = np.random.default_rng(0), LeakCheck(module)
     pixels = rng.uniform(size=(5, *shape))
     for rows in (pixels, rng.normal(size=pixels.shape)):
         # The row in the middle has neighbours on both sides; theirs change, in size too.

@@ -83,13 +83,16 @@ class Affine:
             return Affine(mean, self.weights / scale)
         return Affine(self.mean, self.weights / scale, (self.offset + location) / scale)
 
-    def lifted(self, coef: np.ndarray) -> np.ndarray:
+    def to_input_units(self, coef: np.ndarray) -> np.ndarray:
         """Coefficients (d, c) of rows as they are, for those (width, c) of mapped ones."""
         return self.weights[:, None] * coef if self.diagonal else self.weights @ coef
 
     def constant(self, coef: np.ndarray) -> np.ndarray:
         """What such coefficients (width, c) of mapped rows add to the scores, (c,)."""
-        return -(self.mean @ self.lifted(coef)) - np.broadcast_to(self.offset, self.width) @ coef
+        return (
+            -(self.mean @ self.to_input_units(coef))
+            - np.broadcast_to(self.offset, self.width) @ coef
+        )
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ class AffineRows(RecordRows):
     Without `records` each row is a record.
     """
 
-    # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
+    # What sizes and released numbers tell, and no row: see `RemoteRows` in _rows/remote.py.
     PUBLIC = frozenset(
         {"n_samples", "width", "affine", "records", "chunk", "floor", "radius", "shift", "mixing"}
         | {"only_formed", "sum_dtype", "slack", "batch_slack", "mixing_by"}
@@ -289,11 +292,11 @@ class AffineRows(RecordRows):
         """Slices that together name every record once; there are no batches."""
         assert batch is None
         step = self.chunk
-        if self.work() >= SHARED:  # at least two where there is much to do
+        if self.bytes_read() >= SHARED:  # at least two where there is much to do
             step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
         return even_slices(self.n_rows, step)
 
-    def work(self, batch: np.ndarray | None = None) -> float:
+    def bytes_read(self, batch: np.ndarray | None = None) -> float:
         return 8.0 * self.n_rows * max(self.X.shape[1], self.width)
 
     # Records --------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, Total, slices
-from dpsubspace._rows.remote import Remote
+from dpsubspace._rows.remote import RemoteRows
 
-# Work (see :meth:`Chunked.work`) from which on two threads are faster than one.
+# Work (see :meth:`Chunked.bytes_read`) from which on two threads are faster than one.
 SHARED = 1 << 26
 
 
@@ -39,7 +39,7 @@ class Chunked(Protocol):
         """Indices that together name every record once, or every record of `batch`."""
         ...
 
-    def work(self, batch: np.ndarray | None = None) -> float:
+    def bytes_read(self, batch: np.ndarray | None = None) -> float:
         """Bytes that a product with all records reads, or with a batch, times its columns."""
         ...
 
@@ -55,7 +55,7 @@ class Slices:
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         return slices(self.data.shape[0], self.step) or [slice(0, 0)]
 
-    def work(self, batch: np.ndarray | None = None) -> float:
+    def bytes_read(self, batch: np.ndarray | None = None) -> float:
         return float(self.passes * self.data.nbytes)
 
 
@@ -130,7 +130,7 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     on a busy machine for long. So would ours where there is less work than :data:`SHARED`: they
     hand the interpreter to each other at every operation. Only a few results are kept at a time.
     """
-    if isinstance(records.data, Remote):
+    if isinstance(records.data, RemoteRows):
         yield _ChunksElsewhere(records, _not_here)
         return
     on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
@@ -146,7 +146,7 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
                     return function(rows)
 
             chunks = records.chunks(batch)
-            if threads == 1 or len(chunks) == 1 or records.work(batch) < SHARED:
+            if threads == 1 or len(chunks) == 1 or records.bytes_read(batch) < SHARED:
                 return map(function, chunks)
             parts = slices(len(chunks), 8 * threads)
             return chain.from_iterable(workers.map(quiet, chunks[some]) for some in parts)

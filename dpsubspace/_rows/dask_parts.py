@@ -2,7 +2,7 @@
 
 Blocks of a collection are dealt out to the workers in runs of like size. One task a worker reads
 its blocks one after another into one array, which stays there as long as the fit lasts. Each call
-is then one task a worker, which takes that array and what :class:`~dpsubspace._rows.remote.Part`
+is then one task a worker, which takes that array and what :class:`~dpsubspace._rows.remote.RowPart`
 is sent, and gives back a sum. Dask runs a task again whose worker was lost, the one that reads
 the blocks among them. A task that runs twice gives the same, and its result is taken once.
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from dpsubspace._checks import is_collection
 from dpsubspace._rows.chunks import using_threads
-from dpsubspace._rows.remote import Part, Parts, Remote, made
+from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_are
 from dpsubspace.exceptions import ClusterError, warn
 
 # What parts hold from the beginning.
@@ -43,7 +43,7 @@ _LOOK, _PATIENCE = 2.0, 30.0
 
 def load(
     rows: Any, targets: Any, checked: Callable[..., dict[str, np.ndarray]]
-) -> tuple[Remote, Remote | None]:
+) -> tuple[RemoteRows, RemoteRows | None]:
     """Rows, and targets beside them, read and checked on the workers of the current client.
 
     `checked` makes the arrays of a part, by name, of a block of rows and one of targets, and raises
@@ -55,7 +55,7 @@ def load(
     client = _client()
     _check_holder(client, rows, targets)
     parts = _DaskParts(client, _Blocks.of(rows, targets), checked)
-    found = {name: parts.leaf(name, here) for name, here in parts.here.items()}
+    found = {name: parts.leaf(name, here) for name, here in parts.template.items()}
     return found[ROWS], found.get(TARGETS)
 
 
@@ -161,7 +161,7 @@ def has_lengths(collection: Any) -> bool:
 # Parts on workers -----------------------------------------------------------------------------
 
 
-class _DaskParts(Parts):
+class _DaskParts(RowParts):
     """Rows in one part a worker of a cluster, as long as this is not deleted."""
 
     def __init__(self, client: Any, blocks: _Blocks, checked: Callable[..., Any]):
@@ -175,7 +175,7 @@ class _DaskParts(Parts):
         for refusal in seen:
             if isinstance(refusal, str):
                 raise ValueError(refusal)
-        self.here = _of_no_rows([one.kinds for one in seen])
+        self.template = _of_no_rows([one.kinds for one in seen])
         self._kinds = [one.kinds for one in seen]
         self._sizes = [sum(one.lengths) for one in seen]
         lengths = [length for one in seen for length in one.lengths]
@@ -252,10 +252,12 @@ class _DaskParts(Parts):
         pairs = zip(pairwise(cuts), self._starts, strict=False)
         return [_short(batch[first:last] - start) for (first, last), start in pairs]
 
-    def dealt(self, values: np.ndarray) -> Remote:
+    def scattered(self, values: np.ndarray) -> RemoteRows:
         """An array that lies here, dealt out to the parts: for tests, since each gets all of it."""
-        rows, first = self.leaf(ROWS, self.here[ROWS]), self.leaf(FIRST, np.zeros(1, dtype=int))
-        return made(_taken, np.asarray(values, dtype=np.float64), self._block_starts, first, rows)
+        rows, first = self.leaf(ROWS, self.template[ROWS]), self.leaf(FIRST, np.zeros(1, dtype=int))
+        return where_rows_are(
+            _taken, np.asarray(values, dtype=np.float64), self._block_starts, first, rows
+        )
 
     def _submit(self, function: Any, *given: Sequence[Any], **same: Any) -> list[Any]:
         from dask import config  # pyright: ignore[reportPrivateImportUsage]
@@ -435,7 +437,7 @@ def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> Non
 # Tasks ----------------------------------------------------------------------------------------
 
 
-def _read(source: bytes, checked: bytes, first: int) -> Part | str:
+def _read(source: bytes, checked: bytes, first: int) -> RowPart | str:
     """Read blocks one after another: never more than one is in memory beside the part."""
     from dask.local import get_sync
     from dask.optimization import cull
@@ -449,11 +451,11 @@ def _read(source: bytes, checked: bytes, first: int) -> Part | str:
     return _joined(blocks(), checked, first)
 
 
-def _join(blocks: list[list[Any]], checked: bytes, first: int) -> Part | str:
+def _join(blocks: list[list[Any]], checked: bytes, first: int) -> RowPart | str:
     return _joined(blocks, checked, first)
 
 
-def _joined(blocks: Any, checked: bytes, first: int) -> Part | str:
+def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
     """Check blocks and put them into one array each for rows and targets.
 
     Gives a message where they cannot be used: errors of tasks fill the logs of workers.
@@ -470,7 +472,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> Part | str:
         except ValueError as error:
             return str(error)
         lengths.append(len(arrays[ROWS]))
-    return Part(found | {FIRST: np.array([first])}, lengths)
+    return RowPart(found | {FIRST: np.array([first])}, lengths)
 
 
 def _append(found: dict[str, np.ndarray], name: str, array: np.ndarray) -> None:
@@ -501,7 +503,7 @@ class _Seen:
     room: float  # Bytes of results that Dask keeps in the memory of the worker
 
 
-def _seen(part: Part | str) -> _Seen | str:
+def _seen(part: RowPart | str) -> _Seen | str:
     """What is public of a part, or why there is none."""
     from dask import config  # pyright: ignore[reportPrivateImportUsage]
     from distributed import get_worker
@@ -518,7 +520,7 @@ class _Changed:
     """A part is not what it was: it was read again, and its source has changed."""
 
 
-def _run(part: Part | str, kinds: dict[str, Any], n: int, own: Any, *, task: bytes) -> Any:
+def _run(part: RowPart | str, kinds: dict[str, Any], n: int, own: Any, *, task: bytes) -> Any:
     from distributed import get_worker
 
     if isinstance(part, str) or part.kinds() != kinds or sum(part.lengths) != n:

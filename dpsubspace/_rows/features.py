@@ -39,7 +39,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.records import RecordRows, Records, RowMap, Shift
-from dpsubspace._rows.remote import Remote, made
+from dpsubspace._rows.remote import RemoteRows, where_rows_are
 
 # Bytes of the rows of a batch to gather at once, in float64, and how many rows they are at least:
 # they should not leave the cache before they are used.
@@ -56,7 +56,7 @@ class Features(RecordRows):
     bias entry. Without `records` each row is a record.
     """
 
-    # What sizes and released numbers tell, and no row: see `Remote` in _rows/remote.py.
+    # What sizes and released numbers tell, and no row: see `RemoteRows` in _rows/remote.py.
     PUBLIC = frozenset(
         {"n_samples", "width", "bound", "bias", "row_map", "records", "chunk", "floor", "radius"}
         | {"zoom", "shift", "only_formed", "sum_dtype", "slack", "batch_slack", "of", "unscaled"}
@@ -93,7 +93,11 @@ class Features(RecordRows):
     @classmethod
     def of_rows(cls, X: Any, *args: Any, **options: Any) -> Any:
         """Features of rows, made where these are: here, or in parts elsewhere."""
-        return made(cls, X, *args, **options) if isinstance(X, Remote) else cls(X, *args, **options)
+        return (
+            where_rows_are(cls, X, *args, **options)
+            if isinstance(X, RemoteRows)
+            else cls(X, *args, **options)
+        )
 
     def of(self, X: Array) -> Features:
         """Other rows, bounded and shifted as these are."""
@@ -165,7 +169,7 @@ class Features(RecordRows):
         step = self.chunk
         if batch is None:
             # At least two where there is much to do, by the public size of dense rows alone.
-            if isinstance(self.X, np.ndarray) and self.work() >= SHARED:
+            if isinstance(self.X, np.ndarray) and self.bytes_read() >= SHARED:
                 step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
             return even_slices(self.n_rows, step)
         if not sparse.issparse(self.X):  # gathered rows are copies, in float64
@@ -174,7 +178,7 @@ class Features(RecordRows):
         rows = self.records.rows(batch)
         return [rows[part] for part in slices(len(rows), step) or [slice(0, 0)]]
 
-    def work(self, batch: np.ndarray | None = None) -> float:
+    def bytes_read(self, batch: np.ndarray | None = None) -> float:
         entries = self.X if not sparse.issparse(self.X) else self.X.data
         size = self._columns * float(entries.nbytes)
         return size if batch is None else size * len(batch) / max(1, self.n_samples)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, is_collection, refuse_collection, shown
 from dpsubspace._rows.dask_parts import ROWS, TARGETS, load
-from dpsubspace._rows.remote import Remote, gathered, made
+from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
 
 # Rows that a model was fitted to ----------------------------------------------------------------
 # Which rows an estimator was fitted to, as far as objects in memory can tell.
@@ -372,11 +372,11 @@ def check_classes(
     the guarantee assumes to be public. `grouped` says that several rows may be of one person, so
     that their number is private.
     """
-    if isinstance(y, Remote):
+    if isinstance(y, RemoteRows):
         # Which labels occur is public where `classes` does not name them.
-        found = gathered(np.unique, y)
+        found = for_each_part(np.unique, y)
         labels, _ = check_classes(_twice(np.concatenate(found)), classes)
-        return labels, made(np.searchsorted, labels, y)
+        return labels, where_rows_are(np.searchsorted, labels, y)
     if classes is None:
         try:
             check_classification_targets(_twice(y) if grouped else y)

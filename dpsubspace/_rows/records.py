@@ -37,7 +37,7 @@ from dpsubspace._array import (
     to_numpy,
 )
 from dpsubspace._rows.chunks import Slices, over_chunks
-from dpsubspace._rows.remote import Remote
+from dpsubspace._rows.remote import RemoteRows
 
 # Maps of rows -----------------------------------------------------------------------------------
 # Maps that bound rows before anything is learned from them.
@@ -331,13 +331,13 @@ def check_groups(groups: Any, X: Any) -> Records:
         groups, present = groups.groups, groups.present
         if len(present) != n_rows:
             raise ValueError("`present` must have one entry for each row of `X`.")
-    if isinstance(X, Remote):
+    if isinstance(X, RemoteRows):
         if groups is not None:
             raise ValueError(
                 "`groups` is not supported for Dask collections: rows of one person may lie on"
                 " several workers. Pass arrays, or keep one row of each person."
             )
-        return Records(n_rows, None if present is None else X.parts.dealt(present))
+        return Records(n_rows, None if present is None else X.parts.scattered(present))
     if groups is None:
         return Records.of_rows(n_rows, present)
     index, _, n = group_index(groups, n_rows)

@@ -1,18 +1,18 @@
 """Rows that lie elsewhere, in parts, and what is made and added up of them there.
 
 No fit asks where its rows lie. What it makes of them (features, gradients) goes through
-:func:`made` where it takes rows that may lie elsewhere, and what it adds up over them through
-:func:`~dpsubspace._rows.chunks.over_chunks`. Where rows lie in parts on the workers of a cluster,
-the same functions run on each part, and sums come back. Noise is added to their total, which is
-known here alone.
+:func:`where_rows_are` where it takes rows that may lie elsewhere, and what it adds up over them
+through :func:`~dpsubspace._rows.chunks.over_chunks`. Where rows lie in parts on the workers of a
+cluster, the same functions run on each part, and sums come back. Noise is added to their total,
+which is known here alone.
 
-Design note. A :class:`Remote` is a recipe: a function and what it takes, some of which are other
-recipes. Nothing runs when it is made. A call of :meth:`Parts.call` carries the recipes that it
-needs, and a part keeps what it has made by them. So each call is a function of the rows of a part
-and of public or released numbers, and nothing else. It gives the same when it runs twice, and on
-a worker that has taken the place of a lost one. What is public about an object of rows (the number
-of its columns, how rounding bounds its sums) is asked of ``here``: the same object, made of no
-rows.
+Design note. A :class:`RemoteRows` is a recipe: a function and what it takes, some of which are
+other recipes. Nothing runs when it is made. A call of :meth:`RowParts.call` carries the recipes
+that it needs, and a part keeps what it has made by them. So each call is a function of the rows of
+a part and of public or released numbers, and nothing else. It gives the same when it runs twice,
+and on a worker that has taken the place of a lost one. What is public about an object of rows (the
+number of its columns, how rounding bounds its sums) is asked of ``template``: the same object, made
+of no rows.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ class _Recipe(NamedTuple):
     needs: tuple[str, ...]
 
 
-class Remote:
+class RemoteRows:
     """Something that is made of rows, in parts where these lie.
 
-    Its recipe says how it is made where the rows are, `needs` are what it is made of, and `here` is
-    the same made of no rows.
+    Its recipe says how it is made where the rows are, `needs` are what it is made of, and
+    `template` is the same made of no rows.
 
-    An attribute that the class of `here` names in ``PUBLIC`` is that of `here`. Any other attribute
-    and any method gives a Remote: it is made where the rows are. Arithmetic likewise.
+    An attribute that the class of `template` names in ``PUBLIC`` is that of `template`. Any other
+    attribute and any method gives a Remote: it is made where the rows are. Arithmetic likewise.
     """
 
     __array_ufunc__ = None  # NumPy leaves arithmetic to this class, and refuses all else
     __iter__ = None
     __hash__ = object.__hash__
 
-    def __init__(self, parts: Parts, recipe: _Recipe, needs: Sequence[Remote], here: Any):
-        self.parts, self.recipe, self.needs, self.here = parts, recipe, tuple(needs), here
+    def __init__(self, parts: RowParts, recipe: _Recipe, needs: Sequence[RemoteRows], here: Any):
+        self.parts, self.recipe, self.needs, self.template = parts, recipe, tuple(needs), here
         weakref.finalize(self, parts.forgotten.append, recipe.key).atexit = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """That of an array with an entry, or a row, for each of the rows."""
-        return (self.parts.n, *self.here.shape[1:])
+        return (self.parts.n, *self.template.shape[1:])
 
     @property
     def ndim(self) -> int:
-        return self.here.ndim
+        return self.template.ndim
 
     @property
     def dtype(self) -> Any:
-        return self.here.dtype
+        return self.template.dtype
 
     def __len__(self) -> int:
         return self.parts.n
@@ -77,11 +77,15 @@ class Remote:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        kind = type(self.here)
+        kind = type(self.template)
         if name in getattr(kind, "PUBLIC", ()):
-            return getattr(self.here, name)
+            return getattr(self.template, name)
         found = getattr(kind, name, None)
-        return partial(made, found, self) if callable(found) else made(getattr, self, name)
+        return (
+            partial(where_rows_are, found, self)
+            if callable(found)
+            else where_rows_are(getattr, self, name)
+        )
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("rows that lie on the workers of a cluster are not brought here.")
@@ -96,34 +100,36 @@ class Remote:
         raise TypeError("of rows elsewhere it is not known here whether something is true.")
 
     def __eq__(self, other: object) -> bool:
-        raise TypeError("rows elsewhere are not compared here: use a function and `made`.")
+        raise TypeError(
+            "rows elsewhere are not compared here: use a function and `where_rows_are`."
+        )
 
-    def __getitem__(self, index: Any) -> Remote:
+    def __getitem__(self, index: Any) -> RemoteRows:
         if not (isinstance(index, tuple) and index[0] == slice(None)):
             raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
-        return made(operator.getitem, self, index)
+        return where_rows_are(operator.getitem, self, index)
 
-    def __add__(self, other: Any) -> Remote:
-        return made(operator.add, self, other)
+    def __add__(self, other: Any) -> RemoteRows:
+        return where_rows_are(operator.add, self, other)
 
-    def __sub__(self, other: Any) -> Remote:
-        return made(operator.sub, self, other)
+    def __sub__(self, other: Any) -> RemoteRows:
+        return where_rows_are(operator.sub, self, other)
 
-    def __mul__(self, other: Any) -> Remote:
-        return made(operator.mul, self, other)
+    def __mul__(self, other: Any) -> RemoteRows:
+        return where_rows_are(operator.mul, self, other)
 
-    def __truediv__(self, other: Any) -> Remote:
-        return made(operator.truediv, self, other)
+    def __truediv__(self, other: Any) -> RemoteRows:
+        return where_rows_are(operator.truediv, self, other)
 
 
-def _remotes(value: Any) -> list[Remote]:
+def _remotes(value: Any) -> list[RemoteRows]:
     """What is made of rows elsewhere: `value`, or fields of it."""
-    if isinstance(value, Remote):
+    if isinstance(value, RemoteRows):
         return [value]
     if not is_dataclass(value) or isinstance(value, type):
         return []
     held = (getattr(value, field.name) for field in fields(value))
-    return [one for one in held if isinstance(one, Remote)]
+    return [one for one in held if isinstance(one, RemoteRows)]
 
 
 def is_remote(value: Any) -> bool:
@@ -131,19 +137,19 @@ def is_remote(value: Any) -> bool:
     return bool(_remotes(value))
 
 
-def made(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def where_rows_are(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """``function(*args, **options)``, made where the rows are that its arguments are made of."""
     if not any(map(is_remote, (*args, *options.values()))):
         return function(*args, **options)
     body, needs = _packed((function, args, options))
     recipe = _Recipe(uuid4().hex, body, tuple(need.recipe.key for need in needs))
-    function, args, options = _unpacked(body, [need.here for need in needs])
-    return Remote(_parts_of(needs), recipe, needs, function(*args, **options))
+    function, args, options = _unpacked(body, [need.template for need in needs])
+    return RemoteRows(_parts_of(needs), recipe, needs, function(*args, **options))
 
 
-def added(function: Callable[..., Any], *args: Any) -> Any:
+def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
     """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
-    total, *others = gathered(function, *args)
+    total, *others = for_each_part(function, *args)
     for other in others:
         if hasattr(total, "merge"):
             total.merge(other)
@@ -152,13 +158,13 @@ def added(function: Callable[..., Any], *args: Any) -> Any:
     return total
 
 
-def gathered(function: Callable[..., Any], *args: Any) -> list[Any]:
+def for_each_part(function: Callable[..., Any], *args: Any) -> list[Any]:
     """``function(*args)`` of each part; of the one that there is, where rows lie here."""
     needs = [need for arg in args for need in _remotes(arg)]
     return needs[0].parts.call(function, *args) if needs else [function(*args)]
 
 
-def _parts_of(needs: Sequence[Remote]) -> Parts:
+def _parts_of(needs: Sequence[RemoteRows]) -> RowParts:
     """Where the rows lie that all of them are made of."""
     first = needs[0].parts
     if any(need.parts is not first for need in needs):
@@ -169,7 +175,7 @@ def _parts_of(needs: Sequence[Remote]) -> Parts:
 # On the way -----------------------------------------------------------------------------------
 
 
-def _packed(value: Any) -> tuple[bytes, list[Remote]]:
+def _packed(value: Any) -> tuple[bytes, list[RemoteRows]]:
     """Pickle of `value` without what is made of rows elsewhere, and a list of that."""
     stream = io.BytesIO()
     pickler = _pickler()(stream, protocol=pickle.HIGHEST_PROTOCOL)
@@ -187,10 +193,10 @@ def _pickler() -> type:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
-        needs: list[Remote]
+        needs: list[RemoteRows]
 
         def persistent_id(self, obj: Any) -> int | None:
-            if not isinstance(obj, Remote):
+            if not isinstance(obj, RemoteRows):
                 return None
             known = [i for i, need in enumerate(self.needs) if need is obj]
             if not known:
@@ -214,7 +220,7 @@ def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
     return _Unpickler(io.BytesIO(body), needs).load()
 
 
-class Parts(ABC):
+class RowParts(ABC):
     """Rows in parts, of a public number, and how functions are called on each of them."""
 
     def __init__(self, n: int):
@@ -230,12 +236,12 @@ class Parts(ABC):
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
         """For each part the places in it of the rows of a batch, in their order."""
 
-    def leaf(self, name: str, here: np.ndarray) -> Remote:
+    def leaf(self, name: str, here: np.ndarray) -> RemoteRows:
         """Something that parts have from the beginning, called `name`."""
-        return Remote(self, _Recipe(name, b"", ()), (), here)
+        return RemoteRows(self, _Recipe(name, b"", ()), (), here)
 
     @abstractmethod
-    def dealt(self, values: np.ndarray) -> Remote:
+    def scattered(self, values: np.ndarray) -> RemoteRows:
         """An array with an entry for each row that lies here, dealt out to the parts."""
 
     def call(self, function: Callable[..., Any], *args: Any, own: Any = None) -> list[Any]:
@@ -258,7 +264,7 @@ class Parts(ABC):
         return found
 
 
-def _collect(need: Remote, known: dict[str, _Recipe]) -> None:
+def _collect(need: RemoteRows, known: dict[str, _Recipe]) -> None:
     """Add the recipe of something to those that are known, after those that it needs."""
     if need.recipe.key not in known:
         for other in need.needs:
@@ -270,7 +276,7 @@ class _Missing:
     """A part has not made what a call needs: it took the place of a lost one."""
 
 
-class Part:
+class RowPart:
     """Rows of one part where they lie, and what has been made of them.
 
     Leaves are arrays with an entry for each row, by name, and `lengths` the rows of each block that
@@ -286,7 +292,7 @@ class Part:
         return {name: (leaf.dtype, leaf.shape[1:]) for name, leaf in self._leaves.items()}
 
     def run(self, task: bytes, own: Any) -> Any:
-        """Carry out one call of :meth:`Parts.call`."""
+        """Carry out one call of :meth:`RowParts.call`."""
         recipes, body, needs, dropped, owned = pickle.loads(task)
         with self._turn:
             for recipe in recipes:
@@ -310,7 +316,7 @@ class Part:
         return [self._made[key] for key in keys]
 
     def __reduce__(self) -> Any:
-        return Part, (self._leaves, self.lengths)  # what was made of them can be made again
+        return RowPart, (self._leaves, self.lengths)  # what was made of them can be made again
 
     def __sizeof__(self) -> int:
         return sum(leaf.nbytes for leaf in self._leaves.values())

@@ -343,7 +343,9 @@ class Descent:
             learning_rate = 0.0  # set by what is learned from, which need not be private
         else:
             # A gradient of the clip norm moves a score by about as much, times the row's size.
-            way = remaining * scale.travel(n_samples, budget.of_all(STEPS), noise_size)
+            way = remaining * scale.travel(
+                n_samples, budget.per_record_multiplier(STEPS), noise_size
+            )
             steps, units = budget.parts[STEPS], scale.clip_norm * scale.size
             n_iter, largest = steps.count, scale.largest
             if self.momentum == "auto" and steps.rate == 1 and scale.growing:

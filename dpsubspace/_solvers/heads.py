@@ -1,11 +1,11 @@
-"""Heads: what is a user's own, from the user's rows and from released numbers alone.
+"""Heads: what is a person's own, from the person's rows and from released numbers alone.
 
 A head is an intercept and weights that are added to the shared model. Several priors are tried for
-each user: none at all, an intercept, weights along shared directions with a released
+each person: none at all, an intercept, weights along shared directions with a released
 covariance, weights anywhere, and both. With each, the head is a ridge regression with a closed
-form for its leave-one-out errors. Nobody has to choose one: a user's head is the mean of all of
-them, each weighted by how likely it makes the user's own targets, and by how well it did for
-all users, of which noisy means were released.
+form for its leave-one-out errors. Nobody has to choose one: a person's head is the mean of all of
+them, each weighted by how likely it makes the person's own targets, and by how well it did for
+all persons, of which noisy means were released.
 
 Design note. To choose the head of the least leave-one-out error is to follow noise where rows are
 few: it costs more than a wrong prior does. A mean of heads is a head, and costs nothing to keep.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsubspace._statistics.users import UserChunk, UserRows, products
+from dpsubspace._statistics.persons import PersonChunk, PersonRows, products
 
 # Models of one's own ----------------------------------------------------------------------------
 # Models of persons who do without anybody else: ridge regression on their own rows alone.
@@ -28,8 +28,8 @@ from dpsubspace._statistics.users import UserChunk, UserRows, products
 # uses nothing that was released: not even where columns lie, which each person sees in the own
 # rows.
 
-# Where the numbers of this file come from: chosen by hand, on users as benchmarks/repro_personal.py
-# makes them and on its tables of people. No script varies them.
+# Where the numbers of this file come from: chosen by hand, on persons as
+# benchmarks/repro_personal.py makes them and on its tables of people. No script varies them.
 
 # Penalties, over the number of rows of the person, of which the least leave-one-out error decides.
 _PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
@@ -51,7 +51,7 @@ class Alone(NamedTuple):
     left_out: np.ndarray
 
 
-def alone(chunk: UserChunk, *, intercept: bool) -> Alone:
+def alone(chunk: PersonChunk, *, intercept: bool) -> Alone:
     """Ridge regression of each person's targets on the own rows, standardised by the own rows.
 
     Columns and targets are divided by their largest entries first, so that whatever a person's rows
@@ -101,7 +101,7 @@ def _in_range(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows / largest[:, None, :], largest
 
 
-def better_alone(chunk: UserChunk, own: np.ndarray, together: np.ndarray) -> np.ndarray:
+def better_alone(chunk: PersonChunk, own: np.ndarray, together: np.ndarray) -> np.ndarray:
     """Whether each person does clearly better alone, by residuals (u, m) that were left out.
 
     Squared errors of the same rows are compared, so that what makes a row hard for both counts for
@@ -121,10 +121,10 @@ def better_alone(chunk: UserChunk, own: np.ndarray, together: np.ndarray) -> np.
 
 # Heads ------------------------------------------------------------------------------------------
 
-# Rows that the noise variance of all users counts as, beside a user's own residuals.
+# Rows that the noise variance of all persons counts as, beside a person's own residuals.
 _SHARED_NOISE_ROWS = 4.0
 
-# Most rows that the comparison of priors over all users counts as, beside a user's own rows.
+# Most rows that the comparison of priors over all persons counts as, beside a person's own rows.
 _MOST_ROWS_OF_ALL = 100.0
 
 # Residuals about another model than the shared one are cut to this, in units of the targets.
@@ -148,9 +148,9 @@ _USUAL_SPREAD = 1.0
 
 class Ridge(NamedTuple):
     coef: np.ndarray  # (u, d + 1): own intercept and weights of white rows
-    # (u, m): residual of each row by the head of the user's other rows.
+    # (u, m): residual of each row by the head of the person's other rows.
     left_out: np.ndarray
-    # (u,): ``r^T (I + K)^-1 r`` with K the covariance of the user's scores over the noise
+    # (u,): ``r^T (I + K)^-1 r`` with K the covariance of the person's scores over the noise
     # variance.
     fit: np.ndarray
     volume: np.ndarray  # (u,): logarithm of the determinant of ``I + K``
@@ -177,7 +177,7 @@ def _along(constant: np.ndarray, directions: np.ndarray, spread: float) -> np.nd
     return np.concatenate([constant, inside], axis=1)
 
 
-def ridge(chunk: UserChunk, prior: Candidate) -> Ridge:
+def ridge(chunk: PersonChunk, prior: Candidate) -> Ridge:
     if prior.centre is not None:
         shift = chunk.scores(prior.centre[:, None])[:, :, 0]
         left = np.clip(chunk.residuals + chunk.beyond - shift, -_FARTHEST, _FARTHEST)
@@ -192,7 +192,7 @@ def ridge(chunk: UserChunk, prior: Candidate) -> Ridge:
     return _by_weights(chunk, prior.root)
 
 
-def _by_weights(chunk: UserChunk, root: np.ndarray) -> Ridge:
+def _by_weights(chunk: PersonChunk, root: np.ndarray) -> Ridge:
     r, B = chunk.residuals, chunk.scores(root)
     across = np.swapaxes(B, 1, 2)
     A = across @ B + np.eye(root.shape[1])
@@ -205,7 +205,7 @@ def _by_weights(chunk: UserChunk, root: np.ndarray) -> Ridge:
     return Ridge(_mapped(root, found), left_out, products(r, rest), volume)
 
 
-def _by_rows(chunk: UserChunk, prior: Candidate) -> Ridge:
+def _by_rows(chunk: PersonChunk, prior: Candidate) -> Ridge:
     r, B = chunk.residuals, chunk.scores(prior.root)
     A = np.matmul(B, np.swapaxes(B, 1, 2)) + np.eye(r.shape[1])
     if prior.own > 0:
@@ -220,25 +220,25 @@ def _by_rows(chunk: UserChunk, prior: Candidate) -> Ridge:
 
 
 def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Product of a matrix (p, f) with the vector of each user, (u, f, 1): (u, p).
+    """Product of a matrix (p, f) with the vector of each person, (u, f, 1): (u, p).
 
-    One product a user: how it is rounded must not depend on how many users there are.
+    One product a person: how it is rounded must not depend on how many persons there are.
     """
     return np.matmul(matrix, vectors)[:, :, 0]
 
 
 class Heads(NamedTuple):
-    # (n_users, d): weights of standardised rows, beside the shared ones. Zero for users
+    # (n_persons, d): weights of standardised rows, beside the shared ones. Zero for persons
     # without rows.
     coef: np.ndarray
-    constant: np.ndarray  # (n_users,): constants, likewise
-    # (n_users, C + 1): how much each prior counts in the head, and last whether a user
+    constant: np.ndarray  # (n_persons,): constants, likewise
+    # (n_persons, C + 1): how much each prior counts in the head, and last whether a person
     # does alone; adds up to 1.
     weights: np.ndarray
-    # (n_users, d): weights of rows as they are for users who do alone, in the place of all
+    # (n_persons, d): weights of rows as they are for persons who do alone, in the place of all
     # shared ones.
     own_coef: np.ndarray
-    own_constant: np.ndarray  # (n_users,): constants, likewise
+    own_constant: np.ndarray  # (n_persons,): constants, likewise
 
     @property
     def alone(self) -> np.ndarray:
@@ -248,8 +248,8 @@ class Heads(NamedTuple):
 @dataclass(frozen=True)
 class HeadPrior:
     candidates: tuple[Candidate, ...]  # Priors, of which the first is that there is no head
-    noise: float  # Variance of targets about their users' models, in variances of the targets
-    # (C,): logarithms of what each prior counts before a user's rows are seen.
+    noise: float  # Variance of targets about their persons' models, in variances of the targets
+    # (C,): logarithms of what each prior counts before a person's rows are seen.
     log_weights: np.ndarray
 
     @classmethod
@@ -264,8 +264,8 @@ class HeadPrior:
         """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
 
         Directions (d, k) are orthonormal in white coordinates, and `noise` is the variance of
-        targets about users' models. `public` (d, q) are orthonormal directions of public tasks, and
-        `tasks` says what their models are like.
+        targets about persons' models. `public` (d, q) are orthonormal directions of public tasks,
+        and `tasks` says what their models are like.
         """
         d, k = directions.shape
         values, vectors = np.linalg.eigh(covariance / noise)
@@ -297,10 +297,10 @@ class HeadPrior:
     def names(self) -> list[str]:
         return [candidate.name for candidate in self.candidates]
 
-    # Which of them is good for all users -------------------------------------------------------
+    # Which of them is good for all persons -------------------------------------------------------
 
-    def losses(self, chunk: UserChunk) -> np.ndarray:
-        """Mean squared leave-one-out error of each user by each prior, less that of no head."""
+    def losses(self, chunk: PersonChunk) -> np.ndarray:
+        """Mean squared leave-one-out error of each person by each prior, less that of no head."""
         every = []
         for candidate in self.candidates:
             squares = np.minimum(ridge(chunk, candidate).left_out ** 2, _LARGEST_LOSS)
@@ -308,9 +308,9 @@ class HeadPrior:
         return np.stack(every[1:], axis=1) - every[0][:, None]
 
     def compared(self, losses: np.ndarray, noise: float) -> HeadPrior:
-        """The same with weights by noisy means (C - 1,) of such losses over all users.
+        """The same with weights by noisy means (C - 1,) of such losses over all persons.
 
-        What all users say counts as much as some rows of the user: the more of them, the less
+        What all persons say counts as much as some rows of the person: the more of them, the less
         `noise`, a standard deviation, the means have.
         """
         every = np.concatenate([[0.0], losses])
@@ -319,33 +319,33 @@ class HeadPrior:
 
     # Heads ------------------------------------------------------------------------------------
 
-    def heads(self, users: UserRows) -> Heads:
-        """Head of every user, of the user's own rows; a model of his own where that is better."""
-        d, n, C = users.width, users.n_users, len(self.candidates)
+    def heads(self, persons: PersonRows) -> Heads:
+        """Head of every person, of their own rows; an own model where that is better."""
+        d, n, C = persons.width, persons.n_persons, len(self.candidates)
         found, own, own_constant = np.zeros((n, d + 1)), np.zeros((n, d)), np.zeros(n)
         weights = np.tile(np.exp(self.log_weights - self.log_weights.max()), (n, 1))
         weights = np.pad(weights / weights.sum(axis=1, keepdims=True), ((0, 0), (0, 1)))
         beside = (C + 1) * (d + 1)
         pairs = zip(
-            users.chunks(beside=beside), users.as_they_are().chunks(beside=beside), strict=True
+            persons.chunks(beside=beside), persons.as_they_are().chunks(beside=beside), strict=True
         )
         for chunk, raw in pairs:
-            them = chunk.users
+            them = chunk.persons
             found[them], weights[them, :-1], left_out = self._of_chunk(chunk)
-            by_themselves = alone(raw, intercept=users.intercept)
+            by_themselves = alone(raw, intercept=persons.intercept)
             better = better_alone(raw, by_themselves.left_out, left_out + chunk.beyond)
             some = them[better]
             weights[some], found[some] = np.eye(C + 1)[-1], 0.0
             own[some] = by_themselves.coef[better]
             own_constant[some] = by_themselves.constant[better]
-        coef = _mapped(users.whitening, found[:, 1:, None])
+        coef = _mapped(persons.whitening, found[:, 1:, None])
         return Heads(coef, found[:, 0], weights, own, own_constant)
 
-    def _of_chunk(self, chunk: UserChunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean heads of users, how much each prior counts in them, and residuals left out.
+    def _of_chunk(self, chunk: PersonChunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean heads of persons, how much each prior counts in them, and residuals left out.
 
-        A prior counts by the density of the user's residuals under it, of which the noise variance
-        is the user's own: that of all users counts as a few of his rows.
+        A prior counts by the density of the person's residuals under it, of which the noise
+        variance is the person's own: that of all persons counts as a few of their rows.
         """
         every = [ridge(chunk, candidate) for candidate in self.candidates]
         rows = chunk.sizes + _SHARED_NOISE_ROWS

@@ -19,7 +19,7 @@ from dpsubspace._array import Array, as_like, namespace, to_numpy
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.remote import added
+from dpsubspace._rows.remote import sum_over_parts
 
 # L-BFGS -----------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class _Variables:
 
     @classmethod
     def of(cls, source: LinearSource, start: Array, span: Array | None) -> _Variables:
-        square, n_rows = added(_squares, source.features)
+        square, n_rows = sum_over_parts(_squares, source.features)
         size = math.sqrt(square / max(1, n_rows))
         return cls(start, span, 1 / size if 0 < size < math.inf else 1.0)
 

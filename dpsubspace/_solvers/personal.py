@@ -1,15 +1,15 @@
 """Private shared parts of personal linear models: directions of heads, and what heads are like.
 
-The model is ``y = x' (b + U v_j) + a_j + noise`` for a row x of user j. The shared model b is there
-already. Released here are the directions U, the mean and the covariance of the users' heads
+The model is ``y = x' (b + U v_j) + a_j + noise`` for a row x of person j. The shared model b is
+there already. Released here are the directions U, the mean and the covariance of the persons' heads
 ``(a_j, v_j)``, of which the mean joins the shared model, and which kind of head does well over all
-users. Heads themselves are found afterwards, by each user alone
-(:mod:`dpsubspace._solvers.heads`). What all users see is differentially private, and a user's head
-is a function of that and of the user's own rows: together that is joint differential privacy
+persons. Heads themselves are found afterwards, by each person alone
+(:mod:`dpsubspace._solvers.heads`). What all persons see is differentially private, and a person's
+head is a function of that and of the person's own rows: together that is joint differential privacy
 (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
 
-Design note. Most sums are of *unit vectors*: a user brings a matrix of norm 1, or nothing. How
-many rows a user has and how large they are is then no part of any bound, there is no norm to clip
+Design note. Most sums are of *unit vectors*: a person brings a matrix of norm 1, or nothing. How
+many rows a person has and how large they are is then no part of any bound, there is no norm to clip
 to, and huge rows are harmless. What is lost are the sizes. Directions need none, and a
 step takes its own from a second sum that is made unit together with the first.
 """
@@ -30,18 +30,18 @@ from dpsubspace._release.mechanisms import vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads
 from dpsubspace._statistics.moments import packed, symmetric
-from dpsubspace._statistics.users import (
-    UserChunk,
-    UserRows,
+from dpsubspace._statistics.persons import (
+    PersonChunk,
+    PersonRows,
     products,
     unit_weights,
 )
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 
-# Where the numbers come from: bounds on what a user brings are part of the proofs below. All others
-# were chosen by hand on users as benchmarks/repro_personal.py makes them. No script varies them:
-# the grids of that one are for the constants of rivals.
+# Where the numbers come from: bounds on what a person brings are part of the proofs below. All
+# others were chosen by hand on persons as benchmarks/repro_personal.py makes them. No script varies
+# them: the grids of that one are for the constants of rivals.
 
 # Shares of what the solver has of the budget.
 _SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.15}
@@ -49,7 +49,7 @@ _SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.15}
 # Of the share for directions, what rounds get where both are released.
 _ROUNDS_SHARE = 0.35
 
-# Users for each column, over the noise multiplier of the whole fit, from which on a round
+# Persons for each column, over the noise multiplier of the whole fit, from which on a round
 # pays: after public directions the first and the second, and after released ones.
 _FIRST, _SECOND, _AFTER_RELEASED = 2.0, 50.0, 20.0
 
@@ -59,7 +59,7 @@ _EXACT_ROUNDS, _MOST_DIRECTIONS = 10, 10
 # Factor of the edge of noise that an eigenvalue or a singular value must be above.
 _ABOVE_EDGE, _ABOVE_STEP = 1.05, 1.2
 
-# Rows that the mean of 0 counts as in a user's mean residual.
+# Rows that the mean of 0 counts as in a person's mean residual.
 _CENTRING_ROWS = 4.0
 
 # Variances of noise, of intercepts and of all scores together that rounds take heads to have.
@@ -68,7 +68,7 @@ _USUAL_NOISE, _USUAL_INTERCEPT, _USUAL_SCORES = 0.7, 0.17, 0.2
 # How much the second part of a round, which its step is divided by, counts beside the first.
 _BESIDE = 0.5
 
-# Bounds on what a user brings to the moments of heads.
+# Bounds on what a person brings to the moments of heads.
 _HEAD_BOUND, _MEAN_BOUND, _MOMENT_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 1.0, 1.0, 0.5
 
 # Noise of these moments, in variances of the targets, from which on usual values are taken.
@@ -80,7 +80,7 @@ _CLEAR = 3.0
 # Least second moment that scores of about white rows are taken to have.
 _LEAST_MOMENT = 0.5
 
-# Factor by which the noise variance of users may differ from that of public tasks.
+# Factor by which the noise variance of persons may differ from that of public tasks.
 _ALIKE = 4.0
 
 # Largest number of unknowns of a round by moments, of which all products are released.
@@ -114,8 +114,8 @@ class Personal:
     # where directions were public.
     spectrum: np.ndarray
 
-    def heads(self, users: UserRows) -> Heads:
-        return self.prior.heads(users.sharing(self.weights, self.constant))
+    def heads(self, persons: PersonRows) -> Heads:
+        return self.prior.heads(persons.sharing(self.weights, self.constant))
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class PersonalSolver:
     n_components: int | None  # Number of directions; None takes those that stand out of the noise
     method: str = "gradient"  # "gradient" or "moments": what a round releases
     n_iter: int = 0  # Number of rounds
-    rate: float = 1.0  # Probability with which a user enters the Poisson batch of a round
+    rate: float = 1.0  # Probability with which a person enters the Poisson batch of a round
     public: bool = False  # Whether there are public directions to start at
 
     def parts(self) -> dict[str, Part]:
@@ -141,7 +141,7 @@ class PersonalSolver:
 
     def __call__(
         self,
-        users: UserRows,
+        persons: PersonRows,
         releases: Releases,
         public: np.ndarray | None = None,
         after_step: Callable[[], object] = lambda: None,
@@ -153,50 +153,52 @@ class PersonalSolver:
         models of public tasks are like, of standardised rows and targets. `after_step` is called
         after each round.
         """
-        start = None if public is None else _orthonormal(np.linalg.solve(users.whitening, public))
+        start = None if public is None else _orthonormal(np.linalg.solve(persons.whitening, public))
         if start is None:
-            white, spectrum = self._released_directions(users, releases)
+            white, spectrum = self._released_directions(persons, releases)
         else:
             white, spectrum = start, np.zeros(0)
         step = gradient_round if self.method == "gradient" else moments_round
         rounds = releases.budget.parts[ROUNDS].count if ROUNDS in releases else 0
         for _ in range(rounds):
             if white.shape[1]:
-                white = step(users, releases, white)
+                white = step(persons, releases, white)
             after_step()
-        heads = released_heads(users, releases, white)
-        if tasks is not None:  # the noise of tasks is a guess at that of users
+        heads = released_heads(persons, releases, white)
+        if tasks is not None:  # the noise of tasks is a guess at that of persons
             near = np.clip(heads.noise, tasks.noise / _ALIKE, tasks.noise * _ALIKE)
             heads = heads._replace(noise=float(near))
-        directions = users.whitening @ white
-        weights = users.weights + directions @ heads.mean[1:]
-        constant = users.constant + users.intercept * float(heads.mean[0])
-        like_tasks = None if tasks is None else _as_tasks(tasks, users, weights, constant)
+        directions = persons.whitening @ white
+        weights = persons.weights + directions @ heads.mean[1:]
+        constant = persons.constant + persons.intercept * float(heads.mean[0])
+        like_tasks = None if tasks is None else _as_tasks(tasks, persons, weights, constant)
         prior = HeadPrior.of(white, heads.covariance, heads.noise, start, like_tasks)
-        prior = released_comparison(users.sharing(weights, constant), releases, prior)
-        return Personal(weights, constant, users.whitening, directions, white, prior, spectrum)
+        prior = released_comparison(persons.sharing(weights, constant), releases, prior)
+        return Personal(weights, constant, persons.whitening, directions, white, prior, spectrum)
 
     def _released_directions(
-        self, users: UserRows, releases: Releases
+        self, persons: PersonRows, releases: Releases
     ) -> tuple[np.ndarray, np.ndarray]:
         """Leading eigenvectors of the pair statistic, and its spectrum over the edge of noise."""
-        matrix, edge = released_pairs(users, releases)
+        matrix, edge = released_pairs(persons, releases)
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = values[::-1] / edge, vectors[:, ::-1]
         count = self.n_components
         if count is None:
             most = _MOST_DIRECTIONS
             if self.method == "moments" and ROUNDS in releases:
-                most = min(most, _MOST_UNKNOWNS // users.width)
+                most = min(most, _MOST_UNKNOWNS // persons.width)
             count = min(int(np.count_nonzero(values > _ABOVE_EDGE)), most)
         return vectors[:, :count], values
 
 
-def _as_tasks(tasks: TaskPrior, users: UserRows, weights: np.ndarray, constant: float) -> Candidate:
+def _as_tasks(
+    tasks: TaskPrior, persons: PersonRows, weights: np.ndarray, constant: float
+) -> Candidate:
     """Heads whose models, with the shared one, are distributed as those of public tasks."""
-    d = users.width
+    d = persons.width
     inverse = np.eye(d + 1)
-    inverse[1:, 1:] = np.linalg.inv(users.whitening)
+    inverse[1:, 1:] = np.linalg.inv(persons.whitening)
     centre = inverse @ (tasks.mean - np.concatenate([[constant], weights]))
     values, vectors = np.linalg.eigh(inverse @ tasks.covariance @ inverse.T / tasks.noise)
     return Candidate("public tasks", vectors * np.sqrt(np.maximum(values, 0.0)), centre=centre)
@@ -209,13 +211,13 @@ def _orthonormal(directions: np.ndarray) -> np.ndarray:
 # Directions from pairs of rows -----------------------------------------------------------------
 
 
-def pair_statistics(chunk: UserChunk) -> np.ndarray:
-    """Matrix of each user, packed and of norm 1, of which the mean tells where heads point.
+def pair_statistics(chunk: PersonChunk) -> np.ndarray:
+    """Matrix of each person, packed and of norm 1, of which the mean tells where heads point.
 
-    With r the residuals of a user less most of their mean, ``sum over i != l of r_i r_l x_i x_l^T``
-    for white rows x. Its mean is ``m (m - 1)`` times the outer product of the user's own weights,
-    whatever the noise is (Duchi, Feldman, Hu, Talwar, 2022). A single row has no pairs, and
-    brings nothing.
+    With r the residuals of a person less most of their mean, ``sum over i != l of r_i r_l x_i
+    x_l^T`` for white rows x. Its mean is ``m (m - 1)`` times the outer product of the person's own
+    weights, whatever the noise is (Duchi, Feldman, Hu, Talwar, 2022). A single row has no pairs,
+    and brings nothing.
     """
     means = products(chunk.residuals, np.ones_like(chunk.residuals))
     means = means / (chunk.sizes + _CENTRING_ROWS)
@@ -228,26 +230,26 @@ def pair_statistics(chunk: UserChunk) -> np.ndarray:
     return matrices * unit_weights(products(matrices, matrices), matrices.shape[1])[:, None]
 
 
-def released_pairs(users: UserRows, releases: Releases) -> tuple[np.ndarray, float]:
-    """Sum of the users' pair statistics with noise, and the edge of the spectrum of noise.
+def released_pairs(persons: PersonRows, releases: Releases) -> tuple[np.ndarray, float]:
+    """Sum of the persons' pair statistics with noise, and the edge of the spectrum of noise.
 
-    Privacy: each user brings a vector of norm at most 1, a function of the user's own rows and of
-    released numbers, or zero. So the sum moves by at most 1 where the user becomes a null user,
-    and by at most 2 where replaced; rounding adds the slack of
-    :meth:`~dpsubspace._statistics.users.UserRows.slack`. Event: one Gaussian mechanism.
+    Privacy: each person brings a vector of norm at most 1, a function of the person's own rows and
+    of released numbers, or zero. So the sum moves by at most 1 where the person becomes a null
+    person, and by at most 2 where replaced; rounding adds the slack of
+    :meth:`~dpsubspace._statistics.persons.PersonRows.slack`. Event: one Gaussian mechanism.
 
     The edge: unit matrices that point anywhere have squared entries of ``2 / (d (d + 1))``, half of
     that off the diagonal. With the noise of the release, entries off the diagonal have
     the variance ``(s^2 + 2 n / (d (d + 1))) / 2``, and the largest eigenvalue of such a matrix is
     about twice the root of d times that (Wigner, 1958).
     """
-    d, n = users.width, users.n_users
+    d, n = persons.width, persons.n_persons
     size = d * (d + 1) // 2
 
-    def of_chunk(chunk: UserChunk) -> np.ndarray:
-        return np.ones(len(chunk.users)) @ pair_statistics(chunk)
+    def of_chunk(chunk: PersonChunk) -> np.ndarray:
+        return np.ones(len(chunk.persons)) @ pair_statistics(chunk)
 
-    total = vector_sum(users.total(of_chunk, (size,), beside=4 * d * d), 1.0, users.slack())
+    total = vector_sum(persons.total(of_chunk, (size,), beside=4 * d * d), 1.0, persons.slack())
     noise = releases.noise_of(DIRECTIONS, total)
     matrix = symmetric(to_numpy(releases.gaussian(DIRECTIONS, total)))
     return matrix, 2 * math.sqrt(d * (noise**2 + 2 * n / (d * (d + 1))) / 2)
@@ -258,7 +260,7 @@ def released_pairs(users: UserRows, releases: Releases) -> tuple[np.ndarray, flo
 
 @dataclass(frozen=True)
 class _Round:
-    """What the users of a chunk know of directions, with heads along those that there are."""
+    """What the persons of a chunk know of directions, with heads along those that there are."""
 
     heads: np.ndarray  # (u, k): scores of heads along the directions
     # (u, d): ``sum x e`` over white rows x and residuals e, across the directions.
@@ -266,8 +268,8 @@ class _Round:
     rows: np.ndarray  # (u,): rows less the number that the head has used up
 
 
-def _round_of(chunk: UserChunk, white: np.ndarray) -> _Round:
-    """Heads of all rows of a user, by a public penalty, and gradients of the same rows.
+def _round_of(chunk: PersonChunk, white: np.ndarray) -> _Round:
+    """Heads of all rows of a person, by a public penalty, and gradients of the same rows.
 
     Rows in white coordinates are as good as independent across directions and along them, so that
     the noise of a head, which is of the same rows, is not in the mean of the gradient.
@@ -290,23 +292,23 @@ def _round_of(chunk: UserChunk, white: np.ndarray) -> _Round:
     return _Round(found[:, 1:, 0], gradients[:, 0], rows)
 
 
-def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
+def gradient_round(persons: PersonRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases gradients.
 
-    User j brings ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the directions'
+    Person j brings ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the directions'
     weights followed by a public multiple of ``m_j v_j``, and w_j one over ``|h_j| |v_j|``, which is
     the Frobenius norm of the product: together a matrix of norm 1, or zero where one of them is
-    zero. All of it is a function of the user's own rows and of directions that were released.
+    zero. All of it is a function of the person's own rows and of directions that were released.
     So the sum moves by at most 1 or 2, and the slack of rounding. Event: a Gaussian mechanism,
-    on a Poisson batch of users where the budget says so.
+    on a Poisson batch of persons where the budget says so.
 
     What follows is postprocessing. The second part says by which matrix the first has to be
     divided to be a step of least squares, since white rows have the identity as their moment.
     """
     d, k = white.shape
-    batch = releases.batch(ROUNDS, users.n_users)
+    batch = releases.batch(ROUNDS, persons.n_persons)
 
-    def of_chunk(chunk: UserChunk) -> np.ndarray:
+    def of_chunk(chunk: PersonChunk) -> np.ndarray:
         one = _round_of(chunk, white)
         beside = _BESIDE * one.rows[:, None] * one.heads
         both = np.concatenate([one.gradients, beside], axis=1)
@@ -314,22 +316,22 @@ def gradient_round(users: UserRows, releases: Releases, white: np.ndarray) -> np
         factors = unit_weights(squares, (d + k) * k)
         return (both * factors[:, None]).T @ one.heads
 
-    value = users.total(of_chunk, (d + k, k), batch, beside=3 * (d + k))
-    total = vector_sum(value, 1.0, users.slack())
+    value = persons.total(of_chunk, (d + k, k), batch, beside=3 * (d + k))
+    total = vector_sum(value, 1.0, persons.slack())
     noise = releases.noise_of(ROUNDS, total)
     found = to_numpy(releases.gaussian(ROUNDS, total))
-    gradient = _denoised(found[:d], white, _entry_noise(releases, noise, users.n_users, d * k))
+    gradient = _denoised(found[:d], white, _entry_noise(releases, noise, persons.n_persons, d * k))
     curvature = (found[d:] + found[d:].T) / (2 * _BESIDE)
     values, vectors = np.linalg.eigh(curvature)
     values = np.maximum(values, _floor(values, noise * math.sqrt(2 * k) / _BESIDE))
     return _orthonormal(white + gradient @ ((vectors / values) @ vectors.T))
 
 
-def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.ndarray:
+def moments_round(persons: PersonRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases the moments of a least squares problem.
 
-    User j brings ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of the moment
-    ``m_j M_j (x) v_j v_j^T``, M_j the user's mean of ``x x^T``. Here w_j is one over the norm of
+    Person j brings ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of the moment
+    ``m_j M_j (x) v_j v_j^T``, M_j the person's mean of ``x x^T``. Here w_j is one over the norm of
     both, of which the squares are ``|g_j|^2 |v_j|^2`` and that multiple of
     ``m_j^2 |M_j|^2 |v_j|^4``. So it has norm 1, and the sum has the bounds of
     :func:`gradient_round`. The moment is symmetric, and packed.
@@ -341,11 +343,11 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
             f" their products would be released: at most {_MOST_UNKNOWNS} are supported. Use"
             " method='gradient', or a smaller `n_components`."
         )
-    weight, batch = _BESIDE / math.sqrt(d), releases.batch(ROUNDS, users.n_users)
+    weight, batch = _BESIDE / math.sqrt(d), releases.batch(ROUNDS, persons.n_persons)
     size = d * k * (d * k + 1) // 2
 
-    def of_chunk(chunk: UserChunk) -> np.ndarray:
-        one, u = _round_of(chunk, white), len(chunk.users)
+    def of_chunk(chunk: PersonChunk) -> np.ndarray:
+        one, u = _round_of(chunk, white), len(chunk.persons)
         moments = np.matmul(np.swapaxes(chunk.white, 1, 2), chunk.white).reshape(u, -1)
         moments = moments * (weight * one.rows / chunk.sizes)[:, None]
         outer = (one.heads[:, :, None] * one.heads[:, None, :]).reshape(u, -1)
@@ -361,21 +363,21 @@ def moments_round(users: UserRows, releases: Releases, white: np.ndarray) -> np.
             ]
         )
 
-    value = users.total(of_chunk, (d * k + size,), batch, beside=3 * d * d)
-    total = vector_sum(value, 1.0, users.slack())
+    value = persons.total(of_chunk, (d * k + size,), batch, beside=3 * d * d)
+    total = vector_sum(value, 1.0, persons.slack())
     noise = releases.noise_of(ROUNDS, total)
     found = to_numpy(releases.gaussian(ROUNDS, total))
     gradient = found[: d * k].reshape(d, k)
-    gradient = _denoised(gradient, white, _entry_noise(releases, noise, users.n_users, d * k))
+    gradient = _denoised(gradient, white, _entry_noise(releases, noise, persons.n_persons, d * k))
     values, vectors = np.linalg.eigh(symmetric(found[d * k :]) / weight)
     values = np.maximum(values, _floor(values, noise * math.sqrt(2 * d * k) / weight))
     step = vectors @ ((vectors.T @ gradient.reshape(-1)) / values)
     return _orthonormal(white + step.reshape(d, k))
 
 
-def _entry_noise(releases: Releases, noise: float, n_users: int, entries: int) -> float:
+def _entry_noise(releases: Releases, noise: float, n_persons: int, entries: int) -> float:
     """Standard deviation of an entry of a sum of unit matrices that point anywhere, with noise."""
-    return math.sqrt(noise**2 + releases.budget.parts[ROUNDS].rate * n_users / entries)
+    return math.sqrt(noise**2 + releases.budget.parts[ROUNDS].rate * n_persons / entries)
 
 
 def _floor(values: np.ndarray, noise: float) -> float:
@@ -407,12 +409,12 @@ def _clipped(vectors: np.ndarray, bound: float, *, private: bool) -> np.ndarray:
     return vectors * np.minimum(factors, 1 - 1e-12)[:, None]
 
 
-def head_moments(chunk: UserChunk, white: np.ndarray, *, private: bool) -> np.ndarray:
-    """What each user brings to the mean and covariance of heads and to the variance of noise.
+def head_moments(chunk: PersonChunk, white: np.ndarray, *, private: bool) -> np.ndarray:
+    """What each person brings to the mean and covariance of heads and to the variance of noise.
 
-    Five vectors one after another: the outer product of the user's own head from pairs of rows,
-    packed; the user's head from single rows; a multiple of the second moment of what both are
-    divided by; half of the mean square of the residuals; and a half for users who have pairs.
+    Five vectors one after another: the outer product of the person's own head from pairs of rows,
+    packed; the person's head from single rows; a multiple of the second moment of what both are
+    divided by; half of the mean square of the residuals; and a half for persons who have pairs.
     """
     d, k = white.shape
     root = np.zeros((d + 1, k + 1))
@@ -455,30 +457,30 @@ class HeadMoments(NamedTuple):
     noise: float
 
 
-def released_heads(users: UserRows, releases: Releases, white: np.ndarray) -> HeadMoments:
+def released_heads(persons: PersonRows, releases: Releases, white: np.ndarray) -> HeadMoments:
     """Release what heads along the directions are like.
 
-    Privacy: what a user brings has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
-    function of the user's own rows and of released directions, and so a norm of at most the root
+    Privacy: what a person brings has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
+    function of the person's own rows and of released directions, and so a norm of at most the root
     of the sum of their squares. The sum moves by that or twice that, and the slack of rounding.
     Event: one Gaussian mechanism.
     """
-    q, n = white.shape[1] + 1, users.n_users
+    q, n = white.shape[1] + 1, persons.n_persons
     size = q * (q + 1) // 2
 
-    def of_chunk(chunk: UserChunk) -> np.ndarray:
+    def of_chunk(chunk: PersonChunk) -> np.ndarray:
         every = head_moments(chunk, white, private=releases.budget.private)
         return np.ones(len(every)) @ every
 
-    value = users.total(of_chunk, (2 * size + q + 2,), beside=6 * q * q)
+    value = persons.total(of_chunk, (2 * size + q + 2,), beside=6 * q * q)
     bound = math.hypot(_HEAD_BOUND, _MEAN_BOUND, _MOMENT_BOUND, _SQUARE_BOUND, _MEMBER)
-    total = vector_sum(value, bound, users.slack() + 1e-12)
+    total = vector_sum(value, bound, persons.slack() + 1e-12)
     noise = releases.noise_of(PRIOR, total) / n
     found = to_numpy(releases.gaussian(PRIOR, total)) / n
     return _head_moments_of(found, q, noise, n)
 
 
-def _head_moments_of(found: np.ndarray, q: int, noise: float, n_users: int) -> HeadMoments:
+def _head_moments_of(found: np.ndarray, q: int, noise: float, n_persons: int) -> HeadMoments:
     outer, mean, moment = np.split(found[:-2], [q * (q + 1) // 2, q * (q + 1) // 2 + q])
     share = float(np.clip(found[-1] / _MEMBER, 0.2, 1.0))
     square = 2 * float(found[-2])
@@ -487,7 +489,7 @@ def _head_moments_of(found: np.ndarray, q: int, noise: float, n_users: int) -> H
     # Heads were multiplied by the moment of the scores, which is not quite the identity.
     inverse = _inverse_moment(symmetric(moment) / _moment_scale(q), noise / _moment_scale(q))
     mean = inverse @ mean
-    variance = noise**2 + 1 / n_users
+    variance = noise**2 + 1 / n_persons
     mean = mean * (_clear_part(mean, variance) if q * variance < _HIDDEN else 0.0)
     second = inverse @ (symmetric(outer) / share) @ inverse
     if noise / share * math.sqrt(q) > _HIDDEN:
@@ -514,24 +516,24 @@ def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
     return (vectors / np.maximum(values, _LEAST_MOMENT)) @ vectors.T
 
 
-def released_comparison(users: UserRows, releases: Releases, prior: HeadPrior) -> HeadPrior:
-    """The same kinds of heads, each weighted by how well it does for all users.
+def released_comparison(persons: PersonRows, releases: Releases, prior: HeadPrior) -> HeadPrior:
+    """The same kinds of heads, each weighted by how well it does for all persons.
 
-    Privacy: a user brings the differences of his mean losses, a vector that is a function of his
-    own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2, and the
-    slack of rounding. Event: one Gaussian mechanism.
+    Privacy: a person brings the differences of their mean losses, a vector that is a function of
+    their own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2, and
+    the slack of rounding. Event: one Gaussian mechanism.
     """
     size = len(prior.candidates) - 1
 
-    def of_chunk(chunk: UserChunk) -> np.ndarray:
+    def of_chunk(chunk: PersonChunk) -> np.ndarray:
         losses = prior.losses(chunk)
         if releases.budget.private:
             factors = np.minimum(unit_weights(products(losses, losses), size), 1 - 1e-12)
             losses = losses * factors[:, None]
         return np.ones(len(losses)) @ losses
 
-    value = users.total(of_chunk, (size,))
-    total = vector_sum(value, 1.0, users.slack() + 1e-12)
-    noise = releases.noise_of(COMPARISON, total) / users.n_users
-    found = to_numpy(releases.gaussian(COMPARISON, total)) / users.n_users
+    value = persons.total(of_chunk, (size,))
+    total = vector_sum(value, 1.0, persons.slack() + 1e-12)
+    noise = releases.noise_of(COMPARISON, total) / persons.n_persons
+    found = to_numpy(releases.gaussian(COMPARISON, total)) / persons.n_persons
     return prior.compared(found, noise)

@@ -67,7 +67,7 @@ class Regression:
 
         As a share of the spread of a target, all weights together, for rows of typical length.
         """
-        return releases.budget.of_all(name) * self.rows.width / self.rows.n_samples
+        return releases.budget.per_record_multiplier(name) * self.rows.width / self.rows.n_samples
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,9 @@ class WhitenedDescent:
         part = releases.budget.parts[STEPS]
         # A direction of that much curvature may be behind the noise of the second moment.
         hidden = 1 + data.noise(releases, MOMENT) * math.sqrt(p / 2)
-        rate = min(_auto.regression_rate(n / releases.budget.of_all(STEPS)), 2 / hidden)
+        rate = min(
+            _auto.regression_rate(n / releases.budget.per_record_multiplier(STEPS)), 2 / hidden
+        )
         plan = TrainingPlan(
             n_iter=part.count,
             learning_rate=rate,

@@ -26,7 +26,7 @@ from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import Slices, over_chunks
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import added, made
+from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 
 # Cells ------------------------------------------------------------------------------------------
 # Counts of the values of columns in cells, chunk by chunk: columns are not copied or sorted.
@@ -229,7 +229,7 @@ def noisy_radius(
     found, beyond = 0, len(_RADII)
     while beyond - found > 1:
         middle = (found + beyond) // 2
-        outside = added(_beyond, values, largest * _RADII[middle], records)
+        outside = sum_over_parts(_beyond, values, largest * _RADII[middle], records)
         noisy = releases.gaussian(name, _count(outside))
         found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
     return largest * float(_RADII[found])
@@ -252,7 +252,7 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
     Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
     null, so their vector by at most sqrt(k). Event: one Gaussian mechanism.
     """
-    values, records = made(_in_unit, values), releases.records_of(values)
+    values, records = where_rows_are(_in_unit, values), releases.records_of(values)
     total, slack = record_sums(values, records)
     bound = math.sqrt(values.shape[1]) * (1 + slack)
     released = BoundedSum(total, norm_bound=bound, replace_bound=bound)
@@ -265,7 +265,7 @@ def _in_unit(values: Array) -> Array:
 
 
 def record_sums(values: Array, records: Records) -> tuple[np.ndarray, float]:
-    total = added(_sums, values, records)
+    total = sum_over_parts(_sums, values, records)
     return to_numpy(total.value), records.slack(EPS, _TOGETHER)
 
 

@@ -24,7 +24,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import Records, Shift
-from dpsubspace._rows.remote import added, made
+from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._statistics.counts import noisy_radius, record_sums
 from dpsubspace._statistics.quantiles import noisy_quantiles
 
@@ -60,7 +60,9 @@ def noisy_focus(
     mean = np.clip(to_numpy(releases.gaussian(name, first)) / n, -1.0, 1.0)
     most = 1 + np.abs(mean)
     bound = float(np.linalg.norm(most)) * (1 + slack)
-    second = BoundedSum(record_sums(made(np.abs, values - mean), records)[0], bound, bound)
+    second = BoundedSum(
+        record_sums(where_rows_are(np.abs, values - mean), records)[0], bound, bound
+    )
     noise = (releases.noise_of(name, first) + releases.noise_of(name, second)) / n
     deviation = np.clip(to_numpy(releases.gaussian(name, second)) / n, 0.0, most)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))
@@ -173,7 +175,7 @@ def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "
     moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
     """
     records = releases.records_of(norms)
-    total = added(_squares, norms, largest, records)
+    total = sum_over_parts(_squares, norms, largest, records)
     bound = largest**2 * (1 + records.slack(EPS, _SPREAD))
     squared = BoundedSum(to_numpy(total.value), norm_bound=bound, replace_bound=bound)
     return max(0.0, float(releases.gaussian(name, squared)[0])) / records.n

@@ -33,7 +33,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import Chunks, over_chunks
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.remote import Remote, made
+from dpsubspace._rows.remote import RemoteRows, where_rows_are
 
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
@@ -64,7 +64,7 @@ class Rows:
     public: np.ndarray | None = None  # (m, p): public rows, after the same maps
 
     def norms(self) -> Array:
-        return made(_counted_norms, self.features)
+        return where_rows_are(_counted_norms, self.features)
 
 
 def _counted_norms(features: Features | AffineRows) -> Array:
@@ -142,7 +142,7 @@ def _each(features: Features | AffineRows) -> AbstractContextManager[Any]:
 
     Products of so many columns have work for all threads of BLAS.
     """
-    if features.width <= _SHARED or isinstance(features, Remote):
+    if features.width <= _SHARED or isinstance(features, RemoteRows):
         return over_chunks(features)
     return nullcontext(Chunks(features, lambda function, batch: map(function, features.chunks())))
 

@@ -14,7 +14,7 @@ from dpsubspace._array import slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import Remote, added, made
+from dpsubspace._rows.remote import RemoteRows, sum_over_parts, where_rows_are
 from dpsubspace._statistics.counts import SMALLEST, TOGETHER, CountedRanks, noisy_shares
 from dpsubspace._statistics.intervals import LEAST, noisy_intervals
 
@@ -129,7 +129,7 @@ def noisy_quantiles(
     relation = budget.target.neighboring_relation
     spread = rank_noise(budget.scales[name], n_columns, len(levels), relation)
     before = _before(values, records.weights_numpy, grid, len(levels))
-    present = float(added(_n_present, values, records))
+    present = float(sum_over_parts(_n_present, values, records))
     known = np.full((n_columns, 1), float(n)) if there is None else n * there[:, None]
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)
     for stage in range(n_levels):
@@ -172,7 +172,7 @@ def weighted_quantiles(
 
 
 def refuse_exact_quantiles(target: Target, values: Any) -> None:
-    if isinstance(values, Remote) and not target.private:
+    if isinstance(values, RemoteRows) and not target.private:
         raise ValueError(
             "`epsilon`=inf takes exact quantiles, which need all values in one place: give a finite"
             " epsilon, or use the quantiles of Dask itself."
@@ -184,8 +184,8 @@ def _before(
 ) -> Callable[[np.ndarray], np.ndarray]:
     few = len(columns) <= _FEW * n_wanted
     if isinstance(grid, _Line) or grid.n_levels > SEARCH or few:  # too many cells to count
-        ordered = made(_Ordered, columns, weights)
-        return lambda wanted: added(_Ordered.before, ordered, grid.edge(wanted))
+        ordered = where_rows_are(_Ordered, columns, weights)
+        return lambda wanted: sum_over_parts(_Ordered.before, ordered, grid.edge(wanted))
     # Few columns at a time, so that their counts stay in the cache.
     groups = slices(columns.shape[1], TOGETHER)
     digits, octaves = grid.digits, grid.octaves

@@ -30,7 +30,7 @@ from dpsubspace._accounting.budget import Part
 from dpsubspace._array import Scratch, slices
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import added
+from dpsubspace._rows.remote import sum_over_parts
 from dpsubspace._statistics.cell_maps import (
     CELL,
     COLUMNS,
@@ -377,7 +377,7 @@ def _exact(columns: np.ndarray, weights: np.ndarray | None) -> Scales:
 def _means(
     columns: np.ndarray, weights: np.ndarray | None, origin: np.ndarray, power: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    total, count = added(_powers, columns, weights, origin, power)
+    total, count = sum_over_parts(_powers, columns, weights, origin, power)
     return total / np.where(count > 0, count, 1.0), count > 0
 
 

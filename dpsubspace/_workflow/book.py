@@ -259,7 +259,7 @@ class Book(Accounts):
             self.note("seed", guarantee.of or label, session=session)
         return entry
 
-    def restate(self, entry: LedgerEntry, event: DpEvent) -> LedgerEntry:
+    def replace_entry(self, entry: LedgerEntry, event: DpEvent) -> LedgerEntry:
         """Charge `event` in place of an entry of which nothing has been released.
 
         Returns the new entry, or raises and changes nothing if that is over.

@@ -122,7 +122,7 @@ class Watch:
         if not (self._released or self._unseen) and event not in self._left:
             # Nothing is out: it takes the place of what was planned next.
             left = self._left[1:]
-            self._entry = book.restate(self._entry, composed([event, *left]))
+            self._entry = book.replace_entry(self._entry, composed([event, *left]))
             self._left = [event, *left]
         self._count(event)
         if not guarantee.secure:

@@ -21,7 +21,7 @@ from dpsubspace._array import Total
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, DisjointTotals
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import Part, Parts, Remote, made
+from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_are
 from dpsubspace._statistics.moments import _InSpans
 from dpsubspace.exceptions import ClusterError, PrivacyWarning
 
@@ -109,13 +109,13 @@ def test_bounds_and_multipliers_are_those_of_arrays(monkeypatch, case, setting, 
 @pytest.mark.parametrize(("case", "setting"), TAKEN_FITS, ids=str)
 def test_what_is_public_of_no_rows_is_public_of_a_part(monkeypatch, case, setting):
     """A `PUBLIC` attribute is the same where rows are."""
-    asked, found = Remote.__getattr__, set()
+    asked, found = RemoteRows.__getattr__, set()
 
     def checked(self, name):
         value = asked(self, name)
-        if not name.startswith("__") and name in getattr(type(self.here), "PUBLIC", ()):
+        if not name.startswith("__") and name in getattr(type(self.template), "PUBLIC", ()):
             with monkeypatch.context() as patch:
-                patch.setattr(Remote, "__getattr__", asked)
+                patch.setattr(RemoteRows, "__getattr__", asked)
                 seen = self.parts.call(getattr, self, name)
             if not callable(value):
                 found.add(name)
@@ -124,7 +124,7 @@ def test_what_is_public_of_no_rows_is_public_of_a_part(monkeypatch, case, settin
 
     X, y = blobs(n=case.n)
     with cluster_here(monkeypatch), monkeypatch.context() as patch:
-        patch.setattr(Remote, "__getattr__", checked)
+        patch.setattr(RemoteRows, "__getattr__", checked)
         case.fit(blocks(X), y, setting)
     if not case.is_function and hasattr(case.build, "loss"):
         assert "n_samples" in found
@@ -153,11 +153,11 @@ def replaced(change):
 
 
 def fewer(part):
-    return Part({name: leaf[:5] for name, leaf in part._leaves.items()}, [5])
+    return RowPart({name: leaf[:5] for name, leaf in part._leaves.items()}, [5])
 
 
 def single(part):
-    return Part(part._leaves | {"rows": part._leaves["rows"].astype(np.float32)}, part.lengths)
+    return RowPart(part._leaves | {"rows": part._leaves["rows"].astype(np.float32)}, part.lengths)
 
 
 def refused(part):
@@ -181,12 +181,12 @@ def test_a_part_that_is_another_when_it_is_read_again_ends_the_fit(monkeypatch, 
 def test_what_was_made_is_made_again_for_a_part_that_lags_behind():
     """And everything that a call needs is sent along with it then, not just the last of it."""
 
-    class Here(Parts):
+    class Here(RowParts):
         rounds = 0
 
         def __init__(self):
             super().__init__(4)
-            self.parts = [Part({"rows": np.arange(2.0)}), Part({"rows": np.arange(2.0, 4.0)})]
+            self.parts = [RowPart({"rows": np.arange(2.0)}), RowPart({"rows": np.arange(2.0, 4.0)})]
 
         def run(self, task, own):
             self.rounds += 1
@@ -201,11 +201,11 @@ def test_what_was_made_is_made_again_for_a_part_that_lags_behind():
 
     parts = Here()
     rows = parts.leaf("rows", np.empty(0))
-    squares = made(np.square, rows)
-    more = made(np.add, squares, 1.0)
+    squares = where_rows_are(np.square, rows)
+    more = where_rows_are(np.add, squares, 1.0)
     assert parts.call(np.sum, more) == [3.0, 15.0] and parts.rounds == 1
     assert parts.call(np.sum, more) == [3.0, 15.0] and parts.rounds == 2
-    parts.parts[1] = Part(parts.parts[1]._leaves)
+    parts.parts[1] = RowPart(parts.parts[1]._leaves)
     picked = [np.array([0]), np.array([1])]
     assert parts.call(np.take, more, own=picked) == [1.0, 10.0] and parts.rounds == 4
 

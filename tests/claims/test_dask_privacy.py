@@ -22,7 +22,7 @@ import dpsubspace
 from dpsubspace import DPSGDClassifier, DPSGDRegressor, GradientDirections
 from dpsubspace._release import noise
 from dpsubspace._rows import dask_parts
-from dpsubspace._rows.remote import Part, is_remote
+from dpsubspace._rows.remote import RowPart, is_remote
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"
@@ -391,7 +391,7 @@ def test_a_copy_of_a_part_is_made_of_its_rows_alone(monkeypatch):
         part = cluster.parts[1].value
         copy = pickle.loads(pickle.dumps(part))
         assert len(part._made) == len(copy._made) + 1
-        assert isinstance(copy, Part) and copy.lengths == part.lengths
+        assert isinstance(copy, RowPart) and copy.lengths == part.lengths
         assert part.__sizeof__() == sum(leaf.nbytes for leaf in part._leaves.values())
 
 

@@ -41,7 +41,7 @@ from dpsubspace._accounting.events import gaussian
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
 from dpsubspace._solvers.personal import gradient_round
-from dpsubspace._statistics.users import UserRows
+from dpsubspace._statistics.persons import PersonRows
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"
@@ -349,7 +349,7 @@ def test_an_audit_of_one_round_does_not_refute_its_claim_and_would_refute_a_smal
     claim = epsilon_of(gaussian(multiplier), 1e-5, "zero_out")
     for seed in range(repeats):
         present = coins.random(d - 1) < 0.5
-        users = UserRows(
+        users = PersonRows(
             AffineRows(X, Affine.identity(d), constant=False),
             np.full(d - 1, 4.0),
             Records.of_rows(d - 1, present),

@@ -187,7 +187,7 @@ def test_no_column_of_a_user_leaves_out_a_row():
             check_groups(pair, np.zeros((6, 2)))
 
 
-@pytest.mark.parametrize("how", ["add_user", "predict"])
+@pytest.mark.parametrize("how", ["add_person", "predict"])
 def test_nobody_is_told_the_model_of_a_person_with_a_name_nearby(how):
     """Long numbers that become floats are those of others."""
     ids = np.array([2**53, 2**53 + 1, 2**53 + 2, 5])
@@ -197,8 +197,8 @@ def test_nobody_is_told_the_model_of_a_person_with_a_name_nearby(how):
     row = np.zeros((1, 2))
     own, other, nobody = (model.predict(row, groups=[name]) for name in (2**53, 2**53 + 1, 9))
     try:
-        if how == "add_user":
-            model.add_user(1.5, X[:30], levels[:30])
+        if how == "add_person":
+            model.add_person(1.5, X[:30], levels[:30])
             assert model.predict(row, groups=[2**53 + 1]) == other
         else:  # a name that no whole number has, or that of a person who is not there
             assert model.predict(row, groups=[float(2**53 + 1)]) == nobody

@@ -162,7 +162,7 @@ def test_gaussian_parts_have_their_shares_of_mu(relation):
         ]
     )
     assert budget.multipliers == [norms, mean, moment]
-    assert budget.of_all("norms") == norms / math.sqrt(20)
+    assert budget.per_record_multiplier("norms") == norms / math.sqrt(20)
     assert 1.99 < epsilon_of(budget.event, 1e-5, neighboring_relation=relation) <= 2.0
     # All together cost what one release of all of mu costs.
     alone = Budget.split(Target(2.0, 1e-5, relation), {"all": Part(1.0)})
@@ -181,7 +181,7 @@ def test_batches_beside_full_sums():
     full = Budget.split(Target(1.0, 1e-5), {"mean": Part(0.2), "steps": Part(0.8, 50)})
     assert mean == full.scales["mean"]
     assert steps < full.scales["steps"]  # a batch hides who is in it
-    assert budget.of_all("steps") == steps / (0.1 * math.sqrt(50))
+    assert budget.per_record_multiplier("steps") == steps / (0.1 * math.sqrt(50))
 
 
 def test_a_given_multiplier_is_that_of_the_last_part():
@@ -292,7 +292,9 @@ def test_releases_on_disjoint_blocks_cost_what_one_costs(relation, count):
     assert list(budget.scales.values()) == list(plain.scales.values())
     assert budget.event == plain.event
     # Their mean has the noise of so many blocks, each of a part of the records.
-    assert budget.of_all("steps") == pytest.approx(budget.scales["steps"] * math.sqrt(count))
+    assert budget.per_record_multiplier("steps") == pytest.approx(
+        budget.scales["steps"] * math.sqrt(count)
+    )
     given = Target(None, 1e-5, relation, noise_multiplier=3.0)
     assert Budget.split(given, parts).scales == {"mean": pytest.approx(3.0), "steps": 3.0}
 

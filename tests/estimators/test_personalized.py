@@ -130,7 +130,7 @@ def test_large_numbers_are_names_of_one_person_each():
     found = model.predict(X, groups=names.astype(float))  # of which no one is certain
     assert len(model.groups_) == 50
     with pytest.raises(ValueError, match="whole number"):
-        model.add_user(1.5, X[:5], y[:5])
+        model.add_person(1.5, X[:5], y[:5])
     np.testing.assert_array_equal(found, model.public_part().predict(X))
 
 
@@ -155,7 +155,7 @@ def test_a_new_person_gets_a_model_of_the_own_rows():
     before = model.predict(X[:5], groups=names[:5])
     unknown = ((model.predict(X[late], groups=names[late]) - y[late]) ** 2).mean()
     coef, intercept = model.public_part().personal(X[late], y[late])
-    model.add_user("p007", X[late], y[late])
+    model.add_person("p007", X[late], y[late])
     known = ((model.predict(X[late], groups=names[late]) - y[late]) ** 2).mean()
     assert known < unknown / 2
     place = list(model.groups_).index("p007")
@@ -164,7 +164,8 @@ def test_a_new_person_gets_a_model_of_the_own_rows():
     np.testing.assert_array_equal(model.predict(X[:5], groups=names[:5]), before)
     assert list(model.groups_) == sorted(model.groups_)
     again = model.personal_intercept_[place]
-    model.add_user("p007", X[late], y[late] + 10)
+    with pytest.warns(FutureWarning, match="add_person"):
+        model.add_user("p007", X[late], y[late] + 1000)
     assert model.personal_intercept_[place] > again + 1
     assert len(model.groups_) == 300
 

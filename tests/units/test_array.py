@@ -35,7 +35,7 @@ class Records:
     def __init__(self, n, work=SHARED):
         self.n, self.size = n, work
 
-    def work(self, batch=None):
+    def bytes_read(self, batch=None):
         return self.size
 
     def chunks(self, batch=None):

@@ -1,4 +1,4 @@
-"""Personal linear models: what users bring to a release, and heads against closed forms."""
+"""Personal linear models: what persons bring to a release, and heads against closed forms."""
 
 import math
 from dataclasses import replace
@@ -32,9 +32,9 @@ from dpsubspace._solvers.personal import (
     released_pairs,
     slope_whitening,
 )
-from dpsubspace._statistics import users as users_module
+from dpsubspace._statistics import persons as persons_module
 from dpsubspace._statistics.moments import packed, symmetric
-from dpsubspace._statistics.users import MOST_ROWS, UserRows
+from dpsubspace._statistics.persons import MOST_ROWS, PersonRows
 
 J, D, K = 30, 5, 2
 SIZES = (np.arange(J) * 7) % 23  # from no row to 22
@@ -42,31 +42,31 @@ WHITE = np.linalg.qr(np.random.default_rng(5).normal(size=(D, K)))[0]
 
 
 def table(sizes=SIZES, d=D, seed=0, spread=0.7, noise=0.6):
-    """Rows, targets and user numbers in a random order, with heads along `WHITE`."""
-    rng, n_users = np.random.default_rng(seed), len(sizes)
-    index = rng.permutation(np.repeat(np.arange(n_users), sizes))
+    """Rows, targets and person numbers in a random order, with heads along `WHITE`."""
+    rng, n_persons = np.random.default_rng(seed), len(sizes)
+    index = rng.permutation(np.repeat(np.arange(n_persons), sizes))
     X = rng.normal(size=(len(index), d))
     basis = WHITE if d == D else np.linalg.qr(rng.normal(size=(d, K)))[0]
-    own = rng.normal(size=(n_users, K)) * spread / math.sqrt(K)
-    y = np.sum((X @ basis) * own[index], axis=1) + 0.3 * rng.normal(size=n_users)[index]
+    own = rng.normal(size=(n_persons, K)) * spread / math.sqrt(K)
+    y = np.sum((X @ basis) * own[index], axis=1) + 0.3 * rng.normal(size=n_persons)[index]
     return X, y + noise * rng.normal(size=len(y)), index, basis
 
 
-def users_of(X, y, index, n_users, *, present=None, weights=None, **options):
+def persons_of(X, y, index, n_persons, *, present=None, weights=None, **options):
     d = X.shape[1]
     rows = AffineRows(X, Affine(np.full(d, 0.01), np.full(d, 1.1)), constant=False, limit=4.0)
     weights = np.linspace(-0.1, 0.1, d) if weights is None else weights
     given = {"weights": weights, "constant": 0.05, "whitening": whitening(d), **options}
-    return UserRows(rows, y, Records.of_groups(np.asarray(index), n_users, present), **given)
+    return PersonRows(rows, y, Records.of_groups(np.asarray(index), n_persons, present), **given)
 
 
 def whitening(d):
     return np.eye(d) + 0.1 * np.random.default_rng(9).normal(size=(d, d))
 
 
-def naive(X, y, index, user, cut=6.0, d=D):
-    """White rows and residuals of one user, as the formulas say."""
-    mine = np.flatnonzero(index == user)[:MOST_ROWS]
+def naive(X, y, index, person, cut=6.0, d=D):
+    """White rows and residuals of one person, as the formulas say."""
+    mine = np.flatnonzero(index == person)[:MOST_ROWS]
     rows = np.clip((X[mine] - 0.01) * 1.1, -4, 4)
     residuals = np.clip(y[mine] - rows @ np.linspace(-0.1, 0.1, d) - 0.05, -cut, cut)
     return rows @ whitening(d), residuals
@@ -93,17 +93,17 @@ class Kept:
 
 PRIOR_OF_HEADS = HeadPrior.of(WHITE, np.diag([0.1, 0.2, 0.1]), 0.5, public=WHITE[:, :1])
 SUMS = {
-    "pairs": lambda users, releases: released_pairs(users, releases),
-    "gradient": lambda users, releases: gradient_round(users, releases, WHITE),
-    "moments": lambda users, releases: moments_round(users, releases, WHITE),
-    "heads": lambda users, releases: released_heads(users, releases, WHITE),
-    "comparison": lambda users, releases: released_comparison(users, releases, PRIOR_OF_HEADS),
+    "pairs": lambda persons, releases: released_pairs(persons, releases),
+    "gradient": lambda persons, releases: gradient_round(persons, releases, WHITE),
+    "moments": lambda persons, releases: moments_round(persons, releases, WHITE),
+    "heads": lambda persons, releases: released_heads(persons, releases, WHITE),
+    "comparison": lambda persons, releases: released_comparison(persons, releases, PRIOR_OF_HEADS),
 }
 
 
-def sum_of(name, users, private=True, batch=None):
+def sum_of(name, persons, private=True, batch=None):
     releases = Kept(private, batch)
-    SUMS[name](users, releases)
+    SUMS[name](persons, releases)
     return releases.sums[0]
 
 
@@ -111,7 +111,7 @@ def sum_of(name, users, private=True, batch=None):
 
 
 def adversaries(d=D):
-    """Rows and targets of a user who wants to move a sum far."""
+    """Rows and targets of a person who wants to move a sum far."""
     rng = np.random.default_rng(3)
     one = np.ones((1, d))
     return {
@@ -129,11 +129,11 @@ def adversaries(d=D):
     }
 
 
-def with_user(X, y, index, user, rows, targets):
-    """The table with other rows of one user, put at random places."""
-    rest = index != user
+def with_user(X, y, index, person, rows, targets):
+    """The table with other rows of one person, put at random places."""
+    rest = index != person
     X, y = np.concatenate([X[rest], rows]), np.concatenate([y[rest], targets])
-    index = np.concatenate([index[rest], np.full(len(targets), user)])
+    index = np.concatenate([index[rest], np.full(len(targets), person)])
     order = np.random.default_rng(1).permutation(len(y))
     return X[order], y[order], index[order]
 
@@ -141,13 +141,13 @@ def with_user(X, y, index, user, rows, targets):
 @pytest.mark.parametrize("name", SUMS)
 def test_a_user_moves_no_sum_by_more_than_its_bounds(name):
     X, y, index, _ = table()
-    base, user = sum_of(name, users_of(X, y, index, J)), 11
+    base, person = sum_of(name, persons_of(X, y, index, J)), 11
     moved, replaced, sums = [], [], [base]
     for rows, targets in adversaries().values():
-        other = with_user(X, y, index, user, rows, targets)
+        other = with_user(X, y, index, person, rows, targets)
         assert np.all(np.isfinite(other[0]))
-        sums.append(sum_of(name, users_of(*other, J)))
-        zeroed = users_of(*other, J, present=other[2] != user)
+        sums.append(sum_of(name, persons_of(*other, J)))
+        zeroed = persons_of(*other, J, present=other[2] != person)
         null = sum_of(name, zeroed)
         moved.append(np.linalg.norm(sums[-1].value - null.value) / null.norm_bound)
         assert (null.norm_bound, null.replace_bound) == (base.norm_bound, base.replace_bound)
@@ -161,15 +161,15 @@ def test_a_user_moves_no_sum_by_more_than_its_bounds(name):
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_null_user_brings_exactly_nothing(name):
-    """Whatever the rows of the null user are, also none at all."""
+    """Whatever the rows of the null person are, also none at all."""
     X, y, index, _ = table()
     values = []
     for rows, targets in [(np.full((50, D), np.nan), np.full(50, np.inf)), (X[:1], y[:1])]:
         other = with_user(X, y, index, 4, rows, targets)
-        users = users_of(*other, J, present=other[2] != 4)
-        values.append(sum_of(name, users).value)
+        persons = persons_of(*other, J, present=other[2] != 4)
+        values.append(sum_of(name, persons).value)
     rest = with_user(X, y, index, 4, X[:0], y[:0])
-    values.append(sum_of(name, users_of(*rest, J)).value)
+    values.append(sum_of(name, persons_of(*rest, J)).value)
     # The order of rows differs between the tables, and so does the rounding of sums.
     np.testing.assert_allclose(values[0], values[2], atol=1e-9 * np.abs(values[2]).max())
     np.testing.assert_allclose(values[1], values[2], atol=1e-9 * np.abs(values[2]).max())
@@ -186,26 +186,26 @@ PER_USER = {
 def test_what_a_user_brings_is_of_his_own_rows_bit_by_bit(name, monkeypatch):
     X, y, index, _ = table()
 
-    def brought(users):
+    def brought(persons):
         found = {}
-        for chunk in users.chunks():
-            found.update(zip(chunk.users, PER_USER[name](chunk), strict=True))
+        for chunk in persons.chunks():
+            found.update(zip(chunk.persons, PER_USER[name](chunk), strict=True))
         return found
 
-    together = brought(users_of(X, y, index, J))
+    together = brought(persons_of(X, y, index, J))
     assert set(together) == set(np.flatnonzero(SIZES))
-    for user in (1, 5, 9, 16):
-        mine = index == user
-        alone = brought(users_of(X[mine], y[mine], np.zeros(mine.sum(), int), 1))
-        np.testing.assert_array_equal(alone[0], together[user])
-    monkeypatch.setattr(users_module, "_MOST_USERS", 3)
-    for user, value in brought(users_of(X, y, index, J)).items():
-        np.testing.assert_array_equal(value, together[user])
+    for person in (1, 5, 9, 16):
+        mine = index == person
+        alone = brought(persons_of(X[mine], y[mine], np.zeros(mine.sum(), int), 1))
+        np.testing.assert_array_equal(alone[0], together[person])
+    monkeypatch.setattr(persons_module, "_MOST_PERSONS", 3)
+    for person, value in brought(persons_of(X, y, index, J)).items():
+        np.testing.assert_array_equal(value, together[person])
 
 
 def test_no_contribution_is_longer_than_one_in_exact_arithmetic():
     X, y, index, _ = table()
-    for chunk in users_of(X, y, index, J).chunks():
+    for chunk in persons_of(X, y, index, J).chunks():
         for row in pair_statistics(chunk):
             assert math.fsum(float(x) ** 2 for x in row) <= 1
 
@@ -229,7 +229,7 @@ def expected_pairs(x, r):
 
 def test_pair_statistics_are_those_of_a_loop_over_pairs():
     X, y, index, _ = table()
-    found = sum_of("pairs", users_of(X, y, index, J)).value
+    found = sum_of("pairs", persons_of(X, y, index, J)).value
     expected = sum(expected_pairs(*naive(X, y, index, j)) for j in range(J) if SIZES[j])
     np.testing.assert_allclose(symmetric(found), expected, atol=1e-9)
 
@@ -246,7 +246,7 @@ def head_of(x, r):
 
 def test_rounds_are_those_of_a_loop_over_users():
     X, y, index, _ = table()
-    users = users_of(X, y, index, J)
+    persons = persons_of(X, y, index, J)
     gradient = np.zeros((D + K, K))
     moments, across = np.zeros((D * K, D * K)), np.zeros((D, K))
     for j in np.flatnonzero(SIZES):
@@ -258,8 +258,8 @@ def test_rounds_are_those_of_a_loop_over_users():
         c = np.outer(g, v)
         size = math.hypot(np.linalg.norm(h), np.linalg.norm(c))
         moments, across = moments + h / size, across + c / size
-    np.testing.assert_allclose(sum_of("gradient", users).value, gradient, atol=1e-9)
-    found = sum_of("moments", users).value
+    np.testing.assert_allclose(sum_of("gradient", persons).value, gradient, atol=1e-9)
+    found = sum_of("moments", persons).value
     np.testing.assert_allclose(found[: D * K].reshape(D, K), across, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(symmetric(found[D * K :]), moments, rtol=1e-8, atol=1e-9)
 
@@ -272,7 +272,7 @@ def clipped(vector, bound, private):
 @pytest.mark.parametrize("private", [True, False])
 def test_moments_of_heads_are_those_of_a_loop_over_users(private):
     X, y, index, _ = table(spread=2.0)  # some are clipped
-    found = sum_of("heads", users_of(X, y, index, J, private=private), private).value
+    found = sum_of("heads", persons_of(X, y, index, J, private=private), private).value
     expected, q = np.zeros_like(found), K + 1
     for j in np.flatnonzero(SIZES):
         x, r = naive(X, y, index, j, 6.0 if private else math.inf)
@@ -291,14 +291,14 @@ def test_moments_of_heads_are_those_of_a_loop_over_users(private):
 def test_a_round_over_a_batch_is_over_its_users():
     X, y, index, _ = table()
     batch = np.array([3, 8, 21])
-    found = sum_of("gradient", users_of(X, y, index, J), batch=batch).value
+    found = sum_of("gradient", persons_of(X, y, index, J), batch=batch).value
     expected = np.zeros_like(found)
     for j in batch:
         v, g, rows = head_of(*naive(X, y, index, j))
         one = np.outer(np.concatenate([g, 0.5 * rows * v]), v)
         expected += one / np.linalg.norm(one)
     np.testing.assert_allclose(found, expected, atol=1e-9)
-    nobody = sum_of("gradient", users_of(X, y, index, J), batch=np.zeros(0, int))
+    nobody = sum_of("gradient", persons_of(X, y, index, J), batch=np.zeros(0, int))
     assert not nobody.value.any()
 
 
@@ -312,10 +312,10 @@ def test_packed_matrices_keep_their_norms(rng):
 def test_rows_beyond_the_most_are_not_looked_at():
     sizes = np.array([MOST_ROWS + 50, 3])
     X, y, index, _ = table(sizes)
-    found = sum_of("pairs", users_of(X, y, index, 2)).value
+    found = sum_of("pairs", persons_of(X, y, index, 2)).value
     late = np.flatnonzero(index == 0)[MOST_ROWS:]
     X[late], y[late] = 100.0, -100.0
-    np.testing.assert_array_equal(sum_of("pairs", users_of(X, y, index, 2)).value, found)
+    np.testing.assert_array_equal(sum_of("pairs", persons_of(X, y, index, 2)).value, found)
 
 
 # Heads ------------------------------------------------------------------------------------------
@@ -339,10 +339,10 @@ def test_heads_are_those_of_the_normal_posterior(prior):
     X, y, index, _ = table()
     covariance = prior.root @ prior.root.T
     covariance[1:, 1:] += prior.own * np.eye(D)
-    for chunk in users_of(X, y, index, J).chunks():
+    for chunk in persons_of(X, y, index, J).chunks():
         found = ridge(chunk, prior)
-        for i, user in enumerate(chunk.users):
-            x, r = naive(X, y, index, user)
+        for i, person in enumerate(chunk.persons):
+            x, r = naive(X, y, index, person)
             F = np.concatenate([np.ones((len(r), 1)), x], axis=1)
             total = F @ covariance @ F.T + np.eye(len(r))
             expected = covariance @ F.T @ np.linalg.solve(total, r)
@@ -360,9 +360,9 @@ def test_heads_are_those_of_the_normal_posterior(prior):
 
 def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():
     X, y, index, _ = table()
-    users = users_of(X, y, index, J, intercept=False)
+    persons = persons_of(X, y, index, J, intercept=False)
     prior = HeadPrior((Candidate("anywhere", np.zeros((D + 1, 1)), 0.5),), 0.5, np.zeros(1))
-    found = prior.heads(users)
+    found = prior.heads(persons)
     for j in np.flatnonzero((SIZES > 0) & ~found.alone):
         x, r = naive(X, y, index, j)
         expected = Ridge(alpha=2.0, fit_intercept=False).fit(x, r).coef_
@@ -372,11 +372,11 @@ def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():
 
 def test_a_head_is_the_mean_of_those_of_all_priors_by_their_densities():
     X, y, index, _ = table()
-    users, noise = users_of(X, y, index, J), 0.4
+    persons, noise = persons_of(X, y, index, J), 0.4
     prior = HeadPrior(tuple(candidates()), noise, np.log([0.1, 0.2, 0.3, 0.4]))
-    found = prior.heads(users)
+    found = prior.heads(persons)
     np.testing.assert_allclose(found.weights.sum(axis=1), 1)
-    chunk = next(iter(users.chunks(np.array([9]))))
+    chunk = next(iter(persons.chunks(np.array([9]))))
     scores, coefs = [], []
     for one, weight in zip(prior.candidates, prior.log_weights, strict=True):
         head, m = ridge(chunk, one), SIZES[9]
@@ -391,13 +391,13 @@ def test_a_head_is_the_mean_of_those_of_all_priors_by_their_densities():
 def test_users_without_rows_have_the_shared_model():
     X, y, index, _ = table()
     prior = PRIOR_OF_HEADS.compared(np.linspace(-0.2, 0.1, len(PRIOR_OF_HEADS.names) - 1), 0.01)
-    found = prior.heads(users_of(X, y, index, J))
+    found = prior.heads(persons_of(X, y, index, J))
     assert SIZES[0] == 0 and not found.coef[0].any() and found.constant[0] == 0
     expected = np.exp(prior.log_weights) / np.exp(prior.log_weights).sum()
     np.testing.assert_allclose(found.weights[0], [*expected, 0])
 
 
-# Users who do alone ---------------------------------------------------------------------------
+# Persons who do alone ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -407,7 +407,7 @@ def test_who_does_alone_has_the_best_ridge_regression_of_the_own_rows(rows, colu
     X = rng.normal(size=(rows, columns)) * np.geomspace(1, 1e6, columns) + 3.0 * intercept
     X[:, 1] = 7.0  # which tells nothing beside an intercept
     y = X[:, 0] + rng.normal(size=rows)
-    raw = UserRows(
+    raw = PersonRows(
         AffineRows(X, Affine.identity(columns), constant=False),
         y,
         Records.of_groups(np.zeros(rows, int), 1),
@@ -441,9 +441,9 @@ def test_a_user_does_alone_where_noise_has_hidden_what_is_shared():
     own = rng.normal(size=(20, D))
     y = np.einsum("ij,ij->i", X, own[index]) + 0.1 * rng.normal(size=600)
     nothing = HeadPrior((Candidate("shared", np.zeros((D + 1, 0))),), 0.5, np.zeros(1))
-    found = nothing.heads(users_of(X, y, index, 20))
+    found = nothing.heads(persons_of(X, y, index, 20))
     assert found.alone.all() and np.abs(found.own_coef - own).max() < 0.2
-    noise = nothing.heads(users_of(X, rng.normal(size=600), index, 20))
+    noise = nothing.heads(persons_of(X, rng.normal(size=600), index, 20))
     assert noise.alone.mean() < 0.2
 
 
@@ -471,10 +471,10 @@ def test_hardly_anybody_with_few_rows_does_alone_by_chance():
 
 def test_a_user_who_comes_later_has_the_head_of_one_who_was_there():
     X, y, index, _ = table()
-    users = users_of(X, y, index, J)
-    there = PRIOR_OF_HEADS.heads(users)
+    persons = persons_of(X, y, index, J)
+    there = PRIOR_OF_HEADS.heads(persons)
     mine = index == 13
-    late = users_of(X[mine], y[mine], np.zeros(mine.sum(), int), 1)
+    late = persons_of(X[mine], y[mine], np.zeros(mine.sum(), int), 1)
     np.testing.assert_allclose(PRIOR_OF_HEADS.heads(late).coef[0], there.coef[13], atol=1e-12)
 
 
@@ -490,9 +490,9 @@ def test_what_all_users_say_counts_the_more_the_less_noise_there_is():
 # Shared parts ------------------------------------------------------------------------------------
 
 
-def fitted(solver, users, epsilon, public=None, seed=0):
-    budget = Budget.split(Target(epsilon), solver.parts(), users.n_users)
-    return solver(users, Releases(budget, as_noise(seed), None), public)
+def fitted(solver, persons, epsilon, public=None, seed=0):
+    budget = Budget.split(Target(epsilon), solver.parts(), persons.n_persons)
+    return solver(persons, Releases(budget, as_noise(seed), None), public)
 
 
 def white(d):
@@ -506,32 +506,32 @@ def missed(found, basis):
 
 @pytest.mark.parametrize("epsilon", [4.0, math.inf])
 def test_directions_are_found_and_their_number(epsilon):
-    n_users, d = 1500, 8
-    X, y, index, basis = table(np.full(n_users, 8), d)
-    users = users_of(
-        X, y, index, n_users, weights=np.zeros(d), **white(d), private=epsilon < math.inf
+    n_persons, d = 1500, 8
+    X, y, index, basis = table(np.full(n_persons, 8), d)
+    persons = persons_of(
+        X, y, index, n_persons, weights=np.zeros(d), **white(d), private=epsilon < math.inf
     )
-    found = fitted(PersonalSolver(None, n_iter=1), users, epsilon)
+    found = fitted(PersonalSolver(None, n_iter=1), persons, epsilon)
     assert found.directions.shape == (d, K)
     assert missed(found.directions, basis) < 0.03
-    heads = found.heads(users)
+    heads = found.heads(persons)
     scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
     assert np.mean((y - scores) ** 2) < 0.5 * np.mean(y**2)
 
 
 def test_the_mean_of_heads_mends_a_shared_model_that_noise_has_hidden():
-    n_users, d = 1500, 8
-    X, y, index, _ = table(np.full(n_users, 8), d)
+    n_persons, d = 1500, 8
+    X, y, index, _ = table(np.full(n_persons, 8), d)
     y = y + X @ np.linspace(-0.4, 0.4, d)
-    users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
-    found = fitted(PersonalSolver(None), users, 4.0)
+    persons = persons_of(X, y, index, n_persons, weights=np.zeros(d), **white(d))
+    found = fitted(PersonalSolver(None), persons, 4.0)
 
     def error(weights, constant):
         return np.mean((y - (X - 0.01) * 1.1 @ weights - constant) ** 2)
 
-    own = found.heads(users)
+    own = found.heads(persons)
     # Heads are beside the mended model, whichever one the rows came with.
-    again = found.heads(users.sharing(np.ones(d), 7.0))
+    again = found.heads(persons.sharing(np.ones(d), 7.0))
     np.testing.assert_array_equal(again.coef, own.coef)
     shared = error(found.weights, found.constant)
     assert shared < error(np.zeros(d), 0.0) - 0.8 * np.sum(np.linspace(-0.4, 0.4, d) ** 2)
@@ -540,28 +540,28 @@ def test_the_mean_of_heads_mends_a_shared_model_that_noise_has_hidden():
 
 
 def test_without_personal_directions_none_is_taken_and_nothing_is_lost():
-    n_users, d = 1000, 8
-    X, y, index, _ = table(np.full(n_users, 6), d, spread=0.0)
+    n_persons, d = 1000, 8
+    X, y, index, _ = table(np.full(n_persons, 6), d, spread=0.0)
     y -= np.bincount(index, y)[index] / 6  # no intercepts either
-    users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
-    found = fitted(PersonalSolver(None), users, 4.0)
+    persons = persons_of(X, y, index, n_persons, weights=np.zeros(d), **white(d))
+    found = fitted(PersonalSolver(None), persons, 4.0)
     assert found.directions.shape == (d, 0)
-    heads = found.heads(users)
+    heads = found.heads(persons)
     scores = np.sum(X * 1.1 * heads.coef[index], axis=1) + heads.constant[index]
     assert np.mean(scores**2) < 0.01 * np.mean(y**2)
 
 
 @pytest.mark.parametrize("method", ["gradient", "moments"])
 def test_a_round_mends_public_directions(method):
-    n_users, d = 1500, 8
-    X, y, index, basis = table(np.full(n_users, 8), d)
-    users = users_of(X, y, index, n_users, weights=np.zeros(d), **white(d))
+    n_persons, d = 1500, 8
+    X, y, index, basis = table(np.full(n_persons, 8), d)
+    persons = persons_of(X, y, index, n_persons, weights=np.zeros(d), **white(d))
     away = np.random.default_rng(0).normal(size=basis.shape)
     away = np.linalg.qr(away - basis @ (basis.T @ away))[0]
     start = math.sqrt(0.7) * basis + math.sqrt(0.3) * away  # it misses 0.3
     solver = PersonalSolver(K, method, n_iter=1, public=True)
     assert DIRECTIONS not in solver.parts()
-    found = fitted(solver, users, 4.0, start)
+    found = fitted(solver, persons, 4.0, start)
     # What noise makes it miss is a sum of about 10 squares, with means of 0.005 and 0.014 over 40
     # salts: more than 6.8 times that has a chance of 1e-10.
     assert missed(found.directions, basis) < 0.1
@@ -570,18 +570,18 @@ def test_a_round_mends_public_directions(method):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_round_of_noise_alone_leaves_directions_as_they_are(seed):
     X, y, index, _ = table()
-    users = users_of(X, y, index, J)
+    persons = persons_of(X, y, index, J)
     solver = PersonalSolver(K, n_iter=2, rate=0.5, public=True)
-    found = fitted(solver, users, 0.1, WHITE, seed)
+    found = fitted(solver, persons, 0.1, WHITE, seed)
     assert missed(found.directions, WHITE) < 1e-12
 
 
 def test_moments_of_too_many_unknowns_are_refused():
     d = 2501
     X, y, index = np.ones((2, d)), np.ones(2), np.zeros(2, int)
-    users = users_of(X, y, index, 1, whitening=np.eye(d))
+    persons = persons_of(X, y, index, 1, whitening=np.eye(d))
     with pytest.raises(ValueError, match="method='gradient'"):
-        moments_round(users, Kept(), np.eye(d)[:, :2])
+        moments_round(persons, Kept(), np.eye(d)[:, :2])
 
 
 @pytest.mark.parametrize("public", [True, False])
@@ -612,5 +612,5 @@ def test_a_prior_is_a_plain_object_without_rows():
     prior = PRIOR_OF_HEADS
     assert prior.names[0] == "shared" and len(set(prior.names)) == len(prior.names)
     wide = replace(prior, candidates=prior.candidates[:1], log_weights=np.zeros(1))
-    assert not wide.heads(users_of(*table()[:3], J)).coef.any()
+    assert not wide.heads(persons_of(*table()[:3], J)).coef.any()
     assert heads_module._LARGEST_LOSS > 1

@@ -583,7 +583,7 @@ def test_a_file_opens_again_after_less_was_released_without_a_delta_than_a_plan_
     first, _ = book._book.add("first", laplace(0.5, "zero_out"), About())
     book._book.add("second", laplace(0.5, "zero_out"), About())
     book._book.add("fit", gaussian(6.0), About())
-    lower = book._book.restate(first, laplace(0.01, "zero_out"))
+    lower = book._book.replace_entry(first, laplace(0.01, "zero_out"))
     assert lower.charge.sum_epsilon == first.charge.sum_epsilon == 0.5  # which the sums rest on
     assert PrivacyLedger.load(tmp_path / "ledger").epsilon() == book.epsilon()
 

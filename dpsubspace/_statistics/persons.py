@@ -1,13 +1,13 @@
-"""Private rows that belong to users: visited user by user, and summed so that a user moves little.
+"""Private rows of persons: visited person by person, and summed so that a person moves little.
 
-A user's numbers are a function of that user's rows and of public or released numbers alone. Users
-whose rows are about as many are visited together, each with rows of zeros behind his own, up to a
-number that his own rows decide: so every product is over matrices whose shape and entries are
-those of one user, and what others bring does not change how his are rounded.
+A person's numbers are a function of that person's rows and of public or released numbers alone.
+Persons whose rows are about as many are visited together, each with rows of zeros behind their own,
+up to a number that their own rows decide: so every product is over matrices whose shape and entries
+are those of one person, and what others bring does not change how theirs are rounded.
 
-Design note. A user who leaves shifts all later ones to other chunks, so that each addition over
-users may round otherwise. Those sums are in float64, and their bound counts the rounding of all
-of them (:meth:`UserRows.slack`). That products of the same numbers in the same shape are the same
+Design note. A person who leaves shifts all later ones to other chunks, so that each addition over
+persons may round otherwise. Those sums are in float64, and their bound counts the rounding of all
+of them (:meth:`PersonRows.slack`). That products of the same numbers in the same shape are the same
 numbers is what ``_array.py`` assumes as well.
 """
 
@@ -24,12 +24,12 @@ from dpsubspace._array import EPS, Total, changed, to_numpy
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
 
-# Rows of a user that are looked at, the first ones in their order. The limit is public; it keeps
-# one user from taking all of the memory, and a head of so many rows is known well.
+# Rows of a person that are looked at, the first ones in their order. The limit is public; it keeps
+# one person from taking all of the memory, and a head of so many rows is known well.
 MOST_ROWS = 4096
 
-# Numbers of a chunk in float64 (8 MiB), and most users of one, on which bounds on rounding rest.
-_NUMBERS, _MOST_USERS = 1 << 20, 1 << 12
+# Numbers of a chunk in float64 (8 MiB), and most persons of one, on which bounds on rounding rest.
+_NUMBERS, _MOST_PERSONS = 1 << 20, 1 << 12
 
 # Standard deviations of the targets that a residual is cut to.
 _FAR_RESIDUAL = 6.0
@@ -39,10 +39,10 @@ _FAINT = 1e-100
 
 
 @dataclass(frozen=True)
-class UserChunk:
-    """Some users whose rows are about as many, with rows of zeros behind their own."""
+class PersonChunk:
+    """Some persons whose rows are about as many, with rows of zeros behind their own."""
 
-    users: np.ndarray  # (u,): numbers of the users
+    persons: np.ndarray  # (u,): numbers of the persons
     sizes: np.ndarray  # (u,): rows of each
     rows: np.ndarray  # (u, m, d): standardised rows
     residuals: np.ndarray  # (u, m): what the shared model leaves of standardised targets
@@ -62,15 +62,15 @@ class UserChunk:
         return inside + self.ones[:, :, None] * directions[0]
 
 
-class UserRows:
-    """Standardised private rows, by user.
+class PersonRows:
+    """Standardised private rows, by person.
 
     Rows are of location 0 and scale 1 by public or released numbers, without a constant entry, and
     so are targets. Each column is mapped by itself, so that a row becomes the same number for
     number wherever it lies. Rows of null records are never looked at. The shared `weights` (d,) of
     standardised rows, the shared constant and the whitening W (d, d), of which ``W^T u`` is about
-    white, are public or released. With `intercept` users have one of their own, and with `private`
-    residuals are cut to a few standard deviations.
+    white, are public or released. With `intercept` persons have one of their own, and with
+    `private` residuals are cut to a few standard deviations.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class UserRows:
         private: bool = True,
     ):
         if not rows.affine.diagonal:
-            raise ValueError("rows by user need a map of each column by itself.")
-        self._rows, self._targets, self.n_users = rows, np.asarray(targets), records.n
+            raise ValueError("rows by person need a map of each column by itself.")
+        self._rows, self._targets, self.n_persons = rows, np.asarray(targets), records.n
         self.weights, self.constant = np.asarray(weights, float).reshape(-1), float(constant)
         self.whitening, self.intercept = np.ascontiguousarray(whitening, dtype=float), intercept
         self._cut = _FAR_RESIDUAL if private else math.inf
@@ -103,60 +103,62 @@ class UserRows:
     def width(self) -> int:
         return self.whitening.shape[0]
 
-    def sharing(self, weights: np.ndarray, constant: float) -> UserRows:
+    def sharing(self, weights: np.ndarray, constant: float) -> PersonRows:
         return changed(self, weights=np.asarray(weights, float), constant=float(constant))
 
-    def as_they_are(self) -> UserRows:
+    def as_they_are(self) -> PersonRows:
         rows = AffineRows(self._rows.X, Affine.identity(self.width), constant=False)
         shared = {"weights": np.zeros(self.width), "constant": 0.0}
         return changed(self, _rows=rows, whitening=np.eye(self.width), _cut=math.inf, **shared)
 
-    # Users, chunk by chunk --------------------------------------------------------------------
+    # Persons, chunk by chunk --------------------------------------------------------------------
 
-    def chunks(self, batch: np.ndarray | None = None, *, beside: int = 0) -> Iterator[UserChunk]:
-        """All users that have rows, or those of `batch`, with room for `beside` numbers a user."""
-        users = np.arange(self.n_users) if batch is None else np.asarray(batch)
-        users = users[self.sizes[users] > 0]
-        lengths = _lengths(self.sizes[users])
+    def chunks(self, batch: np.ndarray | None = None, *, beside: int = 0) -> Iterator[PersonChunk]:
+        """All persons with rows, or those of `batch`, with room for `beside` numbers a person."""
+        persons = np.arange(self.n_persons) if batch is None else np.asarray(batch)
+        persons = persons[self.sizes[persons] > 0]
+        lengths = _lengths(self.sizes[persons])
         order = np.argsort(lengths, kind="stable")
-        users, lengths = users[order], lengths[order]
+        persons, lengths = persons[order], lengths[order]
         for length in np.unique(lengths):
-            alike = users[np.searchsorted(lengths, length) :][: np.sum(lengths == length)]
+            alike = persons[np.searchsorted(lengths, length) :][: np.sum(lengths == length)]
             room = int(length) * (2 * self.width + 2 * min(int(length), self.width) + 4) + beside
-            step = max(1, min(_NUMBERS // room, _MOST_USERS))
+            step = max(1, min(_NUMBERS // room, _MOST_PERSONS))
             for start in range(0, len(alike), step):
                 yield self._chunk(alike[start : start + step], int(length))
 
-    def _chunk(self, users: np.ndarray, length: int) -> UserChunk:
-        sizes, place = self.sizes[users], np.arange(length)
+    def _chunk(self, persons: np.ndarray, length: int) -> PersonChunk:
+        sizes, place = self.sizes[persons], np.arange(length)
         there = place < sizes[:, None]
-        # Behind the last row stands the user's first one, and then zeros in its place.
-        index = self._order[(self._starts[users][:, None] + np.where(there, place, 0)).reshape(-1)]
+        # Behind the last row stands the person's first one, and then zeros in its place.
+        index = self._order[
+            (self._starts[persons][:, None] + np.where(there, place, 0)).reshape(-1)
+        ]
         taken = self._rows.taken(index)
         with np.errstate(over="ignore"):  # rows out of range are cut
             rows = to_numpy(taken.at(slice(0, len(index))).formed())
-        rows = np.ascontiguousarray(rows).reshape(len(users), length, self.width)
+        rows = np.ascontiguousarray(rows).reshape(len(persons), length, self.width)
         targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
         with np.errstate(over="ignore"):
             whole = np.where(there, targets - (rows @ self.weights + self.constant), 0.0)
         residuals = np.clip(whole, -self._cut, self._cut)
         rows = np.where(there[:, :, None], rows, 0.0)
         ones = there.astype(np.float64) * self.intercept
-        return UserChunk(
-            users, sizes.astype(float), rows, residuals, whole - residuals, ones, self.whitening
+        return PersonChunk(
+            persons, sizes.astype(float), rows, residuals, whole - residuals, ones, self.whitening
         )
 
     # Sums -------------------------------------------------------------------------------------
 
     def total(
         self,
-        of_chunk: Callable[[UserChunk], np.ndarray],
+        of_chunk: Callable[[PersonChunk], np.ndarray],
         shape: tuple[int, ...],
         batch: np.ndarray | None = None,
         *,
         beside: int = 0,
     ) -> np.ndarray:
-        """Sum over users of what `of_chunk` adds up over a chunk, with `beside` numbers a user."""
+        """Sum over persons of what `of_chunk` adds up in a chunk, and `beside` numbers a person."""
         total = Total()
         total.add(np.zeros(shape))
         for chunk in self.chunks(batch, beside=beside):
@@ -164,9 +166,9 @@ class UserRows:
         return np.asarray(total.value)
 
     def slack(self) -> float:
-        """How far rounding can move a sum over users between neighbours, by its largest term.
+        """How far rounding can move a sum over persons between neighbours, by its largest term.
 
-        Proof: with a user less, others may be added in other chunks and another order, so count
+        Proof: with a person less, others may be added in other chunks and another order, so count
         the whole error of both sums. A chunk of k terms of norm at most C, added in any
         order, is off by at most ``1.01 k u`` times the sum of its norms (Higham, 2002, section
         3.1 and 4.2), k at most 4096; its products with weights by 4 u. Over all chunks these are
@@ -174,21 +176,21 @@ class UserRows:
         ``n C`` and second-order terms. Twice that, since there are two sums, and
         ``2 u`` is ``EPS``.
         """
-        most = min(self.n_users, _MOST_USERS)
-        return 1.02 * (most + 8) * self.n_users * EPS
+        most = min(self.n_persons, _MOST_PERSONS)
+        return 1.02 * (most + 8) * self.n_persons * EPS
 
 
 # Shapes and norms -----------------------------------------------------------------------------
 
 
 def _lengths(sizes: np.ndarray) -> np.ndarray:
-    """Rows that users are given room for: 1, 2, 3, 4, 6, 8, 12, ..., from their own alone."""
+    """Rows that persons are given room for: 1, 2, 3, 4, 6, 8, 12, ..., from their own alone."""
     power = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
     return np.where((power >= 4) & (sizes <= power // 4 * 3), power // 4 * 3, power)
 
 
 def products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Inner product of the vectors of each user, (u, p) and (u, p): each over the user's own."""
+    """Inner product of the vectors of each person, (u, p) and (u, p)."""
     return np.matmul(left[:, None, :], right[:, :, None])[:, 0, 0]
 
 
