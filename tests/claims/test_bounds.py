@@ -132,7 +132,8 @@ def test_a_far_row_moves_the_second_mean_by_the_radius(monkeypatch, as_rows):
     X[0] *= -1
     here, there = without(monkeypatch, "DPSGDFClassifier, adaptive", as_rows(X), y)
     coarse, mean = here[0][0], here[7][0]
-    assert mean.norm_bound < coarse.norm_bound / 20
+    # Over 40 seeds the log of the ratio is -3.3, with a deviation of 0.2.
+    assert mean.norm_bound < coarse.norm_bound / 7
     assert 0.99 * mean.norm_bound < move(mean, there[7][0]) <= mean.norm_bound
     assert all(1 == total.norm_bound == total.replace_bound for total, *_ in here[1:7] + here[8:14])
 

@@ -196,7 +196,7 @@ def test_what_was_made_is_made_again_for_a_part_that_lags_behind():
         def split(self, batch):
             raise NotImplementedError
 
-        def dealt(self, values):
+        def scattered(self, values):
             raise NotImplementedError
 
     parts = Here()

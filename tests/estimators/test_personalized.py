@@ -78,8 +78,8 @@ def test_heads_of_others_depend_on_a_person_by_what_is_released_only():
     shared = model._shared_._scaled
     other_y = np.where(groups == 3, -y, y)
     scaled = (other_y - shared.targets.location[0]) / shared.targets.scale[0]
-    users = shared.users(X, scaled, check_groups(groups, X))
-    found, _ = shared.in_units(model._shared_._personal.heads(users))
+    persons = shared.persons(X, scaled, check_groups(groups, X))
+    found, _ = shared.in_units(model._shared_._personal.heads(persons))
     changed = (found != model.personal_coef_).any(axis=1)
     assert list(np.flatnonzero(changed)) == [3]
 

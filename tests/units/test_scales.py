@@ -224,12 +224,14 @@ def test_a_column_that_is_constant_but_for_a_few_rows_is_not_taken_for_narrow(va
     X, y = table(2000)
     X[:, 2], X[:, 4] = value, value
     X[:5, 4] = value + 1e4
-    columns, _ = some_scales(X, y, epsilon=3.0)
-    if value == 0:
-        assert not columns.found[[2, 4]].any()  # nothing tells its size
-    else:
+    found = []
+    for seed in range(10):
+        columns, _ = some_scales(X, y, epsilon=3.0, seed=seed)
         assert (columns.scale[[2, 4]] > 1e-3 * abs(value)).all()
-    assert columns.found[[0, 1, 3, 5, 6]].all()
+        assert columns.found[[0, 1, 3, 5, 6]].all()
+        found.append(columns.found[[2, 4]].any())
+    # Nothing tells the size of zeros. Noise does in 4 of 150 draws: in 8 of 10 once in 1e11.
+    assert sum(found) < 8 if value == 0 else all(found)
 
 
 def test_a_tail_is_part_of_the_scale():

@@ -319,9 +319,10 @@ def test_features_are_principal_components_of_scaled_columns():
 def test_auto_finds_the_number_of_directions(subspace, k):
     found = [
         task_subspace(*tasks(seed, m=400, k=k)[:2], subspace=subspace).components.shape[0]
-        for seed in range(3)
+        for seed in range(15)
     ]
-    assert found == [k] * 3
+    # Another number comes in 11 of 400 draws where k is 1: in 9 of 15 once in 1e10.
+    assert found.count(k) >= 7
 
 
 def test_auto_keeps_one_direction_of_targets_that_are_noise():
