@@ -180,3 +180,11 @@ def pytest_fixture_setup(fixturedef, request):
         return (yield)
     with _drawn_by(f"{fixturedef.baseid}::{fixturedef.argname}[{request.param_index}]"):
         return (yield)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    """No test leaves figures to the next one of its process."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -20,12 +20,6 @@ matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def result(bound, **options):
     counts = {"n_canaries": 200, "n_guesses": 100, "n_correct": 60}
     claim = {"epsilon_claimed": 1.0, "delta": 1e-5, "confidence": 0.95}

@@ -33,12 +33,6 @@ X, Y = blobs(n=300)
 QUICK = {"n_iter": 3, "delta": 1e-5}
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture
 def ledger():
     found = PrivacyLedger(epsilon=2.0, delta=1e-5, pure_epsilon=0)

@@ -34,12 +34,6 @@ TEST = {"X_test": X[300:], "y_test": Y[300:]}
 hasty = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def picture(estimator=None, epsilons=(2.0, 8.0), n_repeats=3, **options):
     estimator = DPSGDClassifier(n_iter=20) if estimator is None else estimator
     return PrivacyUtilityDisplay.from_estimator(

@@ -26,12 +26,6 @@ DISPLAYS = [PrivateRocCurveDisplay, PrivateCalibrationDisplay]
 METRIC = dict(zip(DISPLAYS, ["roc_curve", "calibration_curve"], strict=True))
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(scope="module")
 def released():
     metrics = ["accuracy", "roc_auc", "roc_curve", "calibration_curve"]

@@ -31,12 +31,6 @@ quiet = pytest.mark.filterwarnings("ignore:.*is not private:dpsubspace.PrivacyWa
 draw, compare = GSDRankingDisplay.from_distances, GSDRankingDisplay.from_sets
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def names_of(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 

@@ -40,12 +40,6 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def table(n=500, seed=0):
     rng = np.random.default_rng(seed)
     gaps = rng.uniform(size=n) < 0.2
