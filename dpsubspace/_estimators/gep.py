@@ -1,12 +1,11 @@
 """Private linear models that know public rows: gradient embedding perturbation and its kin.
 
-Where to check the privacy claim: ``fit`` runs
-:func:`~dpsubspace._estimators.base.fit_privately` and in it
-:class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit. Rows are
-shortened in ``_rows/records.py``, and about a mean by ``Features.clipped``. The gradient of one row
-is shortened in ``_gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``) or, on
-directions, in ``_solvers/descent.py`` (``GEPStep.sums``). Noise is added in
-``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
+Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.base.fit_privately`
+and in it :class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit.
+Rows are shortened in ``_rows/records.py``; a released mean shifts them, and nothing shortens them
+about it. The gradient of one row is shortened in ``_gradients/clipping.py`` (``clipped_sum``,
+``shrink_factors``) or, on directions, in ``_solvers/descent.py`` (``GEPStep.sums``). Noise is added
+in ``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
 and ``_release/releases.py`` takes the noise from the same budget.
 """
 

@@ -33,6 +33,7 @@ from dpsubspace._solvers.personal import (
     ROUNDS,
     Personal,
     PersonalSolver,
+    check_unknowns,
     default_rounds,
     slope_whitening,
 )
@@ -334,6 +335,12 @@ class PersonalFit(Plan):
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
+        if self.method == "moments" and ROUNDS in budget.parts:
+            view, k = self.shared.view, self.n_components
+            if view is not None and view.subspace is not None:
+                k = view.subspace.directions.shape[1]
+            if k is not None:  # where noise decides, it finds no more than are supported
+                check_unknowns(data.X.shape[1], k)
         return data
 
     # The fit --------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Where to check the privacy claim: ``fit`` runs
 :func:`~dpsubspace._estimators.base.fit_privately` and in it
 :class:`~dpsubspace._estimators.regression.RegressionFit`, whose ``run`` is the whole fit.
 Location and scale are released in ``_statistics/scales.py`` and ``_statistics/shapes.py``, and
-what weights are made of by the solvers of ``_solvers/least_squares.py``. Noise is added in
+what weights are made of by the solvers of ``_solvers/regression.py``. Rows are cut and shortened in
+``_rows/affine.py``, and gradients in ``_gradients/clipping.py``. Noise is added in
 ``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
 and ``_release/releases.py`` takes the noise from the same budget.
 """

@@ -1,10 +1,12 @@
 """From a raw table to a private model in one call, with one budget for all of it.
 
 Where to check the privacy claim: :meth:`TabularPipeline.fit` is the whole fit. There is one budget
-(``_Parts.budget``): ranges that are estimated privately are its first parts, and all that the
-model releases its others. One :class:`~dpsubspace._estimators.base.PrivateCall` pays for it and
-gives the releases, of which :class:`~dpsubspace._estimators.table_encoder.TableEncoder` takes the
-first, and the model's own fit, on encoded rows, the others.
+(``_Parts.budget``): ranges that are estimated privately are its first parts, and all that the model
+releases its others. One :class:`~dpsubspace._estimators.base.PrivateCall` pays for it and gives the
+releases, of which :class:`~dpsubspace._estimators.table_encoder.TableEncoder` takes the first, and
+the model's own fit, on encoded rows, the others. A record's part in ranges is bounded in
+``_statistics/quantiles.py`` or ``_statistics/cell_maps.py``, and its part in the model where the
+model says. Noise is added in ``_release/mechanisms.py``.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class RowParts(ABC):
 
     @abstractmethod
     def run(self, task: bytes, own: Sequence[Any] | None) -> list[Any]:
-        """Results of :meth:`Part.run` for all parts, in their order."""
+        """Results of :meth:`RowPart.run` for all parts, in their order."""
 
     @abstractmethod
     def split(self, batch: np.ndarray) -> list[np.ndarray]:

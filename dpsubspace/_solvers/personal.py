@@ -327,6 +327,16 @@ def gradient_round(persons: PersonRows, releases: Releases, white: np.ndarray) -
     return _orthonormal(white + gradient @ ((vectors / values) @ vectors.T))
 
 
+def check_unknowns(d: int, k: int) -> None:
+    """ValueError where a round by moments has too many unknowns."""
+    if d * k > _MOST_UNKNOWNS:
+        raise ValueError(
+            f"method='moments' with {d} columns and {k} directions has {d * k} unknowns, and all"
+            f" their products would be released: at most {_MOST_UNKNOWNS} are supported. Use"
+            " method='gradient', or a smaller `n_components`."
+        )
+
+
 def moments_round(persons: PersonRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases the moments of a least squares problem.
 
@@ -337,12 +347,7 @@ def moments_round(persons: PersonRows, releases: Releases, white: np.ndarray) ->
     :func:`gradient_round`. The moment is symmetric, and packed.
     """
     d, k = white.shape
-    if d * k > _MOST_UNKNOWNS:
-        raise ValueError(
-            f"method='moments' with {d} columns and {k} directions has {d * k} unknowns, and all"
-            f" their products would be released: at most {_MOST_UNKNOWNS} are supported. Use"
-            " method='gradient', or a smaller `n_components`."
-        )
+    check_unknowns(d, k)
     weight, batch = _BESIDE / math.sqrt(d), releases.batch(ROUNDS, persons.n_persons)
     size = d * k * (d * k + 1) // 2
 

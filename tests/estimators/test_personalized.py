@@ -315,3 +315,14 @@ def test_people_never_seen_are_scored_by_the_shared_model():
     with sklearn.config_context(enable_metadata_routing=True):
         scores = cross_val_score(model, X, y, cv=GroupKFold(3), params={"groups": groups})
     assert scores.min() > 0.5
+
+
+def test_moments_of_too_many_unknowns_are_refused_before_they_are_paid_for():
+    X, groups = np.zeros((12, 2501)), np.arange(12)
+    model = PersonalizedLinearRegression(method="moments", n_components=2, n_iter=1)
+    with (
+        PrivacyLedger(1.0, 1e-5, unit="person") as ledger,
+        pytest.raises(ValueError, match="method='gradient'"),
+    ):
+        model.fit(X, np.zeros(12), groups=groups)
+    assert len(ledger.entries) == 0
