@@ -69,9 +69,9 @@ class OuterGradients:
         if norms.shape[0]:
             longest = self.longest
             longest = float(xp.max(self.feature_norms)) if longest is None else longest
-            factor = max(longest, self.features.largest_scale)
-            # The half is for rounding.
-            if longest <= most and float(xp.max(r_norms)) * factor <= most / 2:
+            largest, half = float(xp.max(r_norms)), most / 2  # the half is for rounding
+            of_scale = largest * self.features.largest_scale
+            if longest <= most and largest * longest <= half and of_scale <= half:
                 return norms
         fits = (self.feature_norms <= most) & (norms <= most) & (r_norms * scale <= most)
         return xp.where(fits, norms, xp.full_like(norms, xp.inf))
