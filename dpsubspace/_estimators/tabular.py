@@ -705,7 +705,9 @@ def _checked(
     encoding = parts.table.encoding(parts.target, n_records)
 
     def blank(table: Table) -> np.ndarray:
-        return np.zeros((len(table.numbers), encoding.n_features), dtype=np.float32)
+        # One zero for all entries: rows that are only checked need no memory.
+        shape = (len(table.numbers), encoding.n_features)
+        return np.broadcast_to(np.float32(0.0), shape)
 
     several = isinstance(public, tuple)
     X_public = None if public is None else tuple(map(blank, public)) if several else blank(public)
