@@ -229,9 +229,14 @@ def test_errors_of_a_regressor_drown_in_no_wide_range():
     model = Ridge(alpha=1e-9).fit(X[:1000], y[:1000])
     for bounds in ((-10, 10), (-1000, 1000)):
         options = {"metric": "root_mean_squared_error", "target_bounds": bounds, "epsilon": 10.0}
-        score = private_score(model, X[1000:], y[1000:], random_state=0, **options)
-        # Of rows and of noise it has a deviation of 0.01. An interval leaves 0.5 out once in 20.
-        assert float(score) == pytest.approx(0.5, abs=0.1) and score.high - score.low < 0.1
+        scores = [
+            private_score(model, X[1000:], y[1000:], random_state=seed, **options)
+            for seed in range(15)
+        ]
+        # Of rows and of noise it has a deviation of 0.01. In 3 of 300 draws noise hides it, and the
+        # interval says so: in 8 of 15 once in 1e12.
+        assert np.median([float(score) for score in scores]) == pytest.approx(0.5, abs=0.1)
+        assert np.median([score.high - score.low for score in scores]) < 0.1
 
 
 # Models -----------------------------------------------------------------------------------------

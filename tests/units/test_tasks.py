@@ -172,7 +172,9 @@ def test_span_is_found_whatever_units_and_correlations(subspace, units):
     mix = np.eye(15) + 0.5 * rng.normal(size=(15, 15)) / np.sqrt(15)
     sets, targets, span = tasks(m=800, scales=scales, mix=mix)
     found = task_subspace(sets, targets, subspace=subspace, n_components=3)
-    assert error(found, span, scales) < (0.25 if subspace == "moments" else 0.12)
+    # 6.5 deviations of the logarithm above its mean, over 40 draws; of random spans, 0.91 is least.
+    most = {"moments": 0.7, "pairs": 0.26}.get(subspace, 0.12)
+    assert error(found, span, scales) < most
     random = np.random.default_rng(1).normal(size=(15, 3))
     assert subspace_distance(random.T, span.T * scales) > 0.8
 
