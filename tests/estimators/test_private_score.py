@@ -221,6 +221,7 @@ def test_more_level_is_a_wider_interval_and_more_epsilon_a_narrower_one():
     assert width(epsilon=5.0) < width(epsilon=1.0) < width(epsilon=0.3)
 
 
+@pytest.mark.filterwarnings("ignore:noise hides:dpsubspace.PrivacyWarning")
 def test_errors_of_a_regressor_drown_in_no_wide_range():
     """The noise follows the errors: a range a thousand times as wide costs little."""
     rng = np.random.default_rng(0)
