@@ -318,7 +318,7 @@ def ran(monkeypatch, model, rows=(X, Y), **options):
 def test_nothing_tells_how_many_trials_there_were(monkeypatch, capfd):
     noisy = DPSGDClassifier(n_iter=3, epsilon=1.0)
     kept = {}
-    for seed in range(6):
+    for seed in range(20):
         model = search(noisy, SOME, random_state=seed, epsilon=0.5)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
