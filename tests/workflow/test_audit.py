@@ -180,7 +180,7 @@ AUDITS = {
         "public bounds": Audit(claimed(DPSGDRegressor, **TARGETS), NUMBERS),
     },
     "GEPClassifier": {"plain": Audit(claimed(GEPClassifier), LABELS, PUBLIC)},
-    "GEPRegressor": {"plain": Audit(claimed(GEPRegressor), NUMBERS, PUBLIC, factor=0.001)},
+    "GEPRegressor": {"plain": Audit(claimed(GEPRegressor, **TARGETS), NUMBERS, PUBLIC)},
     "DPLinearRegression": {
         "plain": Audit(claimed(DPLinearRegression, **RANGES), NUMBERS),
         "not white": Audit(claimed(DPLinearRegression, solver="plain", **RANGES), NUMBERS),
