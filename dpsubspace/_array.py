@@ -81,6 +81,7 @@ def as_like(values: Any, like: Array) -> Array:
 
 
 def to_numpy(x: Array) -> np.ndarray:
+    """`x` as a NumPy array on the CPU; rows elsewhere stay where they are."""
     if isinstance(x, np.ndarray) or hasattr(x, "template"):
         return x
     return x.detach().cpu().numpy()
@@ -108,6 +109,7 @@ def at_least(x: Array, low: float) -> Array:
 
 
 def at_most(x: Array, high: float) -> Array:
+    """The smaller of each entry and `high`, NaN where it is NaN."""
     return np.minimum(x, high) if isinstance(x, np.ndarray) else x.clip(max=high)
 
 
@@ -157,6 +159,7 @@ class Scratch:
 
 
 def sampled(n: int, most: int, rng: np.random.Generator) -> Any:
+    """Index of `n` rows: all of them, or a random sample of `most` in their order."""
     return slice(None) if n <= most else np.sort(rng.permutation(n)[:most])
 
 
@@ -212,6 +215,7 @@ def check_device(value: Any, *, exact: bool = True) -> Any:
 
 
 def on_device(x: Any, where: Any) -> Any:
+    """NumPy `x` on a device of :func:`check_device`; itself where either is None."""
     if x is None or where is None:
         return x
     if hasattr(x, "template"):
@@ -416,6 +420,7 @@ class Total:
 
     @property
     def value(self) -> Array:
+        """The sum; None where nothing was added."""
         return None if self._sum is None else self._sum + self._lost
 
 

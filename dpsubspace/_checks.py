@@ -23,6 +23,7 @@ def read_json(text: str | bytes) -> Any:
 
 
 def finite(value: float) -> float | str:
+    """`value` as JSON can have it: inf as a text."""
     return "inf" if value == float("inf") else value
 
 

@@ -523,6 +523,7 @@ def _bought_norm(rows: Any, releases: Releases) -> float:
 
 
 def _longest(norms: np.ndarray) -> float:
+    """Largest of some norms; 0 of none."""
     return float(norms.max(initial=0.0))
 
 

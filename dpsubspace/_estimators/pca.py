@@ -241,6 +241,7 @@ def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes, unit: str
 
 
 def _formed(sets: list[Features]) -> np.ndarray | None:
+    """Public rows after their maps; None where there are none."""
     blocks = [part.at(slice(0, part.n_samples)).formed() for part in sets]
     return np.concatenate(blocks) if blocks else None
 
@@ -257,6 +258,7 @@ def _check_memory(mechanism: Mechanism, n_features: int, k: int, public: bool) -
 
 
 def _machine_memory() -> float:
+    """Bytes of memory of this machine; inf where that is not known."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -418,4 +418,5 @@ def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None) -> np.ndarray:
 
 
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Middles and half widths of ranges, without overflow."""
     return low / 2 + high / 2, high / 2 - low / 2

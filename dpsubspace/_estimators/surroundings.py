@@ -142,6 +142,7 @@ class _Host:
 
     @property
     def several(self) -> str | None:
+        """What fits clones here, in words; None for anything else."""
         return next((s for m, s in _SEVERAL_FITS.items() if self.module.startswith(m)), None)
 
 

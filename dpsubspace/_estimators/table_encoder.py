@@ -74,6 +74,7 @@ class Purchase:
             )
 
     def __call__(self, values: np.ndarray, releases: Releases) -> dict[str, tuple[float, float]]:
+        """Estimate the ranges of columns (n, c), in which NaN is a missing value."""
         if releases.budget.private:
             gaps = "gaps" if self.gaps else None
             low, high, found = noisy_extents(values, releases, "ranges", gaps=gaps)
@@ -94,6 +95,7 @@ class Purchase:
 
 
 def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:
+    """Exact ranges, column by column, of the values that are there; not private."""
     weights, ends = records.weights_numpy, []
     for column in values.T:
         there = ~np.isnan(column)

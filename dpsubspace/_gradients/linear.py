@@ -193,6 +193,7 @@ class LinearSource:
         return other
 
     def relabelled(self, y: Array) -> LinearSource:
+        """The same rows with other targets; what is known of rows is shared."""
         return changed(self, y=self._prepared(y))
 
     def _prepared(self, y: Array) -> Array:
@@ -204,6 +205,7 @@ class LinearSource:
         return changed(self, loss=loss)
 
     def wide(self) -> LinearSource:
+        """The same records, used in float64: for fits that are not private."""
         return changed(self, features=self.features.wide())
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
@@ -230,6 +232,7 @@ class LinearSource:
         )
 
     def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
+        """Sum of the losses of a chunk and its gradient: not bounded, for fits without privacy."""
         block, y = self.features.at(rows), self.y[rows]
         scores, xp = block.scores(params), namespace(params)
         present = xp.isfinite(self._norms[rows])
@@ -242,6 +245,7 @@ class LinearSource:
 
 
 def stable_step(source: LinearSource, alpha: float) -> float:
+    """Step size for exact gradients, from the rows: for fits that are not private."""
     curvature = source.loss.curvature if source.loss.curvature < float("inf") else 1.0
     return 1 / (curvature * sum_over_parts(_squares, source) / source.n_samples + alpha)
 

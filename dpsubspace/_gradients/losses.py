@@ -279,6 +279,7 @@ def _sigmoid(xp, z: Array) -> Array:
 
 
 def _softmax(xp, z: Array) -> Array:
+    """Rows of exp(z) over their sums, without overflow; always a new array."""
     out = xp.exp(z - xp.max(z, axis=1)[:, None])
     out *= (1 / xp.sum(out, axis=1))[:, None]
     return out

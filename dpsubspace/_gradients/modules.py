@@ -176,6 +176,7 @@ class ModuleGradients:
             yield batch, k, self._residual(self.y[some])
 
     def _residual(self, y: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Function from padded scores to residuals, zero for padding and where not finite."""
         import torch
 
         def residual(scores: torch.Tensor) -> torch.Tensor:
@@ -318,6 +319,7 @@ class ModuleSource:
 
     @property
     def data(self) -> Array:
+        """Return the targets, which lie where gradients are computed; rows may not."""
         return self.y
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
@@ -369,6 +371,7 @@ class ModuleSource:
         return y.to(self._rows.dtype) if y.is_floating_point() else y
 
     def _at(self, params: Array, rows: Array) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients of `rows`, and which of them count; zero for others."""
         import torch
 
         if isinstance(rows, slice):

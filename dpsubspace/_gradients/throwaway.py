@@ -202,6 +202,7 @@ def _trace() -> Any:
 
 
 def _memory(value: Any) -> Any:
+    """Memory of a tensor, None for anything else."""
     import torch
 
     if not isinstance(value, torch.Tensor):

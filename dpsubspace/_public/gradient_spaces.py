@@ -122,6 +122,7 @@ def _centred(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _mean_square(values: np.ndarray, count: int) -> np.ndarray:
+    """Sums of squares of columns over `count`, without overflow on the way."""
     largest = np.abs(values).max(axis=0, initial=0.0)
     scaled = values / np.where(largest > 0, largest, 1.0)
     return largest**2 * np.sum(scaled**2, axis=0) / count
@@ -410,6 +411,7 @@ class FeatureSpace:
 
 
 def _coordinates(X: Any, axes: np.ndarray) -> np.ndarray:
+    """Coordinates of unit rows along axes (k, n_features), (n, k); zero for a row of zeros."""
     features = Features(X, RowMap(norm="l2"))
     return features.inner(slice(0, features.n_samples), axes)
 

@@ -150,6 +150,7 @@ def task_subspace(
 
 
 def _wanted(n_components: int | str) -> int | None:
+    """Number of directions that is asked for; None where tasks decide."""
     if n_components == "auto":
         return None
     if isinstance(n_components, str):

@@ -301,6 +301,7 @@ class RecordRows:
         self.X = self.data = X
         self.records = Records.of_rows(X.shape[0]) if records is None else records
         # Number of records, public, and of rows, which is private where it is another one.
+        # The number of rows is private where it is not that of the records.
         self.n_samples, self.n_rows = self.records.n, X.shape[0]
 
 

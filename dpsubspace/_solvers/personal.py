@@ -115,6 +115,7 @@ class Personal:
     spectrum: np.ndarray
 
     def heads(self, persons: PersonRows) -> Heads:
+        """Heads of persons, each of the person's own rows, beside this shared model."""
         return self.prior.heads(persons.sharing(self.weights, self.constant))
 
 
@@ -515,6 +516,7 @@ def _clear_part(numbers: np.ndarray, variance: float) -> float:
 
 
 def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
+    """Inverse of a noisy second moment that is about the identity; that, where noise is all."""
     q = len(moment)
     apart = moment - np.eye(q)
     values, vectors = np.linalg.eigh(np.eye(q) + _clear_part(packed(apart), noise**2) * apart)

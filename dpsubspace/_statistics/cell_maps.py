@@ -240,6 +240,8 @@ def counted(
 
 
 def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Counts of columns in octaves of either sign; NaN counts as 0."""
+
     def cells(rows: np.ndarray, _: slice) -> np.ndarray:
         place = places(rows, 0, _OCTAVES)
         return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES

@@ -367,6 +367,7 @@ def _lengths() -> CellMap:
 
 
 def _exact(columns: np.ndarray, weights: np.ndarray | None) -> Scales:
+    """Means and standard deviations over what is not NaN; two passes, chunk by chunk."""
     location, _ = _means(columns, weights, np.zeros(columns.shape[1]), 1)
     square, known = _means(columns, weights, location, 2)
     scale = np.sqrt(square)

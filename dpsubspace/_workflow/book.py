@@ -93,6 +93,7 @@ class Book(Accounts):
                 self.write(_sighting(kind, name, 1))
 
     def check_process(self) -> None:
+        """PrivacyError in a fork of the process of a ledger that no file keeps."""
         if self.journal is None and os.getpid() != self._started:
             raise PrivacyError(
                 "a forked process has a copy of the ledger, and what it charges would be lost."

@@ -493,6 +493,7 @@ DESIGNS = {
 
 
 def design_of(what: Any) -> Design | None:
+    """Canaries of an estimator or a function; None where none are known."""
     if _is_function(what):
         return DESIGNS[what.__name__] if what in _FUNCTIONS else None
     name = what._canary if isinstance(what, PrivateEstimator) else None

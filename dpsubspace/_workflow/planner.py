@@ -621,6 +621,7 @@ def _spends(step: Any) -> bool:
 
 
 def _check_methods(estimator: Any) -> None:
+    """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
     own = vars(estimator) if hasattr(estimator, "__dict__") else ()
     replaced = [name for name in own if callable(getattr(type(estimator), name, None))]
     if replaced:
