@@ -93,11 +93,9 @@ class Features(RecordRows):
     @classmethod
     def of_rows(cls, X: Any, *args: Any, **options: Any) -> Any:
         """Features of rows, made where these are: here, or in parts elsewhere."""
-        return (
-            where_rows_are(cls, X, *args, **options)
-            if isinstance(X, RemoteRows)
-            else cls(X, *args, **options)
-        )
+        if isinstance(X, RemoteRows):
+            return where_rows_are(cls, X, *args, **options)
+        return cls(X, *args, **options)
 
     def of(self, X: Array) -> Features:
         """Other rows, bounded and shifted as these are."""
