@@ -53,7 +53,7 @@ from dpsubspace._release import mechanisms, noise
 
 TRUSTED = ("_accounting", "_release")
 DEPTH = 8
-DESIGN = ROOT.parent / "docs" / "design.md"
+DESIGN = Path(__file__).parents[2] / "docs" / "design.md"  # the package may be installed apart
 
 # What a value holds ---------------------------------------------------------------------------
 
