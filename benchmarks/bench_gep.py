@@ -87,7 +87,7 @@ class Setting:
         self.params = rng.standard_normal((args.features, args.classes))
         public, _ = rows(2, args.public, args.features, args.classes, **like)
         features = Features(public.astype(np.float64), RowMap(norm=None))
-        formed = features.at(slice(0, args.public)).formed()
+        formed = features.at(slice(0, args.public)).dense()
         self.public = LinearSource(LogLoss(), features, None, public=formed)
         private = Features(X, RowMap(norm="clip", data_norm=1.5))
         self.plain = LinearSource(LogLoss(), private, y)

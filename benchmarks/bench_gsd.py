@@ -135,7 +135,7 @@ def gradients(module, n):
     """Gradients of two sets of rows."""
     options = {"n_targets": CLASSES, "input_shape": IMAGE}
     one = ModuleGradients(module, LogLoss(), *rows(n, 0), **options)
-    return one, one.beside(*rows(n, 1))
+    return one, one.of_rows(*rows(n, 1))
 
 
 # Time and memory -------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def by_vectors(module, n, k):
         X, y = rows(n, seed)
         options = {"n_targets": CLASSES, "input_shape": IMAGE}
         source = ModuleSource(module, LogLoss(), X, y, **options)
-        G = source.at(source.start(), slice(0, n)).formed().numpy()
+        G = source.at(source.start(), slice(0, n)).dense().numpy()
         bases.append(np.linalg.svd(G, full_matrices=False)[2][:k])
     return np.linalg.svd(bases[0] @ bases[1].T, compute_uv=False)
 

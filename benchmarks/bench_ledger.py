@@ -47,7 +47,7 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._workflow.plan import _APART, Charge, _room
+from dpsubspace._workflow.filter import _APART, Charge, _room
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 DELTA = 1e-5
@@ -196,15 +196,15 @@ def beside_takes(events, budget):
     for event in events:
         spent = Charge.total(charges)
         _, charge, _ = book.best(event, spent)
-        if book.plan is None and charge.needs_delta:
-            book.plan = book._open_plan(spent, charge)
+        if book.split is None and charge.needs_delta:
+            book.split = book._open_split(spent, charge)
         charges.append(charge)
-    if book.plan is None:
+    if book.split is None:
         return Charge.total(charges).epsilon <= budget
-    left, whole = budget - book.plan.before, Charge.total(charges)
-    each = [_room(left, DELTA, book.plan.slack, book.plan.first, part) for part in (_APART, 0.0)]
+    left, whole = budget - book.split.before, Charge.total(charges)
+    each = [_room(left, DELTA, book.split.slack, book.split.first, part) for part in (_APART, 0.0)]
     return any(
-        replace(account, epsilon=book.plan.before + account.epsilon).takes(Charge(), whole)
+        replace(account, epsilon=book.split.before + account.epsilon).takes(Charge(), whole)
         for account in each
         if account.epsilon
     )
@@ -224,7 +224,7 @@ def choices(args):
         for steps in (2, 4, 8, 16, 32):
             book = PrivacyLedger(epsilon=budget, delta=DELTA)._book
             sq_mu = gaussian_sq_mu(budget, 0.64 * DELTA) / steps
-            plan = book._open_plan(Charge(), Charge(sq_mu, 0, 0, sq_mu))
+            plan = book._open_split(Charge(), Charge(sq_mu, 0, 0, sq_mu))
             accounts = [plan, *book._sums(plan)]
             within = [
                 max(a.epsilon for a in accounts if a.sq_mu >= i * sq_mu) for i in range(steps + 1)

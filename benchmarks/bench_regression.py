@@ -83,7 +83,7 @@ def subspace_rows(args):
                     calls = (lambda X=X: products(X, values, directions), fit)
                     floor, fits = np.moveaxis(in_turns(calls, args.repeats), 2, 0)
                 row = {"rows": len(X), "columns": args.features, "where": where}
-                row |= {"bounds": "public" if known else "bought", "threads": threads}
+                row |= {"bounds": "public" if known else "estimated", "threads": threads}
                 row |= {"products_ms": ms(floor), "fit_ms": ms(fits), **ratios(fits, floor)}
                 verdict = judged(row["ratio_median"] <= LIMIT) if known else {}
                 yield row | {"limit": LIMIT} | verdict
@@ -113,7 +113,7 @@ def full_rows(args):
                 )
                 with threadpool_limits(threads):
                     gram, plain, fits = np.moveaxis(in_turns(calls, args.repeats), 2, 0)
-                row = {"rows": len(X), "columns": d, "bounds": "public" if known else "bought"}
+                row = {"rows": len(X), "columns": d, "bounds": "public" if known else "estimated"}
                 row |= {"threads": threads, "gram_ms": ms(gram)}
                 row |= {"LinearRegression_ms": ms(plain), "fit_ms": ms(fits)}
                 yield row | ratios(fits, plain) | {"to_gram": round(ms(fits) / ms(gram), 2)}

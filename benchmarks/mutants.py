@@ -539,25 +539,25 @@ MUTANTS = [
                 f"units/test_encoding.py {BOUNDS}",
             ),
             (
-                "_workflow/plan.py",
+                "_workflow/filter.py",
                 "return epsilon <= self.budget * (1 + _ROUNDING)",
                 "return epsilon <= self.budget * 1.5",
                 LEDGER,
             ),
             (
-                "_workflow/plan.py",
+                "_workflow/filter.py",
                 "total = Charge.total([spent, charge])\n        if",
                 "total = Charge.total([charge])\n        if",
                 LEDGER,
             ),
             (
-                "_workflow/plan.py",
+                "_workflow/filter.py",
                 "total = Charge.total([spent, charge]).summed",
                 "total = charge.summed",
                 LEDGER,
             ),
             (
-                "_workflow/plan.py",
+                "_workflow/filter.py",
                 "gaussian_sq_mu(self.budget - self.epsilon, self.delta - self.slack)",
                 "gaussian_sq_mu(self.budget, self.delta)",
                 LEDGER,
@@ -569,7 +569,7 @@ MUTANTS = [
                 LEDGER,
             ),
             (
-                "_workflow/book.py",
+                "_workflow/ledger_state.py",
                 "if self.failures >= most:",
                 "if False:",
                 f"{LEDGER} workflow/test_ledger_block.py",

@@ -5,7 +5,7 @@ squared error (RMSE) is in units of the target. "low" is the number of runs belo
 "warned" how many runs warned of what. Sections:
 
 - ``raw``: columns as they come, and no bounds. Missing values are a public constant and
-  categories have a column each. What buys ranges of columns does so with half of epsilon and
+  categories have a column each. What estimates ranges of columns does so with half of epsilon and
   delta. AdaSSP cannot do without ranges: it stands in the next section.
 - ``ranges``: public ranges of all columns and of the target, for all methods.
 - ``public``: some groups of a table are public tasks, and the others are private rows: schools,
@@ -183,7 +183,7 @@ def descent_in_ranges(split, epsilon, seed):
     return model.fit(split.X, split.y).predict(split.X_test)
 
 
-def descent_in_bought_ranges(split, epsilon, seed):
+def descent_in_estimated_ranges(split, epsilon, seed):
     half = {"epsilon": epsilon / 2, "delta": DELTA / 2, "random_state": seed}
     model = make_pipeline(BoundedScaler(**half), DPSGDRegressor(**half, data_norm=1.0))
     return model.fit(split.X, split.y).predict(split.X_test)
@@ -221,7 +221,7 @@ METHODS = {
         **ENDS,
         OURS: ours(OURS),
         "DPSGDRegressor": ours("DPSGDRegressor"),
-        "DPSGDRegressor, ranges bought": Method(descent_in_bought_ranges),
+        "DPSGDRegressor, estimated ranges": Method(descent_in_estimated_ranges),
     },
     "ranges": {
         OURS: ours(OURS, bounded=True),
@@ -243,7 +243,7 @@ METHODS = {
         **ENDS,
         OURS: ours(OURS),
         "DPSGDRegressor": ours("DPSGDRegressor"),
-        "DPSGDRegressor, ranges bought": Method(descent_in_bought_ranges),
+        "DPSGDRegressor, estimated ranges": Method(descent_in_estimated_ranges),
     },
 }
 

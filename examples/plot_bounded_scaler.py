@@ -4,7 +4,7 @@ My columns are in different units: what may a scaler know?
 
 Classifiers divide every row by its length, so columns must be brought to one size first: else a
 column in hundreds hides one in thousandths. ``StandardScaler`` would publish exact means of the
-private rows. ``BoundedScaler`` takes ranges that are public, or buys them from the rows with a
+private rows. ``BoundedScaler`` takes ranges that are public, or estimates them from the rows with a
 part of the budget.
 
 The first fit is an honest private pipeline, charged to a ledger. The picture takes shortcuts:
@@ -27,7 +27,7 @@ public = (X.min(axis=0), X.max(axis=0))  # as in the description of the data set
 X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
 
 # %%
-# One private model with bought ranges
+# One private model with estimated ranges
 # ------------------------------------
 # Both steps look at the rows, and both are charged. ``share_budget`` would share one epsilon
 # between them.
@@ -44,7 +44,7 @@ print(f"accuracy on test rows: {model.score(X_test, y_test):.3f}")
 # What are public ranges worth?
 # -----------------------------
 # All three ways cost the same epsilon. Ranges of 30 columns are dear for a table of 398 rows:
-# whatever is known of a column need not be bought. But even bought ranges are better than no
+# whatever is known of a column need not be estimated. But even estimated ranges are better than no
 # scaling.
 
 warnings.simplefilter("ignore", PrivacyWarning)  # small budgets are mostly noise, and say so
@@ -55,16 +55,16 @@ def model_of(bounds, epsilon, seed):
     """A classifier behind a scaler. The epsilons of two steps add up nearly like squares."""
     if bounds is None:
         return DPSGDFClassifier(epsilon=epsilon, random_state=seed)
-    bought = isinstance(bounds, str)
+    estimated = isinstance(bounds, str)
     scaler = BoundedScaler(bounds, epsilon=0.4 * epsilon, random_state=seed)
-    epsilon = 0.88 * epsilon if bought else epsilon
+    epsilon = 0.88 * epsilon if estimated else epsilon
     return make_pipeline(scaler, DPSGDFClassifier(epsilon=epsilon, random_state=seed))
 
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, bounds in (
     ("public ranges", public),
-    ("bought ranges", "private"),
+    ("estimated ranges", "private"),
     ("no scaling", None),
 ):
     scores = [

@@ -4,8 +4,9 @@ DPSGDFClassifier or DPSGDClassifier: what does the private mean buy?
 
 Both classifiers divide every row by its length, so that no row can change the model by much.
 Rows that have something in common, such as a bright background or columns that are always
-positive, are then close to each other, and hard to tell apart. ``DPSGDFClassifier`` buys a noisy
-mean of the rows with a part of its budget, and trains on what is left when the mean is taken off.
+positive, are then close to each other, and hard to tell apart. ``DPSGDFClassifier`` pays for a
+noisy mean of the rows with a part of its budget, and trains on what is left when the mean is taken
+off.
 
 The fits are private. The comparison takes shortcuts: it makes many fits with seeds, where an
 honest project makes one and charges it. The rows are simulated, and the test rows are taken to

@@ -42,9 +42,9 @@ X_test, y_test = homes(2000)
 # One private model
 # -----------------
 # Nothing is scaled and nothing tuned. The range of the target is public; without it, the fit
-# would have to buy that as well, which fails now and then where epsilon is small. ``coef_std_`` is
-# not a standard error of statistics: it is about the noise of the fit alone, and not about having
-# 3,000 homes and no more.
+# would have to estimate that as well, which fails now and then where epsilon is small.
+# ``coef_std_`` is not a standard error of statistics: it is about the noise of the fit alone, and
+# not about having 3,000 homes and no more.
 
 ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
 model = ledger.fit(DPLinearRegression(epsilon=1.0, target_bounds=bounds), X, y)

@@ -4,8 +4,8 @@ From a raw table to a private model
 
 A table of patients has numbers, categories and gaps. ``tabular_pipeline`` takes it as it comes,
 together with a *schema*: what is publicly known of each column, such as the range of ages. It
-encodes the columns by that and not by the rows, buys what nobody knows, and fits a model.
-All of it shares one epsilon and has one guarantee.
+encodes the columns by that and not by the rows, estimates privately what nobody knows, and fits a
+model. All of it shares one epsilon and has one guarantee.
 
 This is an honest private pipeline, charged to a ledger. The patients are simulated, and the test
 rows are taken to be public.
@@ -54,7 +54,8 @@ print(patients.head().to_string(index=False))
 # What is public?
 # ---------------
 # The schema comes from knowledge and never from a look at the rows. Of platelets nothing is known
-# here: their range is bought. A column that it did not name would be left out, with a warning.
+# here: their range is estimated privately. A column that it did not name would be left out, with a
+# warning.
 
 schema = {
     "age": Range(18, 100),

@@ -52,7 +52,7 @@ plt.show()
 # %%
 # Numbers: a curve
 # ----------------
-# The range of the targets is public here. Without it, a part of the budget buys one.
+# The range of the targets is public here. Without it, a part of the budget pays for an estimate.
 
 X = rng.uniform(-3, 3, size=(2000, 1))
 y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=2000)

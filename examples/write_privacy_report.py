@@ -2,8 +2,8 @@
 A report for the data protection officer
 ========================================
 
-An honest private pipeline and its report: ranges of the columns are bought, the labels are
-given, and all steps are private. The page says what was promised, to whom, and what was not,
+An honest private pipeline and its report: ranges of the columns are estimated privately, the labels
+are given, and all steps are private. The page says what was promised, to whom, and what was not,
 and leaves open what only the curator knows. The hospital is made up.
 
 The first command prints the report, and the second one made the page of the documentation::

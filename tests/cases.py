@@ -204,7 +204,7 @@ def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
 
 
 def tabular(X, target, random_state, *, groups=None, **options):
-    """Fit of a table of which the first column is bought and the second has gaps, as options say.
+    """Fit of a table whose first column is estimated privately and whose second has gaps.
 
     About half of the values are missing in either, wherever the last column of the rows lies: of
     60 rows all but 5 would be once in 1e12. An encoder that refuses, since noise has hidden a range
@@ -217,7 +217,7 @@ def tabular(X, target, random_state, *, groups=None, **options):
     odd = X[:, -1] % 2 > 1
     frame[1] = np.where(odd, np.nan, frame[1])
     schema = {
-        "bought": dpsubspace.Range(-9, 9)
+        "estimated": dpsubspace.Range(-9, 9)
         if options.get("free")
         else dpsubspace.PrivateRange(missing=True),
         "gaps": dpsubspace.Range(-3, 3, missing=True),
@@ -250,10 +250,10 @@ def tabular(X, target, random_state, *, groups=None, **options):
 
 TABLES = {
     "plain": {"free": True},
-    "bought": {},
+    "estimated": {},
     "adaptive mean": {"free": True, "model": dpsubspace.DPSGDFClassifier},
     "target": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9)},
-    "bought target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
+    "estimated target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
     "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},
 }
 

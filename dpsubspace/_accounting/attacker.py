@@ -18,7 +18,7 @@ pairs (mu, s) are proved to dominate it, and (epsilon, delta) of the guarantee:
 
 Where all that ran was fixed in advance, every pair (epsilon, delta) of its accountant holds as the
 stated one does. Of fits that were chosen after looking at results only sums of mu, of slacks and of
-epsilons are bounds (:class:`~dpsubspace._workflow.plan.Plan`).
+epsilons are bounds (:class:`~dpsubspace._workflow.filter.BudgetSplit`).
 """
 
 from __future__ import annotations

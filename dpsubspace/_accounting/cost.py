@@ -306,7 +306,7 @@ def gaussian_sq_mu(epsilon: float, delta: float) -> float:
 #
 # A mechanism is charged as a pair (mu, s) for which ``H_t <= G_mu(t) + min(1, t) s`` for all t: the
 # Gaussian mechanism, but for a slack s. Why these pairs may be added up is proved in
-# :class:`~dpsubspace._workflow.plan.Plan`.
+# :class:`~dpsubspace._workflow.filter.BudgetSplit`.
 
 # No smaller slack is asked for: it is ten times what rounding may hide of a few thousand steps.
 LEAST_SLACK = 1e-11

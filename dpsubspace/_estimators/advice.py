@@ -53,7 +53,7 @@ def _noise_hides(
 def warn_of_bounds(
     estimator: Any, bounds: ScaledRows, budget: Budget, guarantee: PrivacyGuarantee, sizes: Sizes
 ) -> bool:
-    """Warn where noise probably hides the bounds that are bought; whether it did."""
+    """Warn where noise probably hides the bounds that are estimated privately; whether it did."""
     noise, missing = bounds.noise(budget, sizes), bounds.missing(sizes)
     noise *= math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
     n_samples = sizes.known("n_samples", "the warning")

@@ -30,7 +30,7 @@ from dpsubspace._accounting.permission import (
 from dpsubspace._array import check_device, plain_arithmetic
 from dpsubspace._checks import check_auto, check_integer, check_real, shown
 from dpsubspace._compat import nameless, start_progress
-from dpsubspace._estimators.surroundings import learners_around, warn_of_surroundings
+from dpsubspace._estimators.context import learners_around, warn_of_context
 from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
@@ -159,7 +159,7 @@ class PrivateEstimator(BaseEstimator):
         payer, seen = payer_of(self._address), []
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
-            seen = warn_of_surroundings(self, guarantee, payer)
+            seen = warn_of_context(self, guarantee, payer)
         settle = None
         if payer is not None or DASK in sys.modules:
             settle = about_to_release(guarantee, self._address)

@@ -65,7 +65,7 @@ class _Map:
 
 
 @dataclass(frozen=True)
-class _Plan(Plan):
+class CalibrationPlan(Plan):
     target: Target
     method: str
     frozen: Frozen | None = None
@@ -316,11 +316,11 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
 
     # The fit --------------------------------------------------------------------------------
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> CalibrationPlan:
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
-        return _Plan(pure_target(self), method)
+        return CalibrationPlan(pure_target(self), method)
 
-    def _check(self, plan: _Plan, given: Given) -> Checked:
+    def _check(self, plan: CalibrationPlan, given: Given) -> Checked:
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         n_classes = len(frozen.classes)
         if plan.method == "sigmoid" and n_classes != 2:
@@ -333,7 +333,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
         return Checked(replace(plan, frozen=frozen), data, public, (frozen, data.X.shape[1]))
 
     def _advise(
-        self, plan: _Plan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+        self, plan: CalibrationPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         if not budget.parts:
             _tell_of_few(plan.target, sizes.known("n_samples", "the warning"), guarantee.unit)

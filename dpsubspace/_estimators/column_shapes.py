@@ -95,10 +95,10 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
             values = encoding.numbers_at(name, (np.arange(_PLACES) + 0.5) / _PLACES)
         values = np.append(values, kind._gap) if kind.missing else values
         at = encoding.blocks[name]
-        shares = _frequencies(alone(encoding, {name: values}, len(values))[:, at], means[at])
+        shares = _frequencies(encoded(encoding, {name: values}, len(values))[:, at], means[at])
         counts = np.diff(np.round(np.cumsum(shares) * _CURVATURE_ROWS).astype(int), prepend=0)
         columns[name] = rng.permutation(np.repeat(values, counts))
-    return alone(encoding, columns, _CURVATURE_ROWS)
+    return encoded(encoding, columns, _CURVATURE_ROWS)
 
 
 def _frequencies(entries: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -113,7 +113,7 @@ def _frequencies(entries: np.ndarray, mean: np.ndarray) -> np.ndarray:
 # Rows of some columns ---------------------------------------------------------------------------
 
 
-def alone(encoding: Encoding, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
+def encoded(encoding: Encoding, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
     """Encoded rows with these numbers or codes of columns, and the first ones of all others."""
     schema = encoding.schema
     firsts = {name: encoding.numbers_at(name, np.zeros(1)) for name in schema.numbers}
@@ -224,7 +224,7 @@ class ColumnShapes:
     def _used(self, name: str, values: np.ndarray) -> np.ndarray:
         """What weights act on where a column has these values and all others are average."""
         at = self._encoding.blocks[name]
-        entries = alone(self._encoding, {name: values}, len(values))[:, at]
+        entries = encoded(self._encoding, {name: values}, len(values))[:, at]
         rest = self._sq_norm - self._sq_blocks[name]
         return self._scores.used(entries, at, (entries**2).sum(axis=1) + rest)
 
@@ -232,7 +232,7 @@ class ColumnShapes:
         """Scores (m, k, c) of rows of usual norm, over a grid of places of two numbers."""
         a, b = (self._values(name, at) for name, at in zip(names, (first, second), strict=True))
         grid = {names[0]: np.repeat(a, len(b)), names[1]: np.tile(b, len(a))}
-        rows = alone(self._encoding, grid, len(a) * len(b))
+        rows = encoded(self._encoding, grid, len(a) * len(b))
         at = np.arange(rows.shape[1])
         used = self._scores.used(rows, at, np.full(len(rows), self._sq_norm))
         return self._scores.scores(used, at).reshape(len(a), len(b), -1)

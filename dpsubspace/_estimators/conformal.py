@@ -95,7 +95,7 @@ class _Rank:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _IntervalRequest:
     target: Target
     level: float
     bounds: tuple[float, float] | None = None
@@ -130,13 +130,13 @@ class _Conformal(PrivateEstimator):
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().budget(sizes.n_samples)
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _IntervalRequest:
         level = check_real("confidence_level", self.confidence_level, low=0, high=1)
-        return _Plan(pure_target(self), level)
+        return _IntervalRequest(pure_target(self), level)
 
     def _release_threshold(
         self,
-        plan: _Plan,
+        plan: _IntervalRequest,
         frozen: Frozen,
         rows: Data,
         scores: np.ndarray,
@@ -532,13 +532,13 @@ class DPConformalRegressor(ExactR2, _Conformal):
         self.half_width_ = found  # last: now it can predict
         return self
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _IntervalRequest:
         plan = super()._plan()
         if self.target_bounds is None:
             return plan
         check_bounds("target_bounds", self.target_bounds, 1, column="target")
         low, high = (float(np.reshape(bound, ())) for bound in self.target_bounds)
-        return _Plan(plan.target, plan.level, (low, high))
+        return _IntervalRequest(plan.target, plan.level, (low, high))
 
     def predict_interval(self, X: Any) -> np.ndarray:
         """Return between which numbers the targets of rows may be.
@@ -592,7 +592,7 @@ def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> np.ndarray:
     return values if bounds is None else np.clip(values, *bounds)
 
 
-def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
+def _tell_of_width(plan: _IntervalRequest, rank: _Rank, records: Records) -> None:
     more = (2 * math.log(rank.n_candidates) + 1 - math.log(_UNSURE)) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
@@ -605,7 +605,7 @@ def _tell_of_width(plan: _Plan, rank: _Rank, records: Records) -> None:
     )
 
 
-def _tell_of_few(plan: _Plan, rank: _Rank, records: Records) -> None:
+def _tell_of_few(plan: _IntervalRequest, rank: _Rank, records: Records) -> None:
     more = 0.0 if rank.strength == math.inf else (math.log(rank.n_candidates) + 1) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(

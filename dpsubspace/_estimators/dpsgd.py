@@ -19,9 +19,9 @@ import numpy as np
 from dpsubspace._checks import check_choice
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.bounds import AdaptiveCentre, OneMean
+from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.linear_fit import LinearFit
 from dpsubspace._estimators.linear_model import LinearClassifier, LinearRegressor, refuse_unbounded
-from dpsubspace._estimators.surroundings import estimator
 
 
 @estimator
@@ -240,8 +240,8 @@ class DPSGDFClassifier(LinearClassifier):
 
     Rows that have much in common (the grey of all images, say) have gradients that have it in
     common too. Clipping then keeps the common part and drowns what tells the classes apart. So a
-    tenth of the budget buys a noisy mean of the rows, and :class:`DPSGDClassifier` trains on rows
-    less that mean. The weights are mapped back, and ``predict`` takes rows as they are.
+    tenth of the budget pays for a noisy mean of the rows, and :class:`DPSGDClassifier` trains on
+    rows less that mean. The weights are mapped back, and ``predict`` takes rows as they are.
 
     Choose `epsilon`, and look at `neighboring_relation`, `preprocessing`, `row_norm` and
     `classes`. All parameters from `alpha` on can be left alone. Their defaults follow from public

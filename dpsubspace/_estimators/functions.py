@@ -16,7 +16,7 @@ from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.bounds import warn_of_largest
-from dpsubspace._estimators.surroundings import with_words
+from dpsubspace._estimators.context import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -278,7 +278,7 @@ def private_mean(
     Rows beyond a bound are shortened, which biases the mean of a skew distribution: of incomes
     by two or three times the noise with "recentre", which shortens as many rows as Huang,
     Liang and Yi (2021) advise, and hardly with "gaussian" and bounds. A bound on norms that is
-    bought is at most 2^40; and noise is in proportion to the norm of whole rows, so that
+    estimated is at most 2^40; and noise is in proportion to the norm of whole rows, so that
     a column in small units drowns beside one in large ones.
 
     References
@@ -310,7 +310,7 @@ def private_mean(
         public = ("bounds of the features",)
         rows, middle, half = _boxed(rows, bounds)
         data_norm = math.sqrt(n_columns)
-    parts = _bounded_parts(_MEAN[method], bought=data_norm is None)
+    parts = _bounded_parts(_MEAN[method], estimated=data_norm is None)
     budget = Budget.split(target, parts, n_samples)
     noise = as_noise(random_state)
     call = PrivateCall("private_mean", budget, noise, records, n_columns, public)
@@ -328,7 +328,7 @@ def private_mean(
     releases = call.paid()
     with plain_arithmetic(None):
         if data_norm is None:
-            data_norm = _bought_norm(rows, releases)
+            data_norm = _estimated_norm(rows, releases)
         row_map = RowMap(norm="clip", data_norm=data_norm)
         features = Features.of_rows(rows, row_map, records=records)
         mean = searched_mean(features, data_norm, releases)[0]
@@ -450,7 +450,7 @@ def private_covariance(
         public = ("bounds of the features",)
         rows, middle, half = _boxed(rows, bounds)
         data_norm = math.sqrt(n_columns)
-    parts = _bounded_parts(_COVARIANCE, bought=data_norm is None)
+    parts = _bounded_parts(_COVARIANCE, estimated=data_norm is None)
     budget = Budget.split(target, parts, n_samples)
     noise = as_noise(random_state)
     call = PrivateCall("private_covariance", budget, noise, records, n_columns, public)
@@ -467,11 +467,11 @@ def private_covariance(
     releases = call.paid()
     with plain_arithmetic(None):
         if data_norm is None:
-            data_norm = _bought_norm(rows, releases)
+            data_norm = _estimated_norm(rows, releases)
         row_map = RowMap(norm="clip", data_norm=data_norm)
         features = Features.of_rows(rows, row_map, records=records)
         mean, radius = searched_mean(features, data_norm, releases)
-        near = features.shifted(Shift(mean, None)).clipped(radius, formed=True)
+        near = features.shifted(Shift(mean, None)).clipped(radius, dense=True)
         moment = released_moment(Rows(near, radius), releases)[0]
     values, vectors = np.linalg.eigh(moment)
     moment = half[:, None] * ((vectors * np.maximum(values, 0.0)) @ vectors.T) * half
@@ -504,16 +504,16 @@ def _in_box(
     return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0)
 
 
-def _bounded_parts(own: dict[str, Part], *, bought: bool) -> dict[str, Part]:
-    """`own` releases, after that of a bound on norms where it is bought."""
-    if not bought:
+def _bounded_parts(own: dict[str, Part], *, estimated: bool) -> dict[str, Part]:
+    """`own` releases, after that of a bound on norms where it is estimated privately."""
+    if not estimated:
         return own
     left = 1 - _NORM_SHARE
     shared = {name: replace(part, share=part.share * left) for name, part in own.items()}
     return {"norm": Part(_NORM_SHARE)} | shared
 
 
-def _bought_norm(rows: Any, releases: Releases) -> float:
+def _estimated_norm(rows: Any, releases: Releases) -> float:
     norms = where_rows_are(row_norms, rows)
     if releases.budget.private:
         largest = noisy_range(norms, releases, "norm")[1]

@@ -19,6 +19,7 @@ import numpy as np
 from dpsubspace._checks import check_bool, check_choice
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.bounds import OneMean
+from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.guide import PublicGuide, check_components, linear_anchors
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._estimators.linear_model import (
@@ -28,7 +29,6 @@ from dpsubspace._estimators.linear_model import (
     Values,
     refuse_unbounded,
 )
-from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._public.anchors import LABELS, VALUES, Targets
 
 

@@ -18,6 +18,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import plain_arithmetic, sampled
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
+from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.distances import (
     gradient_space,
     probe_gradients,
@@ -25,7 +26,6 @@ from dpsubspace._estimators.distances import (
     warn_not_private,
 )
 from dpsubspace._estimators.pca import FittedSpectrum, SpectralPlan, warn_of_spectrum
-from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace, few, random_labels
 from dpsubspace._public.subspace import cosines, leading_weights, share_apart
@@ -269,7 +269,7 @@ def _module_products(
 
     def of(seed: int) -> np.ndarray:
         found = fixed or probe_gradients(module, shape, c, seed, params=params)
-        return found.beside(rows, random_labels(seed, c, len(rows))).gram()
+        return found.of_rows(rows, random_labels(seed, c, len(rows))).gram()
 
     return of
 

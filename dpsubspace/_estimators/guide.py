@@ -21,7 +21,7 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes
 from dpsubspace._array import Array, as_like, device, namespace, to_numpy
 from dpsubspace._checks import check_auto, check_bool, check_choice, check_integer, shown
 from dpsubspace._estimators.bounds import Bounded
-from dpsubspace._estimators.surroundings import estimator
+from dpsubspace._estimators.context import estimator
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.torch_rows import parameter_groups
 from dpsubspace._public.anchors import (
@@ -341,7 +341,7 @@ class PublicGuide:
         assert features is not None
         unshifted = features.shifted(None).of(as_like(public.X, features.lengths))
         rows = unshifted.shifted(features.shift)
-        formed = rows.at(slice(0, rows.n_samples)).formed()
+        formed = rows.at(slice(0, rows.n_samples)).dense()
         # Anchors are these numbers themselves: less a mean that they nearly equal, rows would
         # be other numbers in every product, by more than the subspace counts for rounding.
         plain = Features(formed, RowMap(norm=None))
@@ -355,7 +355,7 @@ class PublicGuide:
         clear = _clear(releases.budget, features, linear.n_outputs, clip_norm)
         principal = principal_directions(unshifted, features)
         directions = self._kept(principal, clear)
-        knowing = source if directions is None else source.beside(directions.vectors)
+        knowing = source if directions is None else source.with_public(directions.vectors)
         shares = self._checked(knowing, directions, start, labelled, releases)
         if directions is not None and "missed" in shares:
             n_off = features.width - len(directions.energies)
@@ -369,7 +369,7 @@ class PublicGuide:
             if expected <= chance + beyond or shares["right"] < (chance + expected) / 2:
                 start = linear.start
         if self.anchors is not None:
-            knowing = source.beside(formed)
+            knowing = source.with_public(formed)
         elif directions is None:
             knowing = source
         guided = replace(

@@ -332,4 +332,4 @@ def _mapped(public: Any, features: Features) -> np.ndarray | None:
     if public is None:
         return None
     rows = features.of(as_like(public.X, features.lengths))
-    return to_numpy(rows.at(slice(0, rows.n_samples)).formed())
+    return to_numpy(rows.at(slice(0, rows.n_samples)).dense())

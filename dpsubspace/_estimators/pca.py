@@ -54,7 +54,7 @@ _COARSE_SHARE, _FINE_SHARE = 0.08, 0.04
 # Share of the rows that a radius should leave as they are, more or less.
 _NEAR = {"within": 0.25, "margin": 0.0}
 
-# Share of the rows that a bound on norms that is bought should leave as they are.
+# Share of the rows that a bound on norms that is estimated privately should leave as they are.
 _BOUND_LEVEL = 0.9
 
 # Columns up to which a square matrix is taken for granted.
@@ -182,7 +182,9 @@ class SpectralPlan(Plan):
         mechanism, radius, spread, shift = self.mechanism(X.shape[1]), 1.0, None, None
         if self.centered or mechanism.recentres:
             if private and mechanism.recentres:
-                mean = recentred_mean(features, radius, releases, public=_formed(shown), **_NEAR)
+                mean = recentred_mean(
+                    features, radius, releases, public=_dense_rows(shown), **_NEAR
+                )
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
                 features = features.shifted(Shift(mean, None))
@@ -192,13 +194,13 @@ class SpectralPlan(Plan):
                 far = noisy_radius(distances, 2.0, releases, "far", within=0.9, margin=0.0)
                 spread = noisy_spread(distances, 2 * far, releases)
             else:
-                mean = noisy_mean(features, radius, releases, public=_formed(shown))
+                mean = noisy_mean(features, radius, releases, public=_dense_rows(shown))
                 features, radius = features.shifted(Shift(mean, None)), 1.0 if private else 2.0
             shift = features.shift
-            features = features.clipped(radius, formed=mechanism.forms_rows)
-            shown = [part.shifted(shift).clipped(radius, formed=True) for part in shown]
+            features = features.clipped(radius, dense=mechanism.forms_rows)
+            shown = [part.shifted(shift).clipped(radius, dense=True) for part in shown]
         offset = None if shift is None or self.centered else shift.mean
-        rows = Rows(features, radius, spread=spread, offset=offset, public=_formed(shown))
+        rows = Rows(features, radius, spread=spread, offset=offset, public=_dense_rows(shown))
         return rows, float(bound), shift.mean if shift is not None and self.centered else None
 
     def n_kept(self, spectrum: Spectrum) -> int:
@@ -240,9 +242,9 @@ def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes, unit: str
         )
 
 
-def _formed(sets: list[Features]) -> np.ndarray | None:
+def _dense_rows(sets: list[Features]) -> np.ndarray | None:
     """Public rows after their maps; None where there are none."""
-    blocks = [part.at(slice(0, part.n_samples)).formed() for part in sets]
+    blocks = [part.at(slice(0, part.n_samples)).dense() for part in sets]
     return np.concatenate(blocks) if blocks else None
 
 

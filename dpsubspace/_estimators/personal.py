@@ -27,6 +27,7 @@ from dpsubspace._checks import check_bool, check_bounds, check_choice, check_int
 from dpsubspace._compat import CallbackSupportMixin, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
 from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
+from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.linear_model import copied_bounds
 from dpsubspace._estimators.personal_fit import (
     FittedPersonal,
@@ -36,7 +37,6 @@ from dpsubspace._estimators.personal_fit import (
 )
 from dpsubspace._estimators.public_view import ColumnsOfTasks
 from dpsubspace._estimators.regression import RegressionFit
-from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows, check_public_values
 from dpsubspace._rows.records import check_groups, group_index, names_of_records

@@ -211,8 +211,8 @@ class _Scaled:
             constant + self.affine.constant(coef.T),
         )
         if heads is not None:
-            coef[heads.alone] = heads.own_coef[heads.alone]
-            constant[heads.alone] = heads.own_constant[heads.alone]
+            coef[heads.uses_own] = heads.own_coef[heads.uses_own]
+            constant[heads.uses_own] = heads.own_constant[heads.uses_own]
         scale = self.targets.scale[0]
         return scale * coef, self.targets.location[0] + scale * constant
 
@@ -221,7 +221,7 @@ class _Scaled:
         rows = AffineRows(X, self.affine, constant=False, limit=self.limit)
 
         def scores(some: slice) -> np.ndarray:
-            mapped = to_numpy(rows.at(some).formed())
+            mapped = to_numpy(rows.at(some).dense())
             found = mapped @ self.weights + self.constant
             if heads is None or index is None:
                 return found
@@ -230,7 +230,7 @@ class _Scaled:
             heads_of = heads.coef[own[known]]
             found[known] += np.einsum("ij,ij->i", mapped[known], heads_of)
             found[known] += heads.constant[own[known]]
-            alone = known[heads.alone[own[known]]]
+            alone = known[heads.uses_own[own[known]]]
             theirs = own[alone]
             rows_of = X[some][alone].astype(np.float64)
             found[alone] = np.einsum("ij,ij->i", rows_of, heads.own_coef[theirs])

@@ -15,6 +15,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.composites import opened
+from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.model_outputs import (
     NUMBERS,
     Outputs,
@@ -29,7 +30,6 @@ from dpsubspace._estimators.score_request import (
     PublicGroups,
     classes_of,
 )
-from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import (
     check_classes,

@@ -80,26 +80,26 @@ class Standards:
     def __call__(self, seen: AffineRows, targets: Any, releases: Releases) -> Standardised:
         columns = None if self.columns is not None else to_numpy(seen.data)
         values = None if self.targets is not None else to_numpy(targets)
-        bought = noisy_scales(columns, values, releases)
-        own, own_found = self._between(self.columns, bought[0], seen, releases, COLUMNS)
+        estimated = noisy_scales(columns, values, releases)
+        own, own_found = self._between(self.columns, estimated[0], seen, releases, COLUMNS)
         identity = Affine.identity(targets.shape[1])
         records = where_rows_are(getattr, seen, "records")  # where the rows are
         rows = where_rows_are(AffineRows, targets, identity, constant=False, records=records)
-        theirs, found = self._between(self.targets, bought[1], rows, releases, TARGETS)
+        theirs, found = self._between(self.targets, estimated[1], rows, releases, TARGETS)
         limit = _auto.FAR * (_DIFFERENT if self.trust_public_scale else 1.0)
         all_found = {"bounds": own_found, "target_bounds": found}
         return Standardised(own, theirs, all_found, limit if releases.budget.private else math.inf)
 
     def _between(
-        self, ranges: Any, bought: Scales, rows: AffineRows, releases: Releases, name: str
+        self, ranges: Any, estimated: Scales, rows: AffineRows, releases: Releases, name: str
     ) -> tuple[Standard, np.ndarray]:
         """Means and deviations between ranges, where these are known, and whether they are."""
         if ranges is None:
             # What is not found is anywhere, and may not decide how large predictions are.
-            found = bought.found if releases.budget.private else np.ones(rows.width, bool)
-            scale = np.where(bought.scale > 0, bought.scale, 1.0)
+            found = estimated.found if releases.budget.private else np.ones(rows.width, bool)
+            scale = np.where(estimated.scale > 0, estimated.scale, 1.0)
             scale = np.where(found, scale, _NOTHING)
-            return Standard(np.where(found, bought.location, 0.0), scale), bought.found
+            return Standard(np.where(found, estimated.location, 0.0), scale), estimated.found
         known = np.ones(rows.width, bool)
         if self.trust_public_scale and name == COLUMNS:
             return Standard(np.zeros(rows.width), np.ones(rows.width)), known

@@ -28,6 +28,7 @@ from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wide_ranges, warn_of_noise
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
+from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.linear_model import (
     LinearScores,
     PrivateRegressor,
@@ -36,7 +37,6 @@ from dpsubspace._estimators.linear_model import (
 )
 from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Standards, View, Whitened
-from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._public.tasks import METHODS
 from dpsubspace._release.releases import Releases
@@ -372,7 +372,7 @@ class DPLinearRegression(_LinearRegression):
     a constant.
 
     Choose `epsilon`, and give `bounds` and `target_bounds` from public knowledge wherever there is
-    any: what is known need not be bought. Look at `neighboring_relation` too.
+    any: what is known need not be estimated. Look at `neighboring_relation` too.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class _Plan(Plan):
+class ScalerPlan(Plan):
     """What a fit needs of the parameters: nothing that is changed later has an effect on it.
 
     `source` says where bounds come from: "auto", "given", "public" or "private".
@@ -59,7 +59,7 @@ class _Plan(Plan):
     feature_range: tuple[float, float]
     row_norm: str | None
 
-    def resolved(self, sizes: Sizes) -> _Plan:
+    def resolved(self, sizes: Sizes) -> ScalerPlan:
         if self.source != "auto":
             return self
         return replace(self, source="public" if sizes.n_public else "private")
@@ -98,7 +98,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     bounds each row as a whole. Entries are clipped to the bounds of their column, which go
     to the ends of `feature_range`; then rows are divided by a constant, so that none is
     longer than 1. Bounds from public knowledge or public rows cost nothing; without any, they
-    are bought from the private rows.
+    are estimated from the private rows with noise.
 
     Parameters
     ----------
@@ -319,10 +319,11 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     # The fit --------------------------------------------------------------------------------
 
     def _budget(self, sizes: Sizes) -> Budget:
-        # Public rows of a Pipeline may be those of another step: then bounds are bought.
+        # Public rows of a Pipeline may be those of another step: then bounds are estimated
+        # privately.
         return super()._budget(replace(sizes, n_public=0))
 
-    def _check(self, plan: _Plan, given: Given) -> Checked:
+    def _check(self, plan: ScalerPlan, given: Given) -> Checked:
         X = _dense(self, given.X, reset=True)
         if plan.source == "private" or (plan.source == "auto" and given.X_public is None):
             refuse_exact_quantiles(plan.target, X)
@@ -335,12 +336,12 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         if plan.source == "public" and public is None:
             raise ValueError(
                 "bounds='public' needs public rows: fit(X, X_public=(rows,)), or give (low, high),"
-                " or use bounds='auto' to buy bounds where there are no public rows."
+                " or use bounds='auto' to estimate bounds where there are no public rows."
             )
         return Checked(plan, data, _PUBLIC.get(plan.source, ()), plan)
 
     def _advise(
-        self, plan: _Plan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+        self, plan: ScalerPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         if not budget.parts:
             return
@@ -353,13 +354,13 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
                 "the noise of the counts that bounds are read from hides about"
                 f" {min(hidden, n_samples):.0f} of {n_samples} {unit}s at either end of each of"
                 f" {n_features} features. So many {unit}s may lie outside of the bounds that are"
-                " found. Give `bounds` from public knowledge or public rows, buy the bounds of"
+                " found. Give `bounds` from public knowledge or public rows, estimate the bounds of"
                 " fewer features, or use a larger epsilon.",
                 PrivacyWarning,
                 about=("bounds", n_features, budget.target.epsilon),
             )
 
-    def _store(self, found: tuple[np.ndarray, np.ndarray], plan: _Plan) -> None:
+    def _store(self, found: tuple[np.ndarray, np.ndarray], plan: ScalerPlan) -> None:
         (low, high), row_norm, feature_range = found, plan.row_norm, plan.feature_range
         start, end = (float(value) for value in feature_range)
         longest = max(abs(start), abs(end)) * math.sqrt(len(low))
@@ -375,7 +376,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     # Parameters and what follows from them --------------------------------------------------
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> ScalerPlan:
         if isinstance(self.bounds, str) or self.bounds is None:
             if self.bounds not in ("auto", "public", "private"):
                 raise ValueError(
@@ -388,7 +389,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         check_choice("row_norm", self.row_norm, ("ball", "l2", None))
         check_auto("level", self.level, low=0, high=0.5)
         named = isinstance(self.bounds, str)
-        return _Plan(
+        return ScalerPlan(
             target=checked_target(self),
             source=self.bounds if named else "given",
             given=None if named else self.bounds,

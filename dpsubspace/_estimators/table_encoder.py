@@ -1,7 +1,7 @@
 """Raw tables as rows of numbers that a private linear model learns curves from.
 
 Where to check the privacy claim: the encoding of a row (``_tables/encoding.py``) follows from the
-row itself and from public quantities. The only releases are ranges that are bought
+row itself and from public quantities. The only releases are ranges that are estimated privately
 (``_statistics/quantiles.py``), in :meth:`TableEncoder._learn`.
 """
 
@@ -35,7 +35,7 @@ from dpsubspace.exceptions import PrivacyError, warn
 # Name of what is left of a budget that ranges take a part of.
 _REST = "rest"
 
-# Share of the records that noise may hide at either end of a range that is bought.
+# Share of the records that noise may hide at either end of a range that is estimated privately.
 _HIDDEN = 0.5
 
 
@@ -173,10 +173,10 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     schema_ : Schema
         The schema, in its long form.
     ranges_ : dict
-        Range (low, high) of each number, declared or bought, by the name of the column.
+        Range (low, high) of each number, declared or estimated, by the name of the column.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on: nothing, where no range is bought. Set just
-        before the first release.
+        What the fit cost and what that rests on: nothing, where no range is estimated privately.
+        Set just before the first release.
     n_features_in_ : int
         Number of columns of the schema.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -190,7 +190,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
 
     Notes
     -----
-    Released: bought ranges only, of all such columns together: noisy counts at each of 20 stages
+    Released: estimated ranges only, of all such columns together: noisy counts at each of 20 stages
     of a search for two quantiles of every column, or, where there are few rows, counts in cells
     between powers of 2, and up to three times in closer cells, as public sums of neighbouring
     cells; and before it, where values may be missing, the number of those. A record
@@ -229,7 +229,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     0.0
     """
 
-    _canary = "bought ranges"
+    _canary = "estimated ranges"
 
     def __init__(
         self,
@@ -251,12 +251,12 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     # Public surface -------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Find the ranges that are to be bought, if there are any.
+        """Find the ranges that are to be estimated privately, if there are any.
 
         Parameters
         ----------
         X : data frame of n_samples rows
-            Private rows, of pandas, Polars or Arrow. Without ranges to buy, only the names and
+            Private rows, of pandas, Polars or Arrow. Without ranges to estimate, only the names and
             types of their columns and the number of rows are used.
         y : None
             Ignored.
@@ -277,7 +277,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         PrivacyError
-            If noise would hide a range that is to be bought.
+            If noise would hide a range that is to be estimated privately.
         """
         target, plan = checked_target(self), self._plan()
         table = read_table(X, plan.schema)

@@ -34,9 +34,9 @@ from dpsubspace._estimators.base import (
     PrivateEstimator,
     checked_target,
 )
+from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
-from dpsubspace._estimators.surroundings import with_words
 from dpsubspace._estimators.table_encoder import (
     Purchase,
     TableEncoder,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from dpsubspace._accounting.permission import Address
 
 
-# Of the budget (of mu^2), for ranges that are bought.
+# Of the budget (of mu^2), for ranges that are estimated privately.
 _RANGES_SHARE = 0.2
 
 # Parameters of a budget that belong to both steps together.
@@ -169,15 +169,15 @@ class _Parts:
     table: TablePlan  # Parameters of the encoding
     model: Any  # Parameters of the model's fit
     limits: tuple[Any, Any] | None  # Public range of the targets
-    buys_target: bool  # Whether that is bought
+    estimates_target: bool  # Whether that is estimated privately
 
     def purchase(self, n_targets: int | None) -> Purchase:
-        count = (n_targets or 1) if self.buys_target else 0
+        count = (n_targets or 1) if self.estimates_target else 0
         names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
         return self.table.purchase(_RANGES_SHARE, also=names)
 
     def check_target(self, model: Any, *, labelled: bool) -> None:
-        told = self.limits is not None or self.buys_target or not is_regressor(model)
+        told = self.limits is not None or self.estimates_target or not is_regressor(model)
         if not (told or (labelled and hasattr(model, "directions"))):
             raise ValueError(
                 f"{type(model).__name__} needs the range of the targets: pass target=Range(low,"
@@ -190,8 +190,8 @@ class _Parts:
         encoding, n_features = self.table.encoding(self.target, sizes.n_samples), None
         if sizes.n_samples is not None:
             n_features = encoding.n_features
-        # Which range is bought changes nothing of what the model costs.
-        limits = (-1.0, 1.0) if self.buys_target else self.limits
+        # Which range is estimated privately changes nothing of what the model costs.
+        limits = (-1.0, 1.0) if self.estimates_target else self.limits
         sizes = replace(sizes, n_features=n_features)
         return self.fit(encoding, ranges, limits).resolved(sizes).budget(sizes)
 
@@ -205,8 +205,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     """A scikit-learn Pipeline from a raw table to a private model, with one budget.
 
     Its first step is a :class:`TableEncoder` and its last one a private estimator. Where ranges
-    are bought, a fifth of the budget buys them, and the model is fitted with the rest. Use
-    :func:`tabular_pipeline` to make one.
+    are estimated privately, a fifth of the budget pays for them, and the model is fitted with the
+    rest. Use :func:`tabular_pipeline` to make one.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     named_steps : Bunch
         The steps by name. What they have learned is public or released.
     target_range_ : tuple of two ndarrays of shape (n_targets,) or None
-        Range that predictions are cut to: declared, bought, or the part of it that noisy numbers
+        Range that predictions are cut to: declared, estimated, or the part of it that noisy numbers
         say nearly all targets lie in. None for classifiers.
     privacy_ : PrivacyGuarantee
         What all of the fit cost and what that rests on. A fit that fails keeps what it has
@@ -257,10 +257,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     Notes
     -----
-    Released, one after the other: ranges that are bought, of columns and of the target, as by
-    :class:`TableEncoder`, with a fifth of the budget (of mu^2); for regressors that take a
-    range of targets as it is, a noisy mean and a noisy mean deviation of the targets on it, with
-    a twentieth; and what the model releases. A row brings each target z in [-1, 1], so that c
+    Released, one after the other: ranges that are estimated privately, of columns and of the
+    target, as by :class:`TableEncoder`, with a fifth of the budget (of mu^2); for regressors that
+    take a range of targets as it is, a noisy mean and a noisy mean deviation of the targets on it,
+    with a twentieth; and what the model releases. A row brings each target z in [-1, 1], so that c
     sums of these move by at most sqrt(c) in L2 norm (``"zero_out"``) or 2 sqrt(c)
     (``"replace_one"``), and the sums of ``|z - m|``, with m the noisy mean, by at most the norm of
     ``1 + |m|``. Event: the composition of Gaussian mechanisms, which never costs more than
@@ -292,7 +292,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     _canary = "table"
 
     # What scikit-learn's Pipeline has for them, and what would be wrong here: a cache of
-    # transformers would give away what another fit has bought.
+    # transformers would give away what another fit has estimated.
     transform_input = None
     memory = None
     verbose = False
@@ -382,7 +382,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         PrivacyError
-            If noise hides a range that is to be bought; the model was not paid for then.
+            If noise hides a range that is to be estimated privately; the model was not paid for
+            then.
         """
         parts, (encoder, model) = self._parts(), self._checked_steps()
         given = _given_to(model, X_public, y_public)
@@ -395,7 +396,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         records = check_groups(groups, table.numbers)
         # What may be refused is refused before anything is paid for.
         checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
-        targets = checked.data.targets if parts.buys_target else None
+        targets = checked.data.targets if parts.estimates_target else None
         if targets is not None:
             targets = np.asarray(targets, dtype=np.float64).reshape(len(table.numbers), -1)
         purchase = parts.purchase(None if targets is None else targets.shape[1])
@@ -558,9 +559,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
                 " estimator, or DPLinearRegression."
             )
-        limits, buys = _target_limits(self.target, model)
+        limits, private = _target_limits(self.target, model)
         table = replace(encoder._plan(), by_column=isinstance(plan, RegressionFit))
-        return _Parts(target, table, plan, limits, buys)
+        return _Parts(target, table, plan, limits, private)
 
     def _budget(self, sizes: Sizes) -> Budget:
         parts = self._parts()
@@ -658,7 +659,7 @@ def _two_values(name: str, step: str, own: Any, whole: Any, default: Any, *, giv
 
 
 def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, bool]:
-    """Public range of the targets, if there is one; and whether it is to be bought."""
+    """Public range of the targets, if there is one; and whether it is to be estimated privately."""
     if target is None:
         return getattr(model, "target_bounds", None), False
     if is_classifier(model):

@@ -25,6 +25,7 @@ from dpsubspace._estimators.advice import (
 )
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_descent, checked_target
 from dpsubspace._estimators.bounds import Bounded, Bounds, Limits, MappedRows, ScaledRows
+from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.guide import (
     Anchors,
     GradientDirections,
@@ -41,7 +42,6 @@ from dpsubspace._estimators.linear_model import (
     Values,
     copied_bounds,
 )
-from dpsubspace._estimators.surroundings import estimator
 from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
@@ -749,7 +749,7 @@ class DPModuleRegressor(PrivateRegressor):
 def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> ModuleFit:
     """Parameters of a fit; ValueError where one is out of its range.
 
-    Without `bounds`, those of the targets are given, public or bought.
+    Without `bounds`, those of the targets are given, public or estimated.
     """
     target, loss, descent = (
         checked_target(estimator),

@@ -80,7 +80,7 @@ class PerExampleGradients(Protocol):
         """Gradients by the parameters at an index of the last axis."""
         ...
 
-    def formed(self) -> Array:
+    def dense(self) -> Array:
         """Gradients as rows (k, p) in float64, for so few that this is cheap."""
         ...
 
@@ -216,7 +216,7 @@ class DenseGradients:
         rows = self.rows[:, group]
         return replace(self, rows=rows, params_shape=(rows.shape[1],))
 
-    def formed(self) -> Array:
+    def dense(self) -> Array:
         xp = namespace(self.rows)
         return xp.astype(self.rows, xp.float64)
 

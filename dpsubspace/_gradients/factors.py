@@ -66,7 +66,7 @@ class Outer:
     def inner(self, other: Outer) -> torch.Tensor:
         t, d_in, d_out = self.sizes
         if t * t * (d_in + d_out) > d_in * d_out:
-            return self._inner_formed(other)
+            return self._inner_dense(other)
         if t > 1:
             return self._inner_by_pairs(other)
         (A, D), (B, E) = self._flat(), other._flat()
@@ -86,7 +86,7 @@ class Outer:
                 found.append((D.mT @ A).square().sum((1, 2)))
         return torch.cat(found)
 
-    def formed(self, outputs: slice = slice(None)) -> torch.Tensor:
+    def dense(self, outputs: slice = slice(None)) -> torch.Tensor:
         import torch
 
         t, d_in, d_out = self.sizes
@@ -96,14 +96,14 @@ class Outer:
             found.append(D[:, :, outputs].mT @ A)
         return torch.cat(found)
 
-    def _inner_formed(self, other: Outer) -> torch.Tensor:
+    def _inner_dense(self, other: Outer) -> torch.Tensor:
         """Gradients are formed for some outputs after the other."""
         _, d_in, d_out = self.sizes
         n, m = len(self.inputs[0]), len(other.inputs[0])
         total: Any = 0.0
         for some in slices(d_out, max(1, _WIDE // max(1, (n + m) * d_in))):
-            ours = self.formed(some).flatten(1)
-            theirs = ours if other is self else other.formed(some).flatten(1)
+            ours = self.dense(some).flatten(1)
+            theirs = ours if other is self else other.dense(some).flatten(1)
             total = total + ours @ theirs.T
         return total
 
@@ -338,7 +338,7 @@ class LayerByLayer(RowByRow):
             tuple(A[i : i + 1] for A in outer.inputs),
             tuple(D[i : i + 1] for D in outer.outputs),
         )
-        return only.formed().reshape(-1)
+        return only.dense().reshape(-1)
 
     # What is computed for one batch
 
@@ -375,7 +375,7 @@ class LayerByLayer(RowByRow):
                 dense.append(torch.stack([part.sum(1) for part in parts]).sum(0))
             else:
                 outer = self._outer_of(name, inputs, outputs)
-                dense.append(outer.formed().flatten(1).to(self.dtype))
+                dense.append(outer.dense().flatten(1).to(self.dtype))
         calls = [i for name in self._outer for i in self._weights[name]]
         factors = [part for i in calls for part in (inputs[i], outputs[i])]
         return [torch.cat(dense, dim=1), *factors]
@@ -500,7 +500,7 @@ class LayerByLayer(RowByRow):
                 stop += size
         return columns
 
-    def _formed(self) -> int:
+    def _dense_entries(self) -> int:
         positions = [
             math.prod(call.gave) // call.layer.weight.shape[0] * _d_in(call.layer)
             for call in self._calls

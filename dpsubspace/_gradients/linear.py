@@ -91,7 +91,7 @@ class OuterGradients:
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
         if isinstance(anchors, DenseGradients):
-            rows = self.formed()
+            rows = self.dense()
             return rows @ anchors.rows.T, (rows.shape[1] + 8) * EPS
         xp, c = namespace(self.residuals), self.residuals.shape[1]
         assert self.products is not None, "a source that knows the public rows"
@@ -106,9 +106,9 @@ class OuterGradients:
     def part(self, group: Any) -> OuterGradients:
         return replace(self, residuals=self.residuals[:, group])
 
-    def formed(self) -> Array:
+    def dense(self) -> Array:
         xp = namespace(self.residuals)
-        features = xp.astype(self.features.wide().formed(), xp.float64)
+        features = xp.astype(self.features.wide().dense(), xp.float64)
         residuals = xp.astype(self.residuals, xp.float64)
         k, width, c = self.shape
         return xp.reshape(features[:, :, None] * residuals[:, None, :], (k, width * c))
@@ -187,7 +187,7 @@ class LinearSource:
         if public is not None and 8 * features.n_rows * public.shape[0] <= _CACHE:
             self._products = features.inner(slice(0, features.n_rows), public)
 
-    def beside(self, public: Array | None) -> LinearSource:
+    def with_public(self, public: Array | None) -> LinearSource:
         other = changed(self)
         other._set_public(public)
         return other

@@ -104,9 +104,9 @@ class ModuleGradients:
         return self.X.shape[0]
 
     def relabelled(self, y: np.ndarray) -> ModuleGradients:
-        return self.beside(self.X, y)
+        return self.of_rows(self.X, y)
 
-    def beside(self, X: np.ndarray, y: np.ndarray) -> ModuleGradients:
+    def of_rows(self, X: np.ndarray, y: np.ndarray) -> ModuleGradients:
         row_shape(self._rows.shape, X.shape[1])
         other = object.__new__(type(self))  # copy.copy would go the way of a pickle
         vars(other).update(vars(self), X=X, y=y)

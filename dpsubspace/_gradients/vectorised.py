@@ -108,13 +108,13 @@ class RowByRow:
         return functional_call(self._used, named, (row[None],), tie_weights=False)[0]
 
     def default_rows(self) -> int:
-        entries = self._formed() + self._activations() + math.prod(self.shape)
+        entries = self._dense_entries() + self._activations() + math.prod(self.shape)
         size = self.start().new_zeros(1, dtype=self.dtype).element_size()
         most = ROWS if self.device.type == "cpu" else _ROWS_GPU
         rows = min(most, max(1, _GRADIENT_BYTES // (size * entries)))
         return rows - rows % BLOCK if rows > BLOCK else rows
 
-    def _formed(self) -> int:
+    def _dense_entries(self) -> int:
         return self.n_params
 
     def _activations(self) -> int:

@@ -95,7 +95,7 @@ LABELS, VALUES = _Labels(), _Values()
 @dataclass(frozen=True)
 class Labelled:
     loss: Loss  # Loss of the scores
-    formed: np.ndarray  # (m, width): features
+    dense: np.ndarray  # (m, width): features
     targets: np.ndarray  # (m,): targets as the loss takes them
     n_outputs: int  # Columns of scores
 
@@ -104,7 +104,7 @@ class Labelled:
         return directions.T @ self._minimum(rows, self.targets)
 
     def held_out(self, is_right: Callable[[Array, Array], Array], n_folds: int = 5) -> float:
-        rows, fold, hits = self._turned[0], np.arange(len(self.formed)) % n_folds, 0.0
+        rows, fold, hits = self._turned[0], np.arange(len(self.dense)) % n_folds, 0.0
         for out in (fold == i for i in range(n_folds)):
             if 0 < out.sum() < len(out):
                 weights = self._minimum(rows[~out], self.targets[~out])
@@ -114,7 +114,7 @@ class Labelled:
     @cached_property
     def _turned(self) -> tuple[np.ndarray, np.ndarray]:
         """Features in coordinates on their own directions, and these: no more than rows."""
-        left, values, directions = np.linalg.svd(self.formed, full_matrices=False)
+        left, values, directions = np.linalg.svd(self.dense, full_matrices=False)
         return left * values, directions
 
     def _minimum(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -343,7 +343,7 @@ def _part(
     own = anchors if group is None else anchors.part(group)
     n_anchors, *shape = own.shape
     if math.prod(shape) <= n_anchors:
-        own = _formed(own, count)
+        own = _dense_rows(own, count)
         weights = namespace(own.rows).eye(own.shape[0], dtype=own.rows.dtype)
         gram, error = own.inner(own)
         xp = namespace(gram)
@@ -410,8 +410,8 @@ def _sound(gram: Array) -> Array:
     return finite & xp.isfinite(xp.sum(xp.where(finite[:, None], gram * 0.0, 0.0), axis=0))
 
 
-def _formed(anchors: PerExampleGradients, count: int) -> DenseGradients:
-    rows = anchors.formed()
+def _dense_rows(anchors: PerExampleGradients, count: int) -> DenseGradients:
+    rows = anchors.dense()
     xp = namespace(rows)
     sound = xp.isfinite(xp.sum(rows * 0.0, axis=1)) & (xp.max(xp.abs(rows), axis=1) < 1e100)
     rows = xp.where(sound[:, None], rows, xp.zeros_like(rows))

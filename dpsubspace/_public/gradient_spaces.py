@@ -456,7 +456,7 @@ class ModuleSpace:
             weights[start : start + len(part), column : column + part.shape[1]] = part
             start, column = start + len(part), column + part.shape[1]
         labels = np.concatenate([self._labels(len(rows)) for rows in own])
-        anchors = self.gradients.beside(np.concatenate(own), labels)
+        anchors = self.gradients.of_rows(np.concatenate(own), labels)
         return replace(self, gradients=anchors, weights=weights), [*map(len, found)]
 
     def joined(self) -> ModuleSpace:
@@ -466,7 +466,7 @@ class ModuleSpace:
     def embedded(self, X: Any) -> np.ndarray:
         labels, found = self._labels(X.shape[0]), np.zeros((X.shape[0], self.width))
         for rows in slices(X.shape[0], _ROWS):
-            of_rows = self.gradients.beside(X[rows], labels[rows])
+            of_rows = self.gradients.of_rows(X[rows], labels[rows])
             norms = np.sqrt(of_rows.squares())[:, None]
             products = of_rows.inner(self.gradients) @ self.weights.T
             np.divide(products, norms, out=found[rows], where=norms > 0)
@@ -483,7 +483,7 @@ class ModuleSpace:
         for rows in slices(X.shape[0], max(1, _ROWS // c)):
             some = X[rows]
             labels = np.tile(np.arange(c), len(some))
-            of_rows = self.gradients.beside(np.repeat(some, c, axis=0), labels)
+            of_rows = self.gradients.of_rows(np.repeat(some, c, axis=0), labels)
             along = (of_rows.inner(self.gradients) @ weights) ** 2
             along = along.reshape(len(some), c, -1).sum(axis=1)
             whole = of_rows.squares().reshape(len(some), c).sum(axis=1)[:, None]
@@ -494,7 +494,7 @@ class ModuleSpace:
         return directions
 
     def _of(self, rows: np.ndarray) -> ModuleGradients:
-        return self.gradients.beside(rows, self._labels(len(rows)))
+        return self.gradients.of_rows(rows, self._labels(len(rows)))
 
     def _labels(self, n: int) -> np.ndarray:
         return random_labels(self.seed, self.n_classes, n)

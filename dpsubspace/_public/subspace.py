@@ -210,7 +210,7 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     others' span tells how much there is (leave one out, in closed form by the inverse of
     the Gram matrix): directions are taken to have no less than that, spread evenly.
     """
-    formed = rows.at(slice(0, rows.n_samples)).formed()
+    formed = rows.at(slice(0, rows.n_samples)).dense()
     xp = namespace(formed)
     rounding = 1e-28 * float(xp.sum(formed * formed)) / rows.n_samples  # what equal rows may leave
     if features.shift is not None:

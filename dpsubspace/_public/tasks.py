@@ -262,7 +262,7 @@ class _Matrix(NamedTuple):
     rows: np.ndarray
     diagonal: np.ndarray
 
-    def formed(self) -> np.ndarray:
+    def dense(self) -> np.ndarray:
         return self.factors.T @ self.factors + (self.rows.T * self.diagonal) @ self.rows
 
     def trace(self) -> float:
@@ -278,7 +278,7 @@ class _Matrix(NamedTuple):
                 return float(eigsh(_operator(r, self._times), k=1, **options)[0][0])
             except ArpackError:  # it has not converged
                 pass
-        return float(eigh(self.formed(), eigvals_only=True, subset_by_index=(r - 1, r - 1))[0])
+        return float(eigh(self.dense(), eigvals_only=True, subset_by_index=(r - 1, r - 1))[0])
 
     def _times(self, vector: np.ndarray) -> np.ndarray:
         vector = vector.reshape(-1)
@@ -348,7 +348,7 @@ def _above_permuted(tasks: WhitenedTasks, most: int) -> int:
     for _ in range(_PERMUTATIONS):
         order = np.concatenate([task.start + rng.permutation(size) for task, size in _sized(tasks)])
         largest.append(_pairs(replace(tasks, targets=tasks.targets[order])).largest())
-    values = _leading(_pairs(tasks).formed(), most)[0]
+    values = _leading(_pairs(tasks).dense(), most)[0]
     return max(1, int(np.count_nonzero(values > max(largest))))
 
 
@@ -366,7 +366,7 @@ def _above_uncorrelated(tasks: WhitenedTasks, most: int) -> int:
 
 
 def _by_pairs(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    return _leading(_pairs(tasks).formed(), most)
+    return _leading(_pairs(tasks).dense(), most)
 
 
 def _by_moments(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -419,7 +419,7 @@ def _by_alternating(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.nda
     What is not known of them counts in the fit of directions as well (that of expectation
     maximisation): least squares in turn would follow the noise of small tasks.
     """
-    pairs = _pairs(tasks).formed()
+    pairs = _pairs(tasks).dense()
     basis = _leading(pairs, count)[1]
     for _ in range(_ROUNDS):
         turned, _ = np.linalg.qr(_refitted(tasks, basis, _coefficients(tasks, basis, pairs)))

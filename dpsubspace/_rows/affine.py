@@ -184,7 +184,7 @@ class AffineRows(RecordRows):
     # What sizes and released numbers tell, and no row: see `RemoteRows` in _rows/remote.py.
     PUBLIC = frozenset(
         {"n_samples", "width", "affine", "records", "chunk", "floor", "radius", "shift", "mixing"}
-        | {"only_formed", "sum_dtype", "slack", "batch_slack", "mixing_by"}
+        | {"only_dense", "sum_dtype", "slack", "batch_slack", "mixing_by"}
     )
 
     def __init__(
@@ -205,7 +205,7 @@ class AffineRows(RecordRows):
         self._lengths: Array | None = None
         xp = namespace(X)
         self.dtype = self.sum_dtype = xp.float64
-        self.shift, self.floor, self.only_formed = None, 1.0, False
+        self.shift, self.floor, self.only_dense = None, 1.0, False
         self.chunk = self._step(_CHUNK)
 
     # Other views of the same records --------------------------------------------------------
@@ -231,7 +231,7 @@ class AffineRows(RecordRows):
     def _step(self, most: int) -> int:
         return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self.width)))
 
-    def with_beside(self, beside: Array) -> AffineRows:
+    def with_columns(self, beside: Array) -> AffineRows:
         """The records with other numbers (n, c) after those that they have."""
         return changed(self, _beside=beside, _lengths=None)
 
@@ -246,7 +246,7 @@ class AffineRows(RecordRows):
         other._beside = None if self._beside is None else self._beside[rows, :]
         return other
 
-    def kept(self) -> AffineRows:
+    def materialised(self) -> AffineRows:
         """The records formed once and kept, where a matrix makes them shorter than the rows.
 
         A product with another number of rows may round otherwise, and norms must be those of the
@@ -499,7 +499,7 @@ class AffineBlock:
             columns.append(total if self.W is None else total @ self.W)
         return xp.stack(columns, axis=2)
 
-    def formed(self) -> Array:
+    def dense(self) -> Array:
         Z = self.U if self.W is None else self.U @ self.W
         return Z if self.shrink is None else Z * self.shrink[:, None]
 

@@ -59,7 +59,7 @@ class Features(RecordRows):
     # What sizes and released numbers tell, and no row: see `RemoteRows` in _rows/remote.py.
     PUBLIC = frozenset(
         {"n_samples", "width", "bound", "bias", "row_map", "records", "chunk", "floor", "radius"}
-        | {"zoom", "shift", "only_formed", "sum_dtype", "slack", "batch_slack", "of", "unscaled"}
+        | {"zoom", "shift", "only_dense", "sum_dtype", "slack", "batch_slack", "of", "unscaled"}
     )
 
     def __init__(
@@ -77,7 +77,7 @@ class Features(RecordRows):
         self.width = X.shape[1] + (self.bias is not None)
         self._whole = bool(namespace(self.factors).all(self.factors > 0))
         self.shift: Shift | None = None
-        self.radius, self.zoom, self.only_formed = float("inf"), 1.0, False
+        self.radius, self.zoom, self.only_dense = float("inf"), 1.0, False
         self.shrink: Array | None = None
         # What every step asks for again: see `_in` and `_block`.
         self._casts: dict[Any, tuple[Array, Array | None]] = {}
@@ -103,34 +103,34 @@ class Features(RecordRows):
 
     def shifted(self, shift: Shift | None) -> Features:
         """The same records less a released mean; shares the rows."""
-        whole = {"radius": float("inf"), "zoom": 1.0, "only_formed": False, "shrink": None}
+        whole = {"radius": float("inf"), "zoom": 1.0, "only_dense": False, "shrink": None}
         distances = self._distances_with(shift)
         other = changed(self, shift=shift, _distances=distances, _casts={}, _blocks={}, **whole)
         constant = shift is not None and shift.constant is not None
         other.width = self.X.shape[1] + (self.bias is not None) + constant
         return other
 
-    def clipped(self, radius: float, zoom: float = 1.0, *, formed: bool = False) -> Features:
+    def clipped(self, radius: float, zoom: float = 1.0, *, dense: bool = False) -> Features:
         """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
 
         The constant entry shrinks along, so that directions are kept. Where the radius is
         much below the bound on rows, what the shift leaves of them is small beside what they
         are rounded to: they are used in float64 then.
 
-        The radius is public or released. `formed` says that these features are only ever used as
-        :meth:`FeatureBlock.formed`. Rounding then grows with the length before the shift over the
+        The radius is public or released. `dense` says that these features are only ever used as
+        :meth:`FeatureBlock.dense`. Rounding then grows with the length before the shift over the
         radius; otherwise it would grow without bound where a row nearly equals the mean (see
         :meth:`norms`).
         """
         other = changed(self, radius=float("inf"), zoom=1.0, shrink=None, _casts={}, _blocks={})
         share = radius / self.bound if self.bound < float("inf") else 1.0
         reach = self.bound + (0.0 if self.shift is None else float(np.linalg.norm(self.shift.mean)))
-        formed = formed and self.shift is not None
-        small = radius < 0.02 * reach if formed else share < 0.5
+        dense = dense and self.shift is not None
+        small = radius < 0.02 * reach if dense else share < 0.5
         if (small or reach > 1e30) and self._eps > EPS:
             other.dtype, other._distances = namespace(self.factors).float64, None
             other.chunk = self._narrow(self.chunk)
-        if formed:
+        if dense:
             norms, longer = other.distances(), 2 + 2 * reach / radius
         else:
             other.floor = min(other.floor, max(share / 4, 1e-6))
@@ -138,7 +138,7 @@ class Features(RecordRows):
             norms, longer = other.norms(), 1 / other.floor
         # Where rounding is all that a shift would leave, nothing is left.
         margin = max(0.0, 1 - 16 * other._eps * longer)
-        other.radius, other.zoom, other.only_formed = radius, zoom, formed
+        other.radius, other.zoom, other.only_dense = radius, zoom, dense
         other.shrink = margin * zoom * radius / at_least(norms, radius)
         other._casts, other._blocks = {}, {}
         return other
@@ -443,7 +443,7 @@ class FeatureBlock:
             columns.append(total)
         return xp.stack(columns, axis=2)
 
-    def formed(self) -> Array:
+    def dense(self) -> Array:
         """Features as a dense matrix (k, width), for products of features with each other."""
         if sparse.issparse(self.X):
             rows = self.X.toarray().astype(np.float64, copy=False) * self.scale[:, None]

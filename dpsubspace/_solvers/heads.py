@@ -44,14 +44,14 @@ _FEWEST, _CLEARLY, _FEW = 8, 1.0, 6.0
 _LESS = 7.0
 
 
-class Alone(NamedTuple):
+class OwnModel(NamedTuple):
     coef: np.ndarray  # (u, d): weights of rows as they are
     constant: np.ndarray  # (u,): constants
     # (u, m): residual of each row by the model of the person's other rows.
     left_out: np.ndarray
 
 
-def alone(chunk: PersonChunk, *, intercept: bool) -> Alone:
+def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
     """Ridge regression of each person's targets on the own rows, standardised by the own rows.
 
     Columns and targets are divided by their largest entries first, so that whatever a person's rows
@@ -90,7 +90,7 @@ def alone(chunk: PersonChunk, *, intercept: bool) -> Alone:
     constant = (level[:, 0] - products(coef, means)) * unit[:, 0]
     with np.errstate(over="ignore"):
         coef = coef / units * unit
-    return Alone(np.where(np.isfinite(coef), coef, 0.0), constant, best * unit)
+    return OwnModel(np.where(np.isfinite(coef), coef, 0.0), constant, best * unit)
 
 
 def _in_range(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -241,7 +241,7 @@ class Heads(NamedTuple):
     own_constant: np.ndarray  # (n_persons,): constants, likewise
 
     @property
-    def alone(self) -> np.ndarray:
+    def uses_own(self) -> np.ndarray:
         return self.weights[:, -1] > 0
 
 
@@ -332,7 +332,7 @@ class HeadPrior:
         for chunk, raw in pairs:
             them = chunk.persons
             found[them], weights[them, :-1], left_out = self._of_chunk(chunk)
-            by_themselves = alone(raw, intercept=persons.intercept)
+            by_themselves = own_model(raw, intercept=persons.intercept)
             better = better_alone(raw, by_themselves.left_out, left_out + chunk.beyond)
             some = them[better]
             weights[some], found[some] = np.eye(C + 1)[-1], 0.0

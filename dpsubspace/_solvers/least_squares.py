@@ -69,7 +69,7 @@ class AdaSSP:
         tau = max(1.0, math.sqrt(p / c) / 2)
         radius = math.sqrt(p + c * tau**2)
         radius *= _auto.REGRESSION_RADIUS
-        rows = Rows(data.rows.with_beside(data.targets * tau).clipped(radius), radius)
+        rows = Rows(data.rows.with_columns(data.targets * tau).clipped(radius), radius)
         least, own, shared = _statistics(rows, p, releases)
         least_noise = releases.noise_of(EIGENVALUE, least) / n
         lowest = float(releases.gaussian(EIGENVALUE, least)[0]) / n
@@ -176,7 +176,7 @@ class OnePass:
         of sizes and one of gradients, at weights and with a clip norm that earlier
         releases determine. Events: three Gaussian mechanisms, whatever the number of blocks.
         """
-        rows = data.rows.kept()
+        rows = data.rows.materialised()
         p, c, n = rows.width, data.n_targets, rows.n_samples
         mixing = released_whitening(rows, releases)
         blocks = _n_blocks(releases, n, p * c)
@@ -291,7 +291,7 @@ class NoisyDescent:
         (:func:`~dpsubspace._gradients.clipping.clipped_sum`), and
         :func:`~dpsubspace._solvers.descent.train` releases the sums, one Gaussian mechanism each.
         """
-        rows = data.rows.kept()
+        rows = data.rows.materialised()
         p, c, n = rows.width, data.n_targets, rows.n_samples
         features: Any = rows  # they have what is asked of Features here
         rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)

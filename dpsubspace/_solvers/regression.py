@@ -101,7 +101,7 @@ class Solver(Protocol):
 
 def exact_solution(data: Regression, releases: Releases) -> Solution:
     """Least squares, and the shortest of several solutions: not private."""
-    joint = data.rows.with_beside(data.targets)
+    joint = data.rows.with_columns(data.targets)
     total = to_numpy(second_moment(Rows(joint, 1.0)).value)
     p = data.rows.width
     weights = linalg.pinvh(total[:p, :p], rtol=1e-14 * p) @ total[:p, p:]
@@ -135,7 +135,7 @@ class Moments:
         """
         p, c = data.rows.width, data.n_targets
         tau = max(1.0, math.sqrt(p / c) / 2)
-        joint = data.rows.with_beside(data.targets * tau)
+        joint = data.rows.with_columns(data.targets * tau)
         size = math.sqrt(p + c * tau**2)
         radius = size * _auto.REGRESSION_RADIUS
         moment, noise = released_moment(Rows(joint.clipped(radius), radius), releases, MOMENT)
@@ -207,7 +207,7 @@ class WhitenedDescent:
         (:func:`found_on`).
         """
         p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
-        rows = data.rows.kept()
+        rows = data.rows.materialised()
         rows = rows.mixed(rows.mixing_by(released_whitening(rows, releases)))
         features: Any = rows  # they have what is asked of Features here
         rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)

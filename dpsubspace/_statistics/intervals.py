@@ -48,7 +48,8 @@ from dpsubspace._statistics.scales import (
 # Where nearly all of a column lies ------------------------------------------------------------
 
 # Where the numbers come from: chosen by hand on made-up columns (tests/units/test_scales.py). No
-# script varies them; "ranges bought" in benchmarks/repro_regression.py shows what ranges are worth.
+# script varies them; "estimated ranges" in benchmarks/repro_regression.py shows what ranges are
+# worth.
 
 # Deviations of the noise of a count that make a column of so many records visible: nearby cells
 # count for each other, so that there are few places where noise may look like a column.

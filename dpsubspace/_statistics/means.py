@@ -93,15 +93,15 @@ def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
         block, weights = features.at(rows), features.records.weights
         xp = namespace(block.scale)
         own = xp.ones_like(features.lengths[rows]) if weights is None else weights[rows]
-        if not features.only_formed:
+        if not features.only_dense:
             return block.product(xp.ones_like(block.scale)[:, None], own)[:, 0]
-        whole = block.formed()
+        whole = block.dense()
         return column_sums(weighted(whole, as_like(own, whole)))
 
     with over_chunks(features) as each:
         total = each.total(part)
     slack = features.slack
-    if features.only_formed:
+    if features.only_dense:
         slack = features.records.slack(EPS, features.chunk, own=features.width, by_block=True)
     return vector_sum(total.value, norm_bound, slack)
 

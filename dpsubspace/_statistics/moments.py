@@ -85,20 +85,20 @@ def second_moment(rows: Rows) -> BoundedSum:
     :func:`~dpsubspace._array.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
     features = rows.features.with_room(0, rows.features.width)
-    eps = eps_of(features.at(slice(0, 1)).formed())
+    eps = eps_of(features.at(slice(0, 1)).dense())
     together = max(1, _SPAN // features.chunk)
 
     def of_chunk(chunk: slice) -> Array:
         moment, step, weights = None, _piece(features), features.records.weights
         for start in range(chunk.start, chunk.stop, step):
             some = slice(start, min(start + step, chunk.stop))
-            block = features.at(some).formed()
+            block = features.at(some).dense()
             if weights is not None:
                 # A row times the root of its part of the record brings that part of its product.
                 roots = namespace(weights).sqrt(weights[some])
                 block = weighted(block, as_like(roots, block))
             moment = _gram(block, moment)
-        return _gram(features.at(chunk).formed()) if moment is None else moment
+        return _gram(features.at(chunk).dense()) if moment is None else moment
 
     with _each(features) as each:
         total = each.total(of_chunk, partial(_InSpans, together))
@@ -331,7 +331,7 @@ class Mechanism(Protocol):
 
     @property
     def forms_rows(self) -> bool:
-        """Whether it uses rows as :meth:`FeatureBlock.formed` and in no other way."""
+        """Whether it uses rows as :meth:`FeatureBlock.dense` and in no other way."""
         ...
 
     def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:

@@ -136,7 +136,7 @@ class PersonRows:
         ]
         taken = self._rows.taken(index)
         with np.errstate(over="ignore"):  # rows out of range are cut
-            rows = to_numpy(taken.at(slice(0, len(index))).formed())
+            rows = to_numpy(taken.at(slice(0, len(index))).dense())
         rows = np.ascontiguousarray(rows).reshape(len(persons), length, self.width)
         targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
         with np.errstate(over="ignore"):

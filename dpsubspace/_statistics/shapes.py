@@ -105,7 +105,7 @@ def _moments(rows: AffineRows) -> BoundedSum:
     c = rows.width
 
     def part(chunk: slice) -> Array:
-        block, weights = rows.at(chunk).formed(), rows.records.weights
+        block, weights = rows.at(chunk).dense(), rows.records.weights
         xp = namespace(block)
         block = xp.where(xp.isnan(block), xp.zeros_like(block), block)
         block = at_most(at_least(block, -1.0), 1.0)

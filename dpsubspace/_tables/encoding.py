@@ -196,7 +196,7 @@ class Encoding:
     def __call__(self, table: Table) -> np.ndarray:
         """Return the encoded rows of `table`, of shape (n, n_features), in float32."""
         if unknown := [a for a in self.schema.numbers if a not in dict(self.ranges)]:
-            raise ValueError(f"the ranges of {unknown} have not been bought yet: fit first.")
+            raise ValueError(f"the ranges of {unknown} have not been estimated yet: fit first.")
         rows = np.empty((len(table.numbers), self.n_features), dtype=np.float32)
         # Columns are written one after the other, which arithmetic likes, and turned in the cache.
         chunk = max(64, _CHUNK // max(self.n_features, 1))

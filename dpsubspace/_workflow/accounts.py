@@ -1,6 +1,6 @@
 """What has been charged to a ledger, what that adds up to, and what still fits.
 
-Nothing here changes them: that is for :class:`~dpsubspace._workflow.book.Book`.
+Nothing here changes them: that is for :class:`~dpsubspace._workflow.ledger_state.LedgerState`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from dpsubspace._accounting.cost import EQUAL, LEAST_SLACK, Cost, Price, gaussian_epsilon
 from dpsubspace._accounting.events import is_free, rounded
-from dpsubspace._estimators.surroundings import seeding_ensemble
+from dpsubspace._estimators.context import seeding_ensemble
+from dpsubspace._workflow.filter import BudgetSplit, Charge, Sums, Terms
 from dpsubspace._workflow.journal import LedgerEntry
-from dpsubspace._workflow.plan import Charge, Plan, Sums, Terms
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ class Accounts:
     def __init__(self, terms: Terms):
         self.terms = terms
         self.entries: list[LedgerEntry] = []
-        self.plan: Plan | None = None
+        self.split: BudgetSplit | None = None
 
     def spent(self, but: LedgerEntry | None = None) -> Charge:
         gone = but and but.id
         return Charge.total(entry.charge for entry in self.entries if entry.id != gone)
 
-    def alone(self, event: DpEvent, delta: float) -> float:
+    def cost_of(self, event: DpEvent, delta: float) -> float:
         return self._cost(event).epsilon(delta)
 
     def _cost(self, event: DpEvent) -> Cost:
@@ -45,10 +45,10 @@ class Accounts:
 
     def remaining(self) -> float:
         spent, terms = self.spent(), self.terms
-        if self.plan is None:
+        if self.split is None:
             return max(0.0, terms.epsilon - spent.epsilon - terms.pure_epsilon)
-        parts = [(self.plan.sq_mu, spent.sq_mu, self.plan)]
-        parts += [(sums.sq_mu, spent.sum_sq_mu, sums) for sums in self._sums(self.plan)]
+        parts = [(self.split.sq_mu, spent.sq_mu, self.split)]
+        parts += [(sums.sq_mu, spent.sum_sq_mu, sums) for sums in self._sums(self.split)]
         left = [
             whole - used
             for whole, used, account in parts
@@ -57,15 +57,15 @@ class Accounts:
         return gaussian_epsilon(max(left) * (1 - 1e-12), terms.delta) if left else 0.0
 
     def remaining_pure(self) -> float:
-        spent, plan = self.spent(), self.plan
-        if plan is None:
+        spent, split = self.spent(), self.split
+        if split is None:
             return max(0.0, self.terms.epsilon - spent.epsilon)
-        parts = [(plan.epsilon, spent.epsilon, plan)]
-        parts += [(sums.epsilon, spent.sum_epsilon, sums) for sums in self._sums(plan)]
+        parts = [(split.epsilon, spent.epsilon, split)]
+        parts += [(sums.epsilon, spent.sum_epsilon, sums) for sums in self._sums(split)]
         return max(0.0, *(e - used for e, used, one in parts if one.takes(Charge(), spent)), 0.0)
 
-    def _open_plan(self, spent: Charge, charge: Charge) -> Plan:
-        return Plan(
+    def _open_split(self, spent: Charge, charge: Charge) -> BudgetSplit:
+        return BudgetSplit(
             self.terms.epsilon,
             self.terms.delta - self.terms.aside,
             self.terms.slack,
@@ -74,59 +74,59 @@ class Accounts:
             before=spent.epsilon,
         )
 
-    def _sums(self, plan: Plan | None) -> list[Sums]:
-        return [] if plan is None else Sums.beside(plan, self.terms.delta)
+    def _sums(self, split: BudgetSplit | None) -> list[Sums]:
+        return [] if split is None else Sums.of_split(split, self.terms.delta)
 
     def _price(self, event: DpEvent, spent: Charge) -> Price:
         cost, left = self._cost(event), self.terms.slack - spent.slack
         share = max(LEAST_SLACK, left * _SLACK_SHARE)
         return cost.price(share if cost.n_slacks and cost.n_slacks * share <= left else 0.0)
 
-    def _offers(self, event: DpEvent, spent: Charge) -> list[tuple[Plan | None, Charge]]:
+    def _offers(self, event: DpEvent, spent: Charge) -> list[tuple[BudgetSplit | None, Charge]]:
         """Plans and charges under which `event` could be recorded, the best first."""
         price = self._price(event, spent)
-        if self.plan is not None:
-            offers = [(self.plan, charge) for charge in Charge.choices(price)]
+        if self.split is not None:
+            offers = [(self.split, charge) for charge in Charge.choices(price)]
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
         if not price.needs_delta:
             by_epsilon, *by_mu = Charge.choices(price)
-            offers = [(None, by_epsilon), *((self._open_plan(spent, c), c) for c in by_mu)]
+            offers = [(None, by_epsilon), *((self._open_split(spent, c), c) for c in by_mu)]
             return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
         choices = sorted(
-            ((self._open_plan(spent, c), c) for c in Charge.choices(price)),
+            ((self._open_split(spent, c), c) for c in Charge.choices(price)),
             key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
         )
         return list(choices)
 
-    def best(self, event: DpEvent, spent: Charge) -> tuple[Plan | None, Charge, bool]:
+    def best(self, event: DpEvent, spent: Charge) -> tuple[BudgetSplit | None, Charge, bool]:
         """How to record `event` beside what is `spent`, and whether that fits."""
         try:
-            alone, offers = self.alone(event, self.terms.delta), self._offers(event, spent)
+            alone, offers = self.cost_of(event, self.terms.delta), self._offers(event, spent)
         except (ValueError, OverflowError, MemoryError, RecursionError) as error:
             raise PrivacyError(f"{type(event).__name__} cannot be counted: {error}") from error
         for takes in (self._takes, self._summed):
-            for plan, charge in offers:
-                if takes(plan, charge, spent):
-                    return plan, charge, True
-        plan, charge = offers[0]
-        if self.plan is None:
+            for split, charge in offers:
+                if takes(split, charge, spent):
+                    return split, charge, True
+        split, charge = offers[0]
+        if self.split is None:
             # A first fit whose own cost is within the budget may have all that needs a delta.
-            whole = self._open_plan(spent, Charge())
+            whole = self._open_split(spent, Charge())
             if whole.covers(whole.epsilon + alone):
                 left = max(whole.epsilon, self.terms.epsilon - alone)
-                whole = Plan(
+                whole = BudgetSplit(
                     self.terms.epsilon, self.terms.delta, self.terms.slack, left, closed=True
                 )
                 return whole, min((c for _, c in offers), key=lambda c: c.epsilon), True
-        return plan, charge, False
+        return split, charge, False
 
-    def _takes(self, plan: Plan | None, charge: Charge, spent: Charge) -> bool:
-        if plan is None:  # nothing that needs a delta: any plan may follow
+    def _takes(self, split: BudgetSplit | None, charge: Charge, spent: Charge) -> bool:
+        if split is None:  # nothing that needs a delta: any split may follow
             return spent.epsilon + charge.epsilon <= self.terms.epsilon * (1 + 1e-12)
-        return plan.takes(charge, spent)
+        return split.takes(charge, spent)
 
-    def _summed(self, plan: Plan | None, charge: Charge, spent: Charge) -> bool:
-        return any(sums.takes(charge, spent) for sums in self._sums(plan))
+    def _summed(self, split: BudgetSplit | None, charge: Charge, spent: Charge) -> bool:
+        return any(sums.takes(charge, spent) for sums in self._sums(split))
 
     def _sq_mu(self, event: DpEvent) -> float | None:
         """Square of mu of full-batch Gaussian mechanisms; None for anything else."""
@@ -142,7 +142,8 @@ class Accounts:
             return 0.0
         # What was charged without a delta needs no accountant of its own, which takes long.
         alone = [
-            self.alone(entry.event, delta) if entry.charge.needs_delta else 0.0 for entry in entries
+            self.cost_of(entry.event, delta) if entry.charge.needs_delta else 0.0
+            for entry in entries
         ]
         charges = [entry.charge for entry in entries]
         found = _total(charges, alone, delta)
@@ -158,11 +159,11 @@ class Accounts:
         message = [
             f"{label or 'this'} does not fit into the budget. {self._what_fits()}"
             f"{self._what_to_type(event, spent)}",
-            self.sentence(event, self.plan, spent),
+            self.sentence(event, self.split, spent),
         ]
         parts = [(name, part) for name, part in parts if not is_free(part)]
         if len(parts) > 1:
-            prices = [f"{name} {self.alone(e, self.terms.delta):.4g}" for name, e in parts]
+            prices = [f"{name} {self.cost_of(e, self.terms.delta):.4g}" for name, e in parts]
             message.append(f"By themselves its steps cost {', '.join(prices)}.")
         if self.entries:
             last = self.entries[-1]
@@ -185,28 +186,28 @@ class Accounts:
         end = "" if fit <= 1e-9 else ": see remaining()"
         return f"What is left is enough for {', or for '.join(words)}{end}."
 
-    def sentence(self, event: DpEvent, plan: Plan | None, spent: Charge) -> str:
+    def sentence(self, event: DpEvent, split: BudgetSplit | None, spent: Charge) -> str:
         """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
-        text = f"It costs epsilon={self.alone(event, self.terms.delta):.4g} by itself,"
+        text = f"It costs epsilon={self.cost_of(event, self.terms.delta):.4g} by itself,"
         price = self._price(event, spent)
         if price.sq_mu == math.inf:
             return "It is not private."
-        if plan is not None and plan.closed:
+        if split is not None and split.closed:
             return (
                 f"{text} and the first fit took all that the budget of {self.terms.epsilon:.4g} has"
                 " for fits. The rest is for releases without a delta, such as scores."
             )
-        if plan is None:
-            plan = self._open_plan(spent, Charge())
+        if split is None:
+            split = self._open_split(spent, Charge())
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
-        if plan.covers(plan.cost(totals[-1])):  # what is short is the part for it
-            rooms = [room for room in self._sums(plan) if room.takes(Charge(), spent)]
-            most = max([plan.epsilon, *(room.epsilon for room in rooms)])
+        if split.covers(split.cost(totals[-1])):  # what is short is the part for it
+            rooms = [room for room in self._sums(split) if room.takes(Charge(), spent)]
+            most = max([split.epsilon, *(room.epsilon for room in rooms)])
             text += f" and no more than epsilon={rounded(most, math.floor)} was set apart."
         else:
-            found, most = _apart(plan.cost(totals[-1]), self.terms.epsilon)
+            found, most = _apart(split.cost(totals[-1]), self.terms.epsilon)
             text += (
-                f" and would bring the total to epsilon={found} at delta={plan.delta:.4g},"
+                f" and would bring the total to epsilon={found} at delta={split.delta:.4g},"
                 f" over the budget of {most}."
             )
         if self._cost(event).n_slacks and not price.slack:
@@ -220,7 +221,7 @@ class Accounts:
         price = self._price(event, spent)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         summed, slack = totals[-1].summed, self.terms.slack
-        apart = summed.epsilon - (self.plan.before if self.plan else 0.0)
+        apart = summed.epsilon - (self.split.before if self.split else 0.0)
 
         def fits(total: Charge) -> bool:
             whole = replace(total, slack=max(total.slack, slack)).at(self.terms.delta)
@@ -266,25 +267,27 @@ class Accounts:
                 for c in Charge.choices(price)
             ):
                 raise PrivacyError(f"{entry.label!r} is charged less than what it costs")
-            if not entry.epsilon >= self.alone(event, self.terms.delta) * (1 - 1e-3):
+            if not entry.epsilon >= self.cost_of(event, self.terms.delta) * (1 - 1e-3):
                 raise PrivacyError(f"{entry.label!r} says that it costs less than it does")
             kind = (entry.neighboring_relation, entry.unit)
             if kind != (self.terms.neighboring_relation, self.terms.unit):
                 raise PrivacyError(f"{entry.label!r} is for another relation or unit")
         first = next((i for i, e in enumerate(self.entries) if e.charge.needs_delta), None)
-        if (first is None) != (self.plan is None):
-            raise PrivacyError("it has a plan without a charge that needs one, or none with one")
-        if self.plan is None or first is None:
+        if (first is None) != (self.split is None):
+            raise PrivacyError("it has a split without a charge that needs one, or none with one")
+        if self.split is None or first is None:
             return
         event, charge = self.entries[first].event, self.entries[first].charge
         # Less than what was charged before would leave nothing at all; more may not be.
         before = sum(entry.charge.epsilon for entry in self.entries[:first])
-        before = max(before, self.plan.before)  # an entry that was restated may be charged by mu
+        before = max(before, self.split.before)  # an entry that was restated may be charged by mu
         high = before + charge.epsilon + self.terms.pure_epsilon
-        if self.plan.closed:
-            high = max(high, self.terms.epsilon - self.alone(event, self.terms.delta) * (1 - 1e-3))
-        if not self.terms.pure_epsilon <= self.plan.epsilon <= high * (1 + 1e-9):
-            raise PrivacyError("the plan sets apart another epsilon than its charges did")
+        if self.split.closed:
+            high = max(
+                high, self.terms.epsilon - self.cost_of(event, self.terms.delta) * (1 - 1e-3)
+            )
+        if not self.terms.pure_epsilon <= self.split.epsilon <= high * (1 + 1e-9):
+            raise PrivacyError("the split sets apart another epsilon than its charges did")
 
 
 SEEDED = (

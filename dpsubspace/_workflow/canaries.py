@@ -326,7 +326,7 @@ def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
     return np.where(far, _FAR, near) * np.ones(d), np.full(d, _FAR), np.full(d, near)
 
 
-def _around_bought(X: np.ndarray, subject: Subject) -> _Rows:
+def _around_estimated(X: np.ndarray, subject: Subject) -> _Rows:
     """The same with two heaps that are near, since a range of one value is refused."""
     rows, row, instead = _around_ranges(X, subject)
     return (
@@ -478,7 +478,7 @@ DESIGNS = {
     "module labels": Design(_of_module, "classes"),
     "module numbers": Design(_of_module, "numbers"),
     "ranges": Design(_of_ranges, rows=_around_ranges),
-    "bought ranges": Design(_of_ranges, rows=_around_bought),
+    "estimated ranges": Design(_of_ranges, rows=_around_estimated),
     "table": Design(_of_tabular, "classes"),
     "components": Design(_of_components, rows=_two_lines),
     "directions": Design(_of_directions, rows=_two_lines),

@@ -37,7 +37,7 @@ from filelock import FileLock
 from dpsubspace._accounting.events import describe, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import finite, read_json
-from dpsubspace._workflow.plan import KINDS, Charge, Plan
+from dpsubspace._workflow.filter import KINDS, BudgetSplit, Charge
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LedgerEntry:
     unit : str
         What a record is.
     charge : Charge
-        What it takes of the ledger's plan: squares of mu, slack and epsilon.
+        What it takes of the ledger's budget: squares of mu, slack and epsilon.
 
     See Also
     --------
@@ -170,7 +170,7 @@ _HEADER = {
     "failures": int,
     "aside": float,
 }
-_PLAN = {"epsilon": float, "closed": bool, "first": float, "before": float}
+_SPLIT = {"epsilon": float, "closed": bool, "first": float, "before": float}
 _ENTRY = {
     "entry": str,
     "date": str,
@@ -186,7 +186,7 @@ _ENTRY = {
     "plan": dict,
 }
 _CHARGE = {name: float for name in ("sq_mu", "slack", "epsilon", "sum_sq_mu", "sum_epsilon")}
-# What files lack that were written when a plan had no sums beside it.
+# What files lack that were written when a split had no sums beside it.
 _NO_SUMS = {"aside", "first", "before", "sum_sq_mu", "sum_epsilon"}
 _RECORDS: dict[str, dict[str, type]] = {
     "ledger": _HEADER,
@@ -206,11 +206,11 @@ def header(fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "ledger", "format": _FORMAT, "version": _VERSION, **fields}
 
 
-def plan_fields(plan: Plan | None) -> dict[str, Any] | None:
-    return plan and {name: getattr(plan, name) for name in _PLAN}
+def split_fields(split: BudgetSplit | None) -> dict[str, Any] | None:
+    return split and {name: getattr(split, name) for name in _SPLIT}
 
 
-def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, Any]:
+def entry_record(kind: str, entry: LedgerEntry, split: BudgetSplit | None) -> dict[str, Any]:
     from dpsubspace._accounting.accountants import plain
 
     names = ("date", "label", "estimator", "n_samples", "n_features", "neighboring_relation")
@@ -222,7 +222,7 @@ def entry_record(kind: str, entry: LedgerEntry, plan: Plan | None) -> dict[str, 
         "event": plain(entry.event),
         "own_epsilon": finite(entry.epsilon),
         "charge": {name: finite(value) for name, value in asdict(entry.charge).items()},
-        "plan": plan_fields(plan),
+        "plan": split_fields(split),
     }
 
 
@@ -238,7 +238,7 @@ def checked_record(record: dict[str, Any]) -> dict[str, Any]:
     if kind == "seen" and not (fields["kind"] in KINDS and fields["count"]):
         raise PrivacyError(f"nothing of kind {fields['kind']!r} can have been seen")
     if fields.get("plan"):
-        fields["plan"] = _checked(fields["plan"], _PLAN, "the plan")
+        fields["plan"] = _checked(fields["plan"], _SPLIT, "the plan")
     if "charge" in fields:
         fields["charge"] = Charge(**_checked(fields["charge"], _CHARGE, "a charge"))
     return fields

@@ -27,10 +27,10 @@ from dpsubspace._accounting.permission import (
     payer_around,
 )
 from dpsubspace._checks import finite, is_collection
+from dpsubspace._estimators.context import failed_fit
 from dpsubspace._estimators.score_request import guarantee_in
-from dpsubspace._estimators.surroundings import failed_fit
 from dpsubspace._rows.dask_parts import has_lengths
-from dpsubspace._workflow.book import Book
+from dpsubspace._workflow.filter import Terms, check_number, in_words
 from dpsubspace._workflow.journal import (
     COLUMNS,
     About,
@@ -41,7 +41,7 @@ from dpsubspace._workflow.journal import (
     new_id,
     row_of,
 )
-from dpsubspace._workflow.plan import Terms, check_number, in_words
+from dpsubspace._workflow.ledger_state import LedgerState
 from dpsubspace._workflow.planner import fits_unseen, plan_of, private_parts, records_of
 from dpsubspace._workflow.watch import LedgerAddress, Watch, payer_for
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
@@ -201,9 +201,9 @@ class PrivacyLedger:
             pure_epsilon=pure_epsilon,
             max_failures=max_failures,
         )
-        self._start(Book(terms) if path is None else Book.kept(Path(path), terms))
+        self._start(LedgerState(terms) if path is None else LedgerState.in_file(Path(path), terms))
 
-    def _start(self, book: Book) -> None:
+    def _start(self, book: LedgerState) -> None:
         self._book, self._terms = book, book.terms
         self._turn, self._depth, self._blocks = threading.Lock(), 0, threading.local()
         self._payer: Payer | None = None  # where a block is open
@@ -327,7 +327,7 @@ class PrivacyLedger:
         delta = self._delta(delta)
         with self._book.held():
             events = [entry.event for entry in self._book.entries]
-        each = [self._book.alone(event, delta) for event in [composed(events), *events]]
+        each = [self._book.cost_of(event, delta) for event in [composed(events), *events]]
         return min(max(each), self.epsilon(delta))
 
     def remaining(self) -> float:
@@ -672,7 +672,7 @@ class PrivacyLedger:
             left as it is.
         """
         ledger = cls.__new__(cls)
-        ledger._start(Book.opened(Journal(path)))
+        ledger._start(LedgerState.opened(Journal(path)))
         return ledger
 
     def to_json(self) -> str:

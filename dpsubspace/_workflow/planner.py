@@ -401,7 +401,7 @@ def _weights(names: Sequence[str], shares: Mapping[str, float] | None) -> list[f
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _PlannedFit:
     """A fit to come, or (without a `part`) something that was released before."""
 
     name: str
@@ -433,16 +433,16 @@ class _Sizes:
         return {**known, "n_public": n_public, "labelled": self.labelled and n_public > 0}
 
 
-def _planned(what: Any, sizes: _Sizes) -> Iterator[_Plan]:
+def _planned(what: Any, sizes: _Sizes) -> Iterator[_PlannedFit]:
     found = [*_items(what)]
-    parts = [item for item in found if not isinstance(item, _Plan)]
+    parts = [item for item in found if not isinstance(item, _PlannedFit)]
     names = {name for name, *_ in parts}
     if isinstance(sizes.n_public, Mapping) and (unknown := {*sizes.n_public} - names):
         raise ValueError(
             f"`n_public` has {sorted(unknown)}, but the private steps are {sorted(names)}."
         )
     for item in found:
-        if isinstance(item, _Plan):
+        if isinstance(item, _PlannedFit):
             yield item
             continue
         name, part, columns = item
@@ -450,17 +450,17 @@ def _planned(what: Any, sizes: _Sizes) -> Iterator[_Plan]:
         event = part.privacy_event(**own)
         mechanisms_of(event)  # PrivacyError for what cannot be
         relation = part._whole.neighboring_relation
-        yield _Plan(name, event, relation, part=part, sizes=own)
+        yield _PlannedFit(name, event, relation, part=part, sizes=own)
 
 
-def _items(what: Any) -> Iterator[_Plan | tuple[str, Any, bool]]:
+def _items(what: Any) -> Iterator[_PlannedFit | tuple[str, Any, bool]]:
     """Plans of what was released, and name, estimator and "sees all columns" of what will be."""
     what = guarantee_in(what) or what
     if isinstance(what, PrivacyGuarantee):
-        yield _Plan("released before", what.event, what.neighboring_relation, what.unit)
+        yield _PlannedFit("released before", what.event, what.neighboring_relation, what.unit)
     elif type(what).__name__.endswith("DpEvent"):
         mechanisms_of(what)
-        yield _Plan("event", what, None)
+        yield _PlannedFit("event", what, None)
     elif isinstance(what, (list, tuple)):
         if len(what) == 2 and isinstance(what[0], str):
             yield from ((what[0], part, all_) for _, part, all_ in _fitted(what[1], alone=True))
@@ -480,7 +480,7 @@ def _fitted(estimator: Any, *, alone: bool = False) -> Iterator[tuple[str, Any, 
     yield from ((node.name, node.model, node.whole) for node in parts)
 
 
-def _agreed_relation(planned: Iterable[_Plan], given: str | None) -> str:
+def _agreed_relation(planned: Iterable[_PlannedFit], given: str | None) -> str:
     """The relation of everything; PrivacyError where there are two, or two units."""
     planned = [plan for plan in planned if not is_free(plan.event)]
     relations = {plan.relation for plan in planned if plan.relation is not None}

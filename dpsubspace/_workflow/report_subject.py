@@ -36,9 +36,9 @@ from dpsubspace._estimators.composites import (
     opened,
 )
 from dpsubspace._estimators.score_request import guarantee_in
+from dpsubspace._workflow.filter import named
 from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
-from dpsubspace._workflow.plan import named
 from dpsubspace._workflow.planner import PublicSizes, statement_of
 from dpsubspace.exceptions import PrivacyError
 

@@ -22,7 +22,7 @@ from dpsubspace._checks import check_bounds, check_choice, check_real, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.composites import opened, predictor
-from dpsubspace._estimators.surroundings import with_words
+from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
@@ -334,7 +334,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     # Cost -------------------------------------------------------------------------------------
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _SearchRequest:
         target = checked_target(self)
         check_choice("method", self.method, ("auto", "random", "all"))
         check_real("n_trials", self.n_trials, low=1, high=1e4, include_low=True, include_high=True)
@@ -361,7 +361,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                     " regressor."
                 )
         as_noise(self.random_state if isinstance(self.random_state, int) else None)
-        return _Plan(
+        return _SearchRequest(
             target,
             self.estimator,
             tuple(_listed(self.candidates, float(self.n_trials))),
@@ -503,7 +503,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _SearchRequest:
     target: Target
     estimator: Any
     params: Sequence[Mapping[str, Any]]

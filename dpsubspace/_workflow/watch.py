@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dpsubspace._accounting.events import composed, is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import Payer, open_here
-from dpsubspace._workflow.book import Book
 from dpsubspace._workflow.journal import About, Journal
+from dpsubspace._workflow.ledger_state import LedgerState
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class LedgerAddress:
 
 @lru_cache(maxsize=8)
 def _opened_elsewhere(address: LedgerAddress) -> Payer:
-    return payer_for(Book.opened(Journal(address.path)), address.session, address)
+    return payer_for(LedgerState.opened(Journal(address.path)), address.session, address)
 
 
-def payer_for(book: Book, session: str, address: LedgerAddress) -> Payer:
+def payer_for(book: LedgerState, session: str, address: LedgerAddress) -> Payer:
     """Payer that charges `book` for what runs inside of a block."""
 
     def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
@@ -99,7 +99,7 @@ class Watch:
 
     def __init__(
         self,
-        book: Book,
+        book: LedgerState,
         label: str,
         plans: list[tuple[str, DpEvent]],
         about: About,
@@ -193,7 +193,7 @@ class Watch:
         if not fits:
             raise PrivacyBudgetError(
                 f"{self._label} cost more than planned, and more than the budget:"
-                f" {book.sentence(self._entry.event, book.plan, book.spent(but=self._entry))}"
+                f" {book.sentence(self._entry.event, book.split, book.spent(but=self._entry))}"
                 " All of it is recorded."
             )
 

@@ -85,8 +85,8 @@ def test_sums_of_mapped_rows_move_within_their_bounds(
             records=who(present, len(records)),
         )
         values, p = y[records, :c], affine.width + constant
-        moment = second_moment(Rows(rows.with_beside(values).clipped(size), size))
-        rows = rows.kept()
+        moment = second_moment(Rows(rows.with_columns(values).clipped(size), size))
+        rows = rows.materialised()
         rows = rows.mixed(rows.mixing_by(TURN[:p, :p])) if mixed else rows
         source = LinearSource(Squared(), rows, values, n_outputs=c)
         at = 0.2 * np.ones((rows.width, c))
@@ -271,7 +271,7 @@ HOSTILE = {
     "root of the largest": (1.2e154, 1e154),
 }
 WAYS = [(solver, fit_intercept) for solver in SOLVERS for fit_intercept in (True, False)]
-RANGES = {"given": {"bounds": (-4, 4), "target_bounds": (-10, 10)}, "bought": {}}
+RANGES = {"given": {"bounds": (-4, 4), "target_bounds": (-10, 10)}, "estimated": {}}
 
 
 def fits():

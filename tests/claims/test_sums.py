@@ -285,10 +285,10 @@ def outer_space(kind, features):
     """
     rows = Features(PUBLIC, features.row_map).shifted(features.shift).at(slice(0, 9))
     if kind == "features":
-        basis = np.linalg.svd(rows.formed(), full_matrices=False)[2][:2]
+        basis = np.linalg.svd(rows.dense(), full_matrices=False)[2][:2]
         return FeatureSubspace(basis, 2), features.inner(slice(0, len(features.X)), basis)
     m = 4 if kind == "implicit" else 9
-    formed = rows.formed()[:m]
+    formed = rows.dense()[:m]
     block = type(rows)(rows.X[:m], rows.scale[:m], rows.bias, rows.shift)
     norms = np.linalg.norm(formed, axis=1)
     anchors = OuterGradients(block, norms, LABELLED[:m], 0.0, formed @ formed.T)
@@ -361,9 +361,9 @@ def exact_residuals(space, grads):
     """Norms of embeddings and residuals in long doubles, from coordinates as computed."""
     wide = np.longdouble
     (part,), embedded = space.parts, space.embed(grads)
-    B = part.weights.astype(wide) @ part.anchors.formed().astype(wide)
+    B = part.weights.astype(wide) @ part.anchors.dense().astype(wide)
     E = embedded.rows.astype(wide)
-    R = grads.formed().astype(wide) - E @ B
+    R = grads.dense().astype(wide) - E @ B
     return np.linalg.norm(E, axis=1), np.sqrt((R * R).sum(axis=1))
 
 
@@ -382,7 +382,7 @@ def test_no_part_is_longer_than_it_is_taken_to_be(form, dtype, faint, power, rng
     X = (P[which] + off * rng.normal(size=(n, d))).astype(dtype)
     R = Q[which].astype(dtype)
     public = outer(P, Q)
-    formed = public.features.formed()
+    formed = public.features.dense()
     features = Features(X, PLAIN, 1 << 16)
     products = features.inner(slice(0, n), formed)
     grads = OuterGradients(features.at(slice(0, n)), features.norms(), R, 1e-6, products)
@@ -390,7 +390,7 @@ def test_no_part_is_longer_than_it_is_taken_to_be(form, dtype, faint, power, rng
         public.features, public.feature_norms, public.residuals, 0.0, formed @ formed.T
     )
     if form == "dense":
-        grads, anchors = (DenseGradients(g.formed(), (d * c,)) for g in (grads, anchors))
+        grads, anchors = (DenseGradients(g.dense(), (d * c,)) for g in (grads, anchors))
     space = anchor_subspace(anchors, (m,), power_iterations=power, rng=rng)
     taken = _Parts.of(space, grads)
     inside, outside = exact_residuals(space, grads)

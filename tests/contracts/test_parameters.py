@@ -225,13 +225,16 @@ SEARCHED = {
     "target_bounds": "Classifiers have no use for it",
 }
 OWN_SEED = {"pipeline__random_state": "A step that has a `random_state` uses its own"}
-FREE_TABLE = {"encoder__random_state": "Where ranges are bought, a fifth of the budget buys them"}
+FREE_TABLE = {"encoder__random_state": "ranges are estimated privately, a fifth of the budget pays"}
 TABLES = [
     (
         DPSGDClassifier,
         BUDGET | {key: STEPS[key] for key in ("alpha", "n_iter", "clip_norm", "fit_intercept")},
-        {"plain": ONE_STEP, "bought": {"n_iter": 2, "encoder__b": PrivateRange(), "epsilon": 50.0}},
-        {"plain": OWN_SEED | FREE_TABLE, "bought": {}},
+        {
+            "plain": ONE_STEP,
+            "estimated": {"n_iter": 2, "encoder__b": PrivateRange(), "epsilon": 50.0},
+        },
+        {"plain": OWN_SEED | FREE_TABLE, "estimated": {}},
     ),
     (
         DPLinearRegression,

@@ -15,7 +15,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._estimators.surroundings import with_words
+from dpsubspace._estimators.context import with_words
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def rows_of(X, bound=1.0, microbatch_size=None, shift=None, present=None):
     records = who(present, X.shape[0])
     features = Features(X, RowMap(norm="clip", data_norm=bound), microbatch_size, records)
     if shift is not None:
-        features = features.shifted(Shift(shift, None)).clipped(bound, formed=True)
+        features = features.shifted(Shift(shift, None)).clipped(bound, dense=True)
     return Rows(features, bound)
 
 

@@ -84,7 +84,7 @@ FRAME, LABELS, DAYS = admissions()
 
 @uninformed
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
-@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["estimated", "free"])
 def test_one_call_gives_a_model_that_is_right_about_curves(model, schema):
     fitted = tabular_pipeline(model.set_params(random_state=0), schema).fit(FRAME, LABELS)
     assert isinstance(fitted, Pipeline) and is_classifier(fitted)
@@ -205,7 +205,7 @@ def test_batches_are_charged_with_the_ranges_that_were_bought():
     assert 0.99 < epsilon_of(said.event, 1e-5, neighboring_relation="zero_out") <= 1.0
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["estimated", "free"])
 def test_ledgers_charge_it_once(schema):
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
     ledger.fit(tabular_pipeline(DPSGDClassifier(), schema, 1.0), FRAME, LABELS)
@@ -488,8 +488,8 @@ def test_an_encoder_alone_is_free_unless_it_buys():
     assert norms.max() <= 1
     backwards = free.transform(FRAME[list(FRAME)[::-1]])  # columns are found by name
     np.testing.assert_array_equal(backwards, free.transform(FRAME))
-    bought = TableEncoder(SCHEMA, epsilon=0.5, random_state=0).fit(FRAME)
-    assert bought.privacy_.epsilon == 0.5
+    found = TableEncoder(SCHEMA, epsilon=0.5, random_state=0).fit(FRAME)
+    assert found.privacy_.epsilon == 0.5
     model = Pipeline([("table", TableEncoder(FREE)), ("model", DPSGDClassifier())])
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
     assert ledger.fit(model, FRAME, LABELS).score(FRAME, LABELS) > 0.8
@@ -666,7 +666,7 @@ def test_a_report_counts_steps_that_were_fitted_by_themselves_afterwards():
     made[0].set_params(schema=FREE).fit(FRAME)  # costs nothing by itself
     assert privacy_report(made).epsilon == pytest.approx(1.0, abs=1e-6)
     made = fitted()
-    made[0].fit(FRAME)  # buys ranges a second time
+    made[0].fit(FRAME)  # estimates ranges a second time
     assert privacy_report(made).epsilon > 1.05
     made[-1].set_params(epsilon=3.0, random_state=None).fit(made[0].transform(FRAME), LABELS)
     assert privacy_report(made).epsilon > 3.05
@@ -684,7 +684,7 @@ def test_a_fit_that_is_refused_leaves_an_earlier_one_as_it_was():
         assert made.privacy_ is said
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["bought", "free"])
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["estimated", "free"])
 def test_labels_are_checked_before_ranges_are_bought(schema):
     told(ValueError, "fewer than two classes", schema=schema, y=np.zeros(len(FRAME)))
     told(ValueError, "inconsistent", schema=schema, y=LABELS[:10])

@@ -46,7 +46,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # where this is run as a script
 
 from cases import CASES, RECORDS
 from helpers import blobs, groups_of
-from traced import PARTS, ROOT, Function, function_at, lines_of
+from traced import PARTS, Function, function_at, lines_of
 
 import dpsubspace
 from dpsubspace._release import mechanisms, noise
@@ -466,7 +466,7 @@ FITS = {
     "DPPCA": of_case("DPPCA", "plain"),
     "GSDScorer": of_case("GSDScorer", "plain"),
     "BoundedScaler": of_case("BoundedScaler", "plain"),
-    "tabular_pipeline": of_case("TabularPipeline", "bought"),
+    "tabular_pipeline": of_case("TabularPipeline", "estimated"),
     "DPCalibratedClassifier": of_case("DPCalibratedClassifier", "plain"),
     "DPConformalClassifier": of_case("DPConformalClassifier", "plain"),
     "private_score": of_case("private_score", "plain"),

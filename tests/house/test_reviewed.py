@@ -66,5 +66,5 @@ def test_what_sets_a_bound_a_noise_an_event_or_a_charge_is_found():
         "_release.noise.SecureNoise.gaussian",
         "_accounting.budget.Budget.split",
         "_estimators.linear_fit._budget",
-        "_workflow.book.Book.add",
+        "_workflow.ledger_state.LedgerState.add",
     }

@@ -142,7 +142,7 @@ def formed(space, X, labels):
 
     module = space.gradients._rows.module
     source = ModuleSource(module, LogLoss(), X, labels, n_targets=4)
-    return source.at(source.start(), slice(0, len(X))).formed().numpy()
+    return source.at(source.start(), slice(0, len(X))).dense().numpy()
 
 
 def test_coordinates_of_a_module_are_those_of_its_gradients(module_space, rng):

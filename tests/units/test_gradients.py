@@ -82,7 +82,7 @@ def test_clipped_features_are_shrunk_to_the_radius_and_no_further(as_rows, dtype
         shifted = shift_for(Features(as_rows(X), row_map, 128), rng)
         features = shifted.clipped(0.8)
         tolerance = 1e-4 if dtype == np.float32 else 1e-9
-        rows = np.concatenate([features.at(chunk).formed() for chunk in features.chunks()])
+        rows = np.concatenate([features.at(chunk).dense() for chunk in features.chunks()])
         norms = np.linalg.norm(rows.astype(np.float64), axis=1)
         assert norms.max() <= 0.8
         assert (norms <= features.norms()).all()
@@ -104,7 +104,7 @@ def test_no_mean_and_no_radius_make_clipped_rows_longer(as_rows, dtype, formed, 
             features = features.shifted(Shift(np.full(5, far), None))
             features = features.clipped(radius, formed=formed)
             assert (features.shrink >= 0).all()
-            rows = np.concatenate([features.at(chunk).formed() for chunk in features.chunks()])
+            rows = np.concatenate([features.at(chunk).dense() for chunk in features.chunks()])
             norms = np.linalg.norm(rows.astype(np.float64) / radius, axis=1)
             assert norms.max() <= 1
 

@@ -198,7 +198,7 @@ def gradients(module, n=11, loss=None, **options):
 
 def written_out(module, X, y, loss=None):
     source = ModuleSource(module, loss or LogLoss(), X, y, n_targets=3)
-    return source.at(source.start(), slice(0, len(X))).formed().numpy()
+    return source.at(source.start(), slice(0, len(X))).dense().numpy()
 
 
 # Products -------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_products_are_those_of_gradients_written_out(name, small, monkeypatch):
         monkeypatch.setattr(factors, "_WIDE", 1 << 9)
     loss = CLASSIFIER_LOSSES["hinge" if small else "log_loss"]
     found = gradients(module, loss=loss, microbatch_size=4)
-    other = found.beside(*rows(7, seed=1))
+    other = found.of_rows(*rows(7, seed=1))
     G, H = written_out(module, *rows(11), loss), written_out(module, *rows(7, seed=1), loss)
     atol = 1e-10 * np.abs(G @ G.T).max()
     np.testing.assert_allclose(found.gram(), G @ G.T, rtol=1e-8, atol=atol)
@@ -255,8 +255,8 @@ def test_every_way_to_multiply_gives_the_same(sizes, rng):
         for n in (6, 5)
     )
     assert one.sizes == sizes
-    G, H = one.formed().flatten(1), other.formed().flatten(1)
-    for product in (one.inner, one._inner_by_pairs, one._inner_formed):
+    G, H = one.dense().flatten(1), other.dense().flatten(1)
+    for product in (one.inner, one._inner_by_pairs, one._inner_dense):
         torch.testing.assert_close(product(other), G @ H.T, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(one.squares(), (G * G).sum(1), rtol=1e-12, atol=1e-12)
 
@@ -266,7 +266,7 @@ def test_two_classes_have_one_output():
     X, y = rows(9, n_classes=2)
     found = ModuleGradients(module, LogLoss(), X, y).gram()
     source = ModuleSource(module, LogLoss(), X, y)
-    G = source.at(source.start(), slice(0, 9)).formed().numpy()
+    G = source.at(source.start(), slice(0, 9)).dense().numpy()
     np.testing.assert_allclose(found, G @ G.T, rtol=1e-10)
 
 
@@ -287,7 +287,7 @@ def test_rows_have_the_shape_that_the_module_takes():
     whole = ModuleGradients(flat, LogLoss(), X, y, n_targets=3)
     np.testing.assert_array_equal(shaped.gram(), whole.gram())
     with pytest.raises(ValueError, match="rows have 47"):
-        shaped.beside(X[:, 1:], y)
+        shaped.of_rows(X[:, 1:], y)
 
 
 def test_other_labels_and_no_rows():
@@ -296,7 +296,7 @@ def test_other_labels_and_no_rows():
     expected = ModuleGradients(made("twice"), LogLoss(), X, y, n_targets=3).gram()
     np.testing.assert_array_equal(found.relabelled(y).gram(), expected)
     assert not np.allclose(found.gram(), expected)
-    none = found.beside(X[:0], y[:0])
+    none = found.of_rows(X[:0], y[:0])
     assert none.n_samples == 0 and none.gram().shape == (0, 0) and none.squares().shape == (0,)
     assert found.inner(none).shape == (11, 0)
 
@@ -316,7 +316,7 @@ def test_a_changed_row_changes_no_other_product(name, bad):
     before = ModuleGradients(module, LogLoss(), X, y, n_targets=3, microbatch_size=4)
     X = X.copy()
     X[5] = X[5] + 1 if bad is None else bad
-    after = before.beside(X, y)
+    after = before.of_rows(X, y)
     rest = np.delete(np.arange(11), 5)
     np.testing.assert_array_equal(
         after.gram()[np.ix_(rest, rest)], before.gram()[np.ix_(rest, rest)]
@@ -333,7 +333,7 @@ def test_a_changed_row_changes_no_other_product(name, bad):
 def test_a_row_has_the_same_products_wherever_it_stands():
     found, (X, y) = gradients(made("deep"), microbatch_size=4), rows(11)
     order = np.random.default_rng(1).permutation(11)
-    moved = found.beside(X[order], y[order])
+    moved = found.of_rows(X[order], y[order])
     np.testing.assert_allclose(moved.gram(), found.gram()[np.ix_(order, order)], rtol=1e-10)
 
 
@@ -355,7 +355,7 @@ X, y = np.random.default_rng(0).normal(size=(600, 64)), np.arange(600) % 3
 found = ModuleGradients(net, LogLoss(), X[:128], y[:128], n_targets=3)
 found.gram()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-found.beside(X, y).inner(found.beside(X[:300], y[:300]))
+found.of_rows(X, y).inner(found.of_rows(X[:300], y[:300]))
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(sum(p.numel() for p in net.parameters()), (after - before) * 1024)
 """
@@ -507,7 +507,7 @@ def test_a_code_that_is_out_of_range_moves_no_other_row(code):
     assert (found.squares() > 0).all()
     X[10, 0] = code
     with pytest.raises(RuntimeError, match="failed with IndexError"):
-        found.beside(X, y).squares()
+        found.of_rows(X, y).squares()
 
 
 # The probe ------------------------------------------------------------------------------------

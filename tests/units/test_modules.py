@@ -151,8 +151,8 @@ def test_gradients_are_those_of_autograd(build, name, n_targets, rng):
     found = src.at(src.start(), slice(0, 9))
     expected = autograd(net, loss, X, torch.tensor(y))
     assert found.rows.dtype == torch.float32 and found.shape == (9, src.n_params)
-    np.testing.assert_allclose(found.formed(), expected, atol=2e-5 * np.abs(expected).max())
-    norms = np.linalg.norm(found.formed().double().numpy(), axis=1)
+    np.testing.assert_allclose(found.dense(), expected, atol=2e-5 * np.abs(expected).max())
+    norms = np.linalg.norm(found.dense().double().numpy(), axis=1)
     assert (found.norms().numpy() >= norms).all()
     np.testing.assert_allclose(found.norms(), norms, rtol=1e-9)
 
@@ -206,7 +206,7 @@ def test_chunks_cover_every_row_once():
     assert max(map(len, src.chunks(batch))) <= 8
     (empty,) = src.chunks(np.array([], dtype=int))
     grads = src.at(src.start(), empty)
-    assert grads.formed().shape == (0, src.n_params) and grads.norms().shape == (0,)
+    assert grads.dense().shape == (0, src.n_params) and grads.norms().shape == (0,)
     assert not clipped_sum(grads, 1.0).value.any()
 
 
@@ -232,8 +232,8 @@ def test_rows_that_do_not_count_are_zero(rng):
 
 def test_more_rows_than_a_chunk_are_taken_in_pieces():
     src = source(made(perceptron, 1), n=45, microbatch_size=8)
-    parts = [src.at(src.start(), rows).formed() for rows in src.chunks(None)]
-    whole = src.at(src.start(), slice(None)).formed()
+    parts = [src.at(src.start(), rows).dense() for rows in src.chunks(None)]
+    whole = src.at(src.start(), slice(None)).dense()
     assert torch.equal(whole, torch.cat(parts))
 
 
@@ -277,7 +277,7 @@ def test_a_changed_record_changes_no_other_gradient(rng):
     other = X.copy()
     other[4] = 1e3
     first, second = (
-        ModuleSource(net, LogLoss(), rows, y).at(np.ones(139), slice(0, 30)).formed()
+        ModuleSource(net, LogLoss(), rows, y).at(np.ones(139), slice(0, 30)).dense()
         for rows in (X, other)
     )
     same = (first == second).all(1)
@@ -350,7 +350,7 @@ def test_dense_gradients(as_rows, dtype, monkeypatch, rng):
     np.testing.assert_allclose(grads.dot(anchors.rows[1])[fine], products[fine, 1], atol=1e-12)
     some = grads.part(slice(2, 4))
     assert some.shape == (300, 2) and np.isinf(np.asarray(some.norms())[8])
-    np.testing.assert_array_equal(grads.part([4, 1]).formed()[fine], left[:, [4, 1]][fine])
+    np.testing.assert_array_equal(grads.part([4, 1]).dense()[fine], left[:, [4, 1]][fine])
     factor = np.minimum(1, 0.5 / np.maximum(np.linalg.norm(left, axis=1), 1e-300)) * fine
     np.testing.assert_allclose(clipped_sum(grads, 0.5).value, factor @ left, atol=1e-12)
 
@@ -401,10 +401,10 @@ def test_memory_maps_and_odd_arrays_are_taken_as_they_are(tmp_path, rng):
     X, y = rng.normal(size=(20, 16)), np.arange(20) % 2
     np.save(tmp_path / "rows.npy", X)
     net = made(perceptron, 1)
-    expected = ModuleSource(net, LogLoss(), X, y).at(np.ones(127), slice(0, 20)).formed()
+    expected = ModuleSource(net, LogLoss(), X, y).at(np.ones(127), slice(0, 20)).dense()
     for rows in (np.load(tmp_path / "rows.npy", mmap_mode="r"), np.asfortranarray(X)):
         src = ModuleSource(net, LogLoss(), rows, y)
-        assert torch.equal(src.at(np.ones(127), slice(0, 20)).formed(), expected)
+        assert torch.equal(src.at(np.ones(127), slice(0, 20)).dense(), expected)
 
 
 # Nothing is kept ------------------------------------------------------------------------------
@@ -686,7 +686,7 @@ def test_embeddings_are_those_of_the_gradients_written_out(n_anchors):
     parts = [step.sums(state, src.at(start, rows)) for rows in src.chunks(None)]
     sums = [sum(part[i].value for part in parts) for i in range(2)]
     found = step.combine(state, tuple(sums)).numpy()
-    rows, anchors = (s.at(start, slice(None)).formed().numpy() for s in (src, public))
+    rows, anchors = (s.at(start, slice(None)).dense().numpy() for s in (src, public))
     basis = np.zeros((10, rows.shape[1]))
     for group, some in zip(groups, (slice(0, 6), slice(6, 10)), strict=True):
         basis[some, group] = np.linalg.svd(anchors[:, group])[2][: some.stop - some.start]

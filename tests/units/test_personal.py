@@ -15,7 +15,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
 from dpsubspace._solvers import heads as heads_module
-from dpsubspace._solvers.heads import Candidate, HeadPrior, alone, ridge
+from dpsubspace._solvers.heads import Candidate, HeadPrior, own_model, ridge
 from dpsubspace._solvers.personal import (
     COMPARISON,
     DIRECTIONS,
@@ -363,7 +363,7 @@ def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():
     persons = persons_of(X, y, index, J, intercept=False)
     prior = HeadPrior((Candidate("anywhere", np.zeros((D + 1, 1)), 0.5),), 0.5, np.zeros(1))
     found = prior.heads(persons)
-    for j in np.flatnonzero((SIZES > 0) & ~found.alone):
+    for j in np.flatnonzero((SIZES > 0) & ~found.uses_own):
         x, r = naive(X, y, index, j)
         expected = Ridge(alpha=2.0, fit_intercept=False).fit(x, r).coef_
         np.testing.assert_allclose(found.coef[j], whitening(D) @ expected, atol=1e-9)
@@ -416,7 +416,7 @@ def test_who_does_alone_has_the_best_ridge_regression_of_the_own_rows(rows, colu
         whitening=np.eye(columns),
         intercept=intercept,
     ).as_they_are()
-    found = alone(next(iter(raw.chunks())), intercept=intercept)
+    found = own_model(next(iter(raw.chunks())), intercept=intercept)
     spread = X - X.mean(axis=0) * intercept
     scaled = spread / np.where(spread.any(axis=0), np.sqrt((spread**2).mean(axis=0)), 1.0)
     errors, models = [], []
@@ -442,9 +442,9 @@ def test_a_user_does_alone_where_noise_has_hidden_what_is_shared():
     y = np.einsum("ij,ij->i", X, own[index]) + 0.1 * rng.normal(size=600)
     nothing = HeadPrior((Candidate("shared", np.zeros((D + 1, 0))),), 0.5, np.zeros(1))
     found = nothing.heads(persons_of(X, y, index, 20))
-    assert found.alone.all() and np.abs(found.own_coef - own).max() < 0.2
+    assert found.uses_own.all() and np.abs(found.own_coef - own).max() < 0.2
     noise = nothing.heads(persons_of(X, rng.normal(size=600), index, 20))
-    assert noise.alone.mean() < 0.2
+    assert noise.uses_own.mean() < 0.2
 
 
 def test_hardly_anybody_with_few_rows_does_alone_by_chance():

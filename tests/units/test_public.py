@@ -25,7 +25,7 @@ def problem(seed=0, *, n=N, m=M, d=D, c=C, dtype=np.float64, row_map=PLAIN, shif
     y, labels = rng.integers(0, c, n), rng.integers(0, c, m)
     private = Features(kind(X) if kind else X, row_map).shifted(shift)
     public = Features(P, row_map).shifted(shift)
-    formed = public.at(slice(0, m)).formed()
+    formed = public.at(slice(0, m)).dense()
     source = LinearSource(LogLoss(), private, y, public=formed)
     params = rng.normal(size=(private.width, c)) * 0.3
     anchors = LinearSource(LogLoss(), public, labels, public=formed).at(params, slice(0, m))
@@ -33,7 +33,7 @@ def problem(seed=0, *, n=N, m=M, d=D, c=C, dtype=np.float64, row_map=PLAIN, shif
 
 
 def explicit(grads):
-    return grads.formed().reshape(len(grads.residuals), -1)
+    return grads.dense().reshape(len(grads.residuals), -1)
 
 
 def directions(space, anchors):

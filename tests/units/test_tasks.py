@@ -80,7 +80,7 @@ def test_pair_statistic_is_the_mean_over_all_fours_of_rows():
         rows.append(x - x.mean(axis=0))
         targets.append(y - y.mean(axis=0))
     found = _pairs(of_rows(np.concatenate(rows), np.concatenate(targets), sizes))
-    np.testing.assert_allclose(found.formed(), expected / (2 * sum(sizes)), atol=1e-12)
+    np.testing.assert_allclose(found.dense(), expected / (2 * sum(sizes)), atol=1e-12)
 
 
 def test_pair_statistic_of_skewed_rows_has_the_exact_mean_and_simpler_forms_have_not():
@@ -91,7 +91,7 @@ def test_pair_statistic_of_skewed_rows_has_the_exact_mean_and_simpler_forms_have
     covariance = np.array([1.0, 0.0])
     a, b = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
     sizes = np.full(repeats, m)
-    found = _pairs(of_rows(a.reshape(-1, 2), b.reshape(-1, 1), sizes)).formed()
+    found = _pairs(of_rows(a.reshape(-1, 2), b.reshape(-1, 1), sizes)).dense()
     sums, squares = np.einsum("tid,ti->td", a, b), np.einsum("tid,ti,tie->de", a, b**2, a)
     known = (sums.T @ sums - squares) / (repeats * m * (m - 1))
     plain = sums.T @ sums / (repeats * (m - 1) ** 2)
@@ -104,7 +104,7 @@ def test_matrix_that_is_not_formed_has_the_same_eigenvalue_and_trace():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 310))
     matrix = _Matrix(rng.normal(size=(5, 310)), rows, rng.normal(size=400))
-    values = np.linalg.eigvalsh(matrix.formed())
+    values = np.linalg.eigvalsh(matrix.dense())
     assert matrix.largest() == pytest.approx(values[-1], rel=1e-3)
     assert matrix.trace() == pytest.approx(values.sum())
 

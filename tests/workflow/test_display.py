@@ -158,7 +158,7 @@ few = pytest.mark.filterwarnings("ignore:the noise of the counts:dpsubspace.Priv
 
 
 def table():
-    """Columns to scale by bought, by public and by no bounds, and the model behind them."""
+    """Columns to scale by estimated, by public and by no bounds, and the model behind them."""
     to_rows = make_column_transformer(
         (BoundedScaler(epsilon=0.4), [0, 1]),
         (BoundedScaler((-9, 9), epsilon=0.1), [2]),

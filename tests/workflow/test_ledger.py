@@ -48,8 +48,8 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
+from dpsubspace._workflow.filter import Charge, response_divergence
 from dpsubspace._workflow.journal import About
-from dpsubspace._workflow.plan import Charge, response_divergence
 from dpsubspace._workflow.watch import Watch
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
@@ -681,7 +681,7 @@ def accounts_of(budget, fits):
     """Accounts of a ledger whose first fit is one of so many, which take all of its plan."""
     book = PrivacyLedger(budget, 1e-5)._book
     sq_mu = gaussian_sq_mu(budget, 0.64 * 1e-5) / fits
-    plan = book._open_plan(Charge(), Charge(sq_mu, 0, 0, sq_mu))
+    plan = book._open_split(Charge(), Charge(sq_mu, 0, 0, sq_mu))
     return sq_mu, [plan, *book._sums(plan)]
 
 
@@ -786,7 +786,7 @@ def test_room_in_either_account_is_enough_and_both_count_everything():
         with suppress(PrivacyBudgetError):
             book.charge(fit_at(0.5), **ZERO_OUT)
     assert left > 1.5 > 0.5 > book.remaining()
-    assert book._book.spent().sum_sq_mu > book._book._sums(book._book.plan)[0].sq_mu
+    assert book._book.spent().sum_sq_mu > book._book._sums(book._book.split)[0].sq_mu
     with pytest.raises(PrivacyBudgetError):
         book.charge(pure(0.3), **ZERO_OUT)
 
@@ -890,7 +890,7 @@ def test_what_is_taken_stays_within_the_budget_and_survives_a_file(events, tmp_p
     path = tmp_path_factory.mktemp("ledger") / "ledger.json"
     book.save(path)
     again = PrivacyLedger.load(path)
-    assert again.entries == book.entries and again._book.plan == book._book.plan
+    assert again.entries == book.entries and again._book.split == book._book.split
     assert (again.epsilon(), again.remaining()) == (book.epsilon(), book.remaining())
     if (left := book.remaining()) > 1e-3:
         again.charge(gaussian(calibrate(gaussian, epsilon=left, **AT)), **ZERO_OUT)

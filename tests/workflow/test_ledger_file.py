@@ -75,7 +75,7 @@ def test_a_copy_holds_all_of_a_ledger(tmp_path):
     book.save(tmp_path / "ledger")
     again = PrivacyLedger.load(tmp_path / "ledger")
     assert again.entries == book.entries and again._terms == book._terms
-    assert again._book.plan == book._book.plan and again.remaining() == book.remaining()
+    assert again._book.split == book._book.split and again.remaining() == book.remaining()
     assert (str(again), again.epsilon(1e-7)) == (str(book), book.epsilon(1e-7))
     with pytest.raises(ValueError, match="keeps this ledger"):
         again.save(tmp_path / "ledger")
@@ -118,7 +118,7 @@ def test_accounts_beside_the_plan_go_on_in_a_file(tmp_path):
     book.charge(fit, "fit", **ZERO_OUT)
     again = PrivacyLedger.load(tmp_path / "ledger")
     again.charge(laplace(0.3, **ZERO_OUT), "score", **ZERO_OUT)
-    assert again._book.plan == book._book.plan and book.epsilon() == pytest.approx(1.3)
+    assert again._book.split == book._book.split and book.epsilon() == pytest.approx(1.3)
     with pytest.raises(PrivacyBudgetError, match=r"epsilon=0\.15"):
         book.charge(laplace(0.2, **ZERO_OUT), "score", **ZERO_OUT)
     ledger(1.5, path=tmp_path / "ledger").charge(laplace(0.14, **ZERO_OUT), **ZERO_OUT)
@@ -478,7 +478,7 @@ def test_a_closed_plan_survives_a_file(tmp_path):
     book = ledger(path=tmp_path / "ledger")
     book.charge(gaussian(calibrate(gaussian, epsilon=1.0, **AT)), **ZERO_OUT)
     again = PrivacyLedger.load(tmp_path / "ledger")
-    assert again.remaining() == 0.0 and again._book.plan == book._book.plan
+    assert again.remaining() == 0.0 and again._book.split == book._book.split
     records = read(tmp_path / "ledger")
     records[1]["plan"]["epsilon"] = 0.5
     chained(tmp_path / "ledger", records)

@@ -45,8 +45,8 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._accounting.permission import observe
+from dpsubspace._workflow.filter import KINDS, MOST
 from dpsubspace._workflow.journal import Journal
-from dpsubspace._workflow.plan import KINDS, MOST
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),

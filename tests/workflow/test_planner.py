@@ -39,7 +39,7 @@ def pipeline(**options):
 def table():
     columns = ColumnTransformer(
         [
-            ("bought", BoundedScaler(epsilon=0.4), [0, 1]),
+            ("estimated", BoundedScaler(epsilon=0.4), [0, 1]),
             ("public", BoundedScaler((-9, 9)), [2]),
             ("rest", "passthrough", [3]),
         ],

@@ -199,7 +199,7 @@ def learners_around() -> Iterator[tuple[str, str]]:
 # What is said of it -------------------------------------------------------------------------------
 
 
-def warn_of_surroundings(
+def warn_of_context(
     estimator: Any, guarantee: PrivacyGuarantee, payer: Payer | None
 ) -> list[tuple[str, str]]:
     """Warn where what is around a fit is not what its statement says.

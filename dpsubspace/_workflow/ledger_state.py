@@ -23,6 +23,7 @@ from dpsubspace._accounting.events import is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import in_task
 from dpsubspace._workflow.accounts import SEEDED, Accounts
+from dpsubspace._workflow.filter import MOST, BudgetSplit, Charge, Terms
 from dpsubspace._workflow.journal import (
     About,
     Journal,
@@ -33,9 +34,8 @@ from dpsubspace._workflow.journal import (
     entry_record,
     header,
     new_id,
-    plan_fields,
+    split_fields,
 )
-from dpsubspace._workflow.plan import MOST, Charge, Plan, Terms
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Book(Accounts):
+class LedgerState(Accounts):
     """The accounts of a ledger in memory or in a journal, and what changes them."""
 
     def __init__(self, terms: Terms):
@@ -137,14 +137,14 @@ class Book(Accounts):
             place = self._place(fields["entry"])
             self.entries[place : place + 1] = [entry_from(fields)] if kind == "change" else []
         if "plan" in fields:
-            self.plan = self._plan_from(fields["plan"])
+            self.split = self._split_from(fields["plan"])
 
-    def _plan_from(self, fields: dict[str, Any] | None) -> Plan | None:
+    def _split_from(self, fields: dict[str, Any] | None) -> BudgetSplit | None:
         terms = self.terms
         if not fields:
             return None
         delta = terms.delta if fields["closed"] else terms.delta - terms.aside
-        return Plan(terms.epsilon, delta, terms.slack, **fields)
+        return BudgetSplit(terms.epsilon, delta, terms.slack, **fields)
 
     def _place(self, name: str) -> int:
         place = next((i for i, entry in enumerate(self.entries) if entry.id == name), None)
@@ -155,12 +155,12 @@ class Book(Accounts):
     def records(self) -> list[dict[str, Any]]:
         fields = {**asdict(self.terms), "created": self.created, "failures": self.failures}
         first = {"id": new_id(), **header(fields)}
-        rest = [entry_record("charge", entry, self.plan) for entry in self.entries]
+        rest = [entry_record("charge", entry, self.split) for entry in self.entries]
         rest += [_sighting(*key, count) for key, count in self.seen.items()]
         return [first, *({"id": new_id(), **record} for record in rest)]
 
     @classmethod
-    def opened(cls, journal: Journal) -> Book:
+    def opened(cls, journal: Journal) -> LedgerState:
         """What a file says, all of it checked; PrivacyError where it cannot be believed."""
         if journal.path.is_dir():
             raise IsADirectoryError(
@@ -187,7 +187,7 @@ class Book(Accounts):
         return book
 
     @classmethod
-    def kept(cls, path: Path, terms: Terms) -> Book:
+    def in_file(cls, path: Path, terms: Terms) -> LedgerState:
         """Accounts that a file keeps: those in it, or new ones."""
         if not path.absolute().parent.is_dir():
             raise FileNotFoundError(f"`path` is in a folder that does not exist: {str(path)!r}.")
@@ -231,7 +231,7 @@ class Book(Accounts):
             if session is not None and session not in self.sessions:
                 raise PrivacyError(CLOSED)
             spent = self.spent()
-            plan, charge, fits = self.best(event, spent)
+            split, charge, fits = self.best(event, spent)
             if not (fits or force):
                 raise self._over(label, event, spent, parts)
             entry = LedgerEntry(
@@ -239,13 +239,13 @@ class Book(Accounts):
                 date=now(),
                 label=label,
                 event=event,
-                epsilon=self.alone(event, self.terms.delta),
+                epsilon=self.cost_of(event, self.terms.delta),
                 neighboring_relation=self.terms.neighboring_relation,
                 unit=self.terms.unit,
                 charge=charge,
                 **asdict(about),
             )
-            self.write({**entry_record("charge", entry, plan), "id": entry.id})
+            self.write({**entry_record("charge", entry, split), "id": entry.id})
             return self.entries[-1], fits
 
     def charge(
@@ -268,16 +268,16 @@ class Book(Accounts):
         with self.held():
             if event == entry.event:
                 return entry
-            spent, before = self.spent(but=entry), self.plan
+            spent, before = self.spent(but=entry), self.split
             try:
                 if not spent.needs_delta:
-                    self.plan = None
-                plan, charge, fits = self.best(event, spent)
+                    self.split = None
+                split, charge, fits = self.best(event, spent)
                 if not fits:
                     raise self._over(entry.label, event, spent, ())
             finally:
-                self.plan = before
-            if spent.needs_delta:  # the epsilon that a plan was made with stays in it
+                self.split = before
+            if spent.needs_delta:  # the epsilon that a split was made with stays in it
                 old = entry.charge
                 if old.epsilon:
                     charge = replace(
@@ -285,13 +285,13 @@ class Book(Accounts):
                         epsilon=max(charge.epsilon, old.epsilon),
                         sum_epsilon=max(charge.sum_epsilon, old.sum_epsilon),
                     )
-            return self._change(entry, event, charge, plan)
+            return self._change(entry, event, charge, split)
 
     def settle(self, entry: LedgerEntry, event: DpEvent) -> LedgerEntry:
         """Charge an entry for `event`, what ran of it, where that is less; return what it is then.
 
         Who may end a fit, or change what is left of it, after a look at a part of it has
-        made a choice: the plan stays, and so does the charge, which holds for all that was
+        made a choice: the split stays, and so does the charge, which holds for all that was
         planned. It is lowered where parts are charged one by one, by squares of mu that add up.
         """
         with self.held():
@@ -303,23 +303,23 @@ class Book(Accounts):
                 return entry
             lower = Charge(min(new, charge.sq_mu), sum_sq_mu=min(new, charge.sum_sq_mu))
             needed = lower.needs_delta or self.spent(but=entry).needs_delta
-            return self._change(entry, event, lower, self.plan if needed else None)
+            return self._change(entry, event, lower, self.split if needed else None)
 
     def _change(
-        self, entry: LedgerEntry, event: DpEvent, charge: Charge, plan: Plan | None
+        self, entry: LedgerEntry, event: DpEvent, charge: Charge, split: BudgetSplit | None
     ) -> LedgerEntry:
-        cost = self.alone(event, self.terms.delta)
+        cost = self.cost_of(event, self.terms.delta)
         changed = replace(entry, event=event, charge=charge, epsilon=cost)
-        self.write(entry_record("change", changed, plan))
+        self.write(entry_record("change", changed, split))
         return self.entries[self._place(entry.id)]
 
     def drop(self, entry: LedgerEntry) -> None:
         with self.held():
             left = self.spent(but=entry)
             if entry.charge.epsilon and left.needs_delta:
-                return  # a plan was made with its epsilon in the meantime
-            plan = self.plan if left.needs_delta else None
-            self.write({"type": "drop", "entry": entry.id, "plan": plan_fields(plan)})
+                return  # a split was made with its epsilon in the meantime
+            split = self.split if left.needs_delta else None
+            self.write({"type": "drop", "entry": entry.id, "plan": split_fields(split)})
 
     def check_failures(self) -> None:
         with self.held():
@@ -363,7 +363,7 @@ class Book(Accounts):
         """
         problem = None
         with self.held():
-            before, plan = self.spent(), self.plan
+            before, split = self.spent(), self.split
             if not is_free(event):
                 try:
                     self.check_match(*kind, secure=True)
@@ -383,7 +383,7 @@ class Book(Accounts):
         if not (fits or known):
             raise PrivacyBudgetError(
                 f"{label or 'this'} has been released already and is recorded."
-                f" {self.sentence(event, plan, before)} Nothing more can be charged."
+                f" {self.sentence(event, split, before)} Nothing more can be charged."
                 " already_released=True records it without this error; run() and fit() reserve"
                 " what they need before anything is released."
             )

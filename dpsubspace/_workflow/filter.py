@@ -4,7 +4,7 @@ Design note. A cap that holds however fits are chosen is a *filter*: it needs a 
 be added up while the analyst looks at results. Sums of the privacy loss distributions of what ran
 are no such bound. Nor is the region of all charges whose epsilon is within the budget: who may
 choose, after seeing a loss, whether the rest goes to mechanisms without a delta or to Gaussian
-ones, gains by choosing. So there is one triple, the plan, and the region is what it leaves. Beside
+ones, gains by choosing. So there is one triple, the split, and the region is what it leaves. Beside
 it there may be a few others, each with a part of delta of its own that is never shared: that is
 what the choice among them costs (:class:`Sums`).
 """
@@ -136,7 +136,7 @@ class Terms:
     slack: float
     pure_epsilon: float
     max_failures: int
-    aside: float = 0.0  # part of delta of the sums beside the plan
+    aside: float = 0.0  # part of delta of the sums beside the split
 
     @classmethod
     def checked(cls, **fields: Any) -> Terms:
@@ -198,7 +198,7 @@ def check_number(name: str, value: Any, most: float, *, include_zero: bool = Fal
 # Rounding of sums, as a part of what they may be.
 _ROUNDING = 1e-12
 
-# Parts of delta of the two sums beside a plan, and of epsilon that is for releases without a delta
+# Parts of delta of the two sums beside a split, and of epsilon that is for releases without a delta
 # in the first of them (less where the first fit leaves less; in the second what it leaves).
 SHARES = (0.3, 0.05)
 _APART = 0.3
@@ -206,13 +206,13 @@ _APART = 0.3
 
 @dataclass(frozen=True)
 class Charge:
-    """What an entry takes of a plan."""
+    """What an entry takes of a split."""
 
     # Square of the mu of the Gaussian mechanism that it is charged as; inf for what is not private.
     sq_mu: float = 0.0
     slack: float = 0.0  # What of delta it may take beside
     epsilon: float = 0.0  # Epsilon of what is charged without a delta
-    # The same in the sums beside the plan, where nothing without a delta is charged by its mu.
+    # The same in the sums beside the split, where nothing without a delta is charged by its mu.
     sum_sq_mu: float = 0.0
     sum_epsilon: float = 0.0
 
@@ -260,7 +260,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BudgetSplit:
     """All that may ever be charged: B of mu^2, S of slack and E of epsilon, fixed in advance.
 
     *Claim.* Let mechanisms be chosen one after the other, each after seeing all outputs before it.
@@ -301,12 +301,12 @@ class Plan:
     For less, it is at most ``G + u (S' + s)`` if ``1 - G(u) <= u``, and G(u) is at least
     ``1 - u``, the divergence of what tells nothing.
 
-    *When the plan is fixed.* As long as everything charged was charged by its epsilon, e_0 in
-    all, any plan may follow whose E is at least e_0, chosen by whatever was seen: by the last
-    step the divergence is at most the largest V of such plans, and each of them keeps the budget.
-    From the first charge by a mu on, the plan stays.
+    *When the split is fixed.* As long as everything charged was charged by its epsilon, e_0 in
+    all, any split may follow whose E is at least e_0, chosen by whatever was seen: by the last
+    step the divergence is at most the largest V of such splits, and each of them keeps the budget.
+    From the first charge by a mu on, the split stays.
 
-    *A closed plan* holds one fit of the curve H, at epsilon_1 by its own accountant, beside
+    *A closed split* holds one fit of the curve H, at epsilon_1 by its own accountant, beside
     epsilons: the same last step bounds the divergence by H at ``t e^-E``, and
     ``epsilon_1 + E`` is within the budget.
     """
@@ -323,7 +323,7 @@ class Plan:
 
     @property
     def sq_mu(self) -> float:
-        """B: what fits beside E and S into the budget; 0 for a closed plan."""
+        """B: what fits beside E and S into the budget; 0 for a closed split."""
         if self.closed:
             return 0.0
         return gaussian_sq_mu(self.budget - self.epsilon, self.delta - self.slack)
@@ -348,11 +348,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Sums:
-    """An account beside the plan, where epsilons of what has no delta add to that of the fits.
+    """An account beside the split, where epsilons of what has no delta add to that of the fits.
 
-    *Claim.* Let mechanisms be chosen as for a :class:`Plan`, with sums of at most B, S and E. Then
-    ``H_t(P || Q) <= R(t; B, E) + S``, where R is the divergence of the Gaussian mechanism of
-    ``sqrt(B)`` and of randomised response at E, one beside the other::
+    *Claim.* Let mechanisms be chosen as for a :class:`BudgetSplit`, with sums of at most B, S and
+    E. Then ``H_t(P || Q) <= R(t; B, E) + S``, where R is the divergence of the Gaussian mechanism
+    of ``sqrt(B)`` and of randomised response at E, one beside the other::
 
         R(t; B, E) = (e^E G_sqrt(B)(t e^-E) + G_sqrt(B)(t e^E)) / (1 + e^E).
 
@@ -360,7 +360,7 @@ class Sums:
     no divergence is below. Otherwise the divergence is at most ``E_Q[l R(t / l; B', E')] + S'``,
     where l is the likelihood ratio of the next mechanism's output and B', S', E' are left after it.
     As a function of l the first term is a mixture of ``(l - r)_+`` over a probability measure, as
-    in the proof of the plan, and its mean is that of the ``H_r`` of the mechanism.
+    in the proof of the split, and its mean is that of the ``H_r`` of the mechanism.
     *Charged as (mu, s)*: ``H_r <= G_mu(r) + s``, so that the mean is at most s and what it is for
     the Gaussian mechanism, which composes with that of ``sqrt(B')`` to one of
     ``sqrt(mu^2 + B')``: it is ``R(t; B, E') + s``.
@@ -370,9 +370,9 @@ class Sums:
     ``R(t; B, E)``. *Charged as (e, s)*: with probability s all is told, and else the mechanism is
     one of e: that adds s. The sum is the claim.
 
-    *When they are fixed.* Like the plan, by what was seen of mechanisms charged by their epsilon,
+    *When they are fixed.* Like the split, by what was seen of mechanisms charged by their epsilon,
     e_0 in all. Their likelihood ratio is at most ``e^e_0``, so that it is enough if what
-    follows keeps epsilon less e_0, for every plan that could follow.
+    follows keeps epsilon less e_0, for every split that could follow.
 
     *Several accounts.* Give each account j a delta_j, all of which add up to delta, and let a
     mechanism run if at least one account has room for it and for all that ran before. Let T_j be
@@ -390,21 +390,21 @@ class Sums:
     soon as the loss is large reaches several times delta (``benchmarks/bench_ledger.py``).
     """
 
-    sq_mu: float  # All that may ever be charged to it: B, S and E, fixed with the plan
+    sq_mu: float  # All that may ever be charged to it: B, S and E, fixed with the split
     slack: float
     epsilon: float
 
     @classmethod
-    def beside(cls, plan: Plan, delta: float) -> list[Sums]:
-        """Those of a plan, if `delta` is that of everything: what it has more is theirs."""
-        if plan.closed or not delta > plan.delta:
+    def of_split(cls, split: BudgetSplit, delta: float) -> list[Sums]:
+        """Those beside `split`, if `delta` is that of everything: what it has more is theirs."""
+        if split.closed or not delta > split.delta:
             return []
-        left, found = plan.budget - plan.before, []
+        left, found = split.budget - split.before, []
         for share, least in zip(SHARES, (_APART, 0.0), strict=True):
-            part = share / sum(SHARES) * (delta - plan.delta)
-            found.append(_room(left, part, min(plan.slack, part / 10), plan.first, least))
+            part = share / sum(SHARES) * (delta - split.delta)
+            found.append(_room(left, part, min(split.slack, part / 10), split.first, least))
         return [
-            replace(sums, epsilon=plan.before + sums.epsilon) for sums in found if sums.epsilon > 0
+            replace(sums, epsilon=split.before + sums.epsilon) for sums in found if sums.epsilon > 0
         ]
 
     def takes(self, charge: Charge, spent: Charge) -> bool:
