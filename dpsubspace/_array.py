@@ -1,8 +1,7 @@
 """Array namespace, device and dtype, and the few sums that need care with them.
 
-Arithmetic in this package is written once against the array API standard, so that
-the same lines run on NumPy and on torch. Norms are computed in float64 whatever the dtype
-of the data.
+Arithmetic in this package is written once against the array API standard, so that the same lines
+run on NumPy and on torch. Norms are computed in float64 whatever the dtype of the data.
 
 Design note. Rounding is part of a sum's sensitivity: in a float32 sum of a million
 rows, one row can change how every later addition is rounded and so move the result by a

@@ -65,15 +65,14 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
     orders ``e^a`` for a from ``-n step = -count epsilon`` to ``n step``. Below these the curve is
     ``1 - e^a`` and above them 0.
 
-    Proof. Let H be the largest divergence of what comes after the first mechanism, for any
-    output of that, and P, Q be the first outputs of neighbours, with privacy loss L in
-    ``[t - epsilon, t]``. The divergence of all is at most ``E_P[H(a - L)] = E_Q[phi(e^L)]`` with
-    ``phi(x) = x H(a - log x)``. As H is convex in e^a, phi is convex (a perspective), and the
-    mean of e^L under Q is 1: so the mean of phi is largest where L is t or t - epsilon only
-    (generalised randomised response). Left is a maximum over t in [0, epsilon] (Dong, Durfee,
-    Rogers, 2020). Between points of the grid phi is replaced by its chord, which lies above it;
-    with ``x = e^t`` the mean is then ``u + v / x + w x`` between two of them, and its
-    maximum in closed form.
+    Proof. Let H be the largest divergence of what comes after the first mechanism, for any output
+    of that, and P, Q be the first outputs of neighbours, with privacy loss L in ``[t - epsilon,
+    t]``. The divergence of all is at most ``E_P[H(a - L)] = E_Q[phi(e^L)]`` with ``phi(x) = x H(a -
+    log x)``. As H is convex in e^a, phi is convex (a perspective), and the mean of e^L under Q is
+    1: so the mean of phi is largest where L is t or t - epsilon only (generalised randomised
+    response). Left is a maximum over t in [0, epsilon] (Dong, Durfee, Rogers, 2020). Between points
+    of the grid phi is replaced by its chord, which lies above it; with ``x = e^t`` the mean is then
+    ``u + v / x + w x`` between two of them, and its maximum in closed form.
 
     For one mechanism the curve is ``(1 - e^((a - epsilon) / 2))^2 / (1 - e^-epsilon)``. No single
     mechanism has all of it. As a maximum of hockey-stick curves it is itself convex and falling
@@ -448,15 +447,14 @@ def renyi_curve(parts: Sequence[Mechanism], orders: np.ndarray) -> np.ndarray:
     An upper bound for each of `orders`, values of a of at least 0. The parts run under
     add-or-remove: Renyi accountants do not double a replacement.
 
-    With l the likelihood ratio of P to Q under Q and ``t = e^a``, the divergence is
-    ``E (l - t)_+``, and Renyi divergences bound ``E l^x`` by ``e^((x - 1) r(x))``. Three bounds
-    follow, and the least of them counts. The largest value of ``(l - t) / l^x`` is at
-    ``l = t x / (x - 1)``, so the divergence is at most
-    ``e^((x - 1) (r(x) - a)) (1 - 1 / x)^(x - 1) / x`` (Balle et al., 2020).
-    It is at most that at t = 1, the total variation, for which Pinsker and Bretagnolle and Huber
-    have bounds by the Kullback-Leibler divergence, no larger than any r(x). And of ratios with
-    mean 1 and variance at most ``v = e^r(2) - 1`` it is at most
-    ``(sqrt(v + (t - 1)^2) - (t - 1)) / 2`` (Scarf, 1958).
+    With l the likelihood ratio of P to Q under Q and ``t = e^a``, the divergence is ``E (l -
+    t)_+``, and Renyi divergences bound ``E l^x`` by ``e^((x - 1) r(x))``. Three bounds follow, and
+    the least of them counts. The largest value of ``(l - t) / l^x`` is at ``l = t x / (x - 1)``, so
+    the divergence is at most ``e^((x - 1) (r(x) - a)) (1 - 1 / x)^(x - 1) / x`` (Balle et al.,
+    2020). It is at most that at t = 1, the total variation, for which Pinsker and Bretagnolle and
+    Huber have bounds by the Kullback-Leibler divergence, no larger than any r(x). And of ratios
+    with mean 1 and variance at most ``v = e^r(2) - 1`` it is at most ``(sqrt(v + (t - 1)^2) - (t -
+    1)) / 2`` (Scarf, 1958).
     """
     x, r = renyi_divergences(parts)
     x, r = x[np.isfinite(r)], r[np.isfinite(r)]

@@ -444,8 +444,7 @@ def _of_mu(target: Target, parts: Mapping[str, Part], n_samples: int | None) -> 
 def _beside_multiplier(target: Target, parts: Mapping[str, Part]) -> dict[str, float]:
     """Multipliers where that of the last part is given: the others have their share of mu^2.
 
-    Of sampled batches it is that of their central limit: a choice, which the event counts
-    exactly.
+    Of sampled batches it is that of their central limit: a choice, which the event counts exactly.
     """
     given, last = float(target.noise_multiplier or 0.0), [*parts.values()][-1]
     sq_mu = last.n_charged / given**2

@@ -352,10 +352,9 @@ def select_public(
     one with the largest numbers decides alone. What the methods found, and where they failed, is in
     ``docs/choosing_public_data.md``.
 
-    For a linear model the share of a gradient is ``|U x|^2 / |x|^2`` with U the leading
-    directions of the unit rows of a set: weights, labels and loss have no part in it. The
-    gradients of a module are taken at labels that are drawn at random, of at most 256 rows of
-    each set.
+    For a linear model the share of a gradient is ``|U x|^2 / |x|^2`` with U the leading directions
+    of the unit rows of a set: weights, labels and loss have no part in it. The gradients of a
+    module are taken at labels that are drawn at random, of at most 256 rows of each set.
 
     References
     ----------

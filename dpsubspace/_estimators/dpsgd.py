@@ -1,12 +1,11 @@
 """Private linear models by DP-SGD, without per-example gradients.
 
-Where to check the privacy claim: ``fit`` runs
-:func:`~dpsubspace._estimators.base.fit_privately` and in it
-:class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit. Rows are
-shortened in ``_rows/records.py``, and about a mean by ``Features.clipped``. The gradient of one row
-is shortened in ``_gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``). Noise is added
-in ``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
-and ``_release/releases.py`` takes the noise from the same budget.
+Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.base.fit_privately`
+and in it :class:`~dpsubspace._estimators.linear_fit.LinearFit`, whose ``run`` is the whole fit.
+Rows are shortened in ``_rows/records.py``, and about a mean by ``Features.clipped``. The gradient
+of one row is shortened in ``_gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``). Noise
+is added in ``_release/mechanisms.py``. The event is made by ``Budget.split`` in
+``_accounting/budget.py``, and ``_release/releases.py`` takes the noise from the same budget.
 """
 
 from __future__ import annotations
@@ -143,12 +142,11 @@ class DPSGDClassifier(LinearClassifier):
 
     The length of the gradient of one row follows from the lengths of the row and of its error, so
     that gradients are clipped without forming them, and a private step costs about as much as one
-    without privacy. Steps use Nesterov momentum of 0.9 or more,
-    and the model is the mean of the last quarter of the steps, which averages noise out.
-    ``clip_norm="auto"`` is half the bound on a row with its constant entry, which is 1 with "l2",
-    and which is taken to be 1 with None. The map of `row_norm` keeps every affine decision
-    boundary. With ``epsilon=float("inf")`` the penalised mean loss is minimised by L-BFGS, without
-    clipping.
+    without privacy. Steps use Nesterov momentum of 0.9 or more, and the model is the mean of the
+    last quarter of the steps, which averages noise out. ``clip_norm="auto"`` is half the bound on a
+    row with its constant entry, which is 1 with "l2", and which is taken to be 1 with None. The map
+    of `row_norm` keeps every affine decision boundary. With ``epsilon=float("inf")`` the penalised
+    mean loss is minimised by L-BFGS, without clipping.
 
     Columns in different units need public scaling first (:class:`BoundedScaler`): with
     ``row_norm="l2"`` the column with the largest numbers decides the direction of a row. Noisy

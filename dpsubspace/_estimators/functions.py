@@ -359,8 +359,7 @@ def private_covariance(
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Private rows.
-        Rows of Dask arrays and data frames stay on the workers of a cluster.
+        Private rows. Rows of Dask arrays and data frames stay on the workers of a cluster.
     data_norm : float or None, default=None
         Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
         coarse bound from noisy counts, which cost a tenth of the budget.
@@ -394,9 +393,8 @@ def private_covariance(
     Returns
     -------
     Released
-        ``(value, privacy)``: a symmetric matrix of shape (n_features, n_features) without
-        negative eigenvalues, divided by the number of rows, and the
-        :class:`PrivacyGuarantee` of this call.
+        ``(value, privacy)``: a symmetric matrix of shape (n_features, n_features) without negative
+        eigenvalues, divided by the number of rows, and the :class:`PrivacyGuarantee` of this call.
 
     Raises
     ------

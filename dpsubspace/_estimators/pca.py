@@ -294,23 +294,21 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
     mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
-        "adaptive" shifts rows by a private mean, clips them to a private radius and takes
-        the eigenvectors of their noisy second moment (to which the mean is added back where
-        ``centered=False``). "gaussian" takes those of the noisy second moment of rows
-        clipped to `data_norm` (Analyze Gauss). "power" finds few components of
-        many columns by power iteration, without a square matrix. "bingham" draws one
-        direction after another, each paid for, so that few should be asked for; it takes
-        ``delta=0`` too, pure differential privacy. It needs ``centered=False`` and a public
-        `data_norm`.
-        "auto" is "adaptive" up to 4,096 columns and "power" beyond. With ``epsilon=float("inf")``
-        "adaptive" and "gaussian" are one: nothing is clipped.
+        "adaptive" shifts rows by a private mean, clips them to a private radius and takes the
+        eigenvectors of their noisy second moment (to which the mean is added back where
+        ``centered=False``). "gaussian" takes those of the noisy second moment of rows clipped to
+        `data_norm` (Analyze Gauss). "power" finds few components of many columns by power
+        iteration, without a square matrix. "bingham" draws one direction after another, each paid
+        for, so that few should be asked for; it takes ``delta=0`` too, pure differential privacy.
+        It needs ``centered=False`` and a public `data_norm`. "auto" is "adaptive" up to 4,096
+        columns and "power" beyond. With ``epsilon=float("inf")`` "adaptive" and "gaussian" are one:
+        nothing is clipped.
     centered : bool, default=True
         Whether second moments are those of rows less their private mean, as in scikit-learn, or of
         rows as they are, which is the mean of ``x x^T``.
     data_norm : float or None, default=None
-        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None
-        finds a coarse bound from noisy counts, which cost a part of the budget; public rows do not
-        tell it.
+        Public bound on the L2 norm of rows; longer private rows are shrunk to it. None finds a
+        coarse bound from noisy counts, which cost a part of the budget; public rows do not tell it.
     whiten : bool, default=False
         Whether ``transform`` divides by the released standard deviations.
     microbatch_size : int or None, default=None
@@ -372,10 +370,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
       times six counts of distances from a mean (by 1), and the sum of squared distances, cut off
       at a released bound B (by B^2);
     - the second moment (by ``r^2`` or ``sqrt(2) r^2`` in Frobenius norm, whatever the number of
-      components; r is c with "gaussian"). "power" releases two to six products of it with a
-      basis instead, which move by no more, and the moment within the subspace. "bingham" draws
-      directions at random, at a price for each, and releases what lies along them with Laplace
-      noise.
+      components; r is c with "gaussian"). "power" releases two to six products of it with a basis
+      instead, which move by no more, and the moment within the subspace. "bingham" draws directions
+      at random, at a price for each, and releases what lies along them with Laplace noise.
 
     All but what "bingham" does are Gaussian mechanisms, calibrated together and exactly; together
     they never cost more than `epsilon`. The unit is one row. Public are the numbers of rows and

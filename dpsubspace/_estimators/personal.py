@@ -1,12 +1,11 @@
 """Personal linear models: one for each person, of a private shared part and the person's own rows.
 
-Where to check the privacy claim: ``fit`` runs
-:func:`~dpsubspace._estimators.base.fit_privately` and in it
-:class:`~dpsubspace._estimators.personal_fit.PersonalFit`, whose ``run`` is the whole fit. The
-shared model is released as that of ``DPLinearRegression`` with persons as records; directions and
-what heads are like in ``_solvers/personal.py``. What a person brings is bounded there, and in
-``_statistics/persons.py``. Noise is added in ``_release/mechanisms.py``. The
-event is made by ``Budget.split`` in ``_accounting/budget.py``.
+Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.base.fit_privately`
+and in it :class:`~dpsubspace._estimators.personal_fit.PersonalFit`, whose ``run`` is the whole fit.
+The shared model is released as that of ``DPLinearRegression`` with persons as records; directions
+and what heads are like in ``_solvers/personal.py``. What a person brings is bounded there, and in
+``_statistics/persons.py``. Noise is added in ``_release/mechanisms.py``. The event is made by
+``Budget.split`` in ``_accounting/budget.py``.
 """
 
 from __future__ import annotations

@@ -166,12 +166,11 @@ def private_score(
 
     Assumed public: the model with its classes, the numbers of rows and features, all parameters,
     and that the data pass the checks, one of which is that the model knows all labels. That the
-    model says of a row what depends on that row alone is an assumption as well: scores that
-    are ranks among the rows given, say, are not covered. With `groups` the rows of each person are
-    shown to the model in a call of their own, so that what they bring depends on that person
-    alone whatever the model does; that takes a call for each person. A score that is not a number
-    counts as 0, a loss that is not as the largest, and a predicted label that is not a class as
-    wrong.
+    model says of a row what depends on that row alone is an assumption as well: scores that are
+    ranks among the rows given, say, are not covered. With `groups` the rows of each person are
+    shown to the model in a call of their own, so that what they bring depends on that person alone
+    whatever the model does; that takes a call for each person. A score that is not a number counts
+    as 0, a loss that is not as the largest, and a predicted label that is not a class as wrong.
     Whether a class is missing in `y` shows in nothing but released counts.
 
     The area under the ROC curve has a part from pairs of rows of one cell, which are taken to

@@ -1,13 +1,12 @@
 """Private linear regression of raw columns, and in few directions that public tasks tell.
 
-Where to check the privacy claim: ``fit`` runs
-:func:`~dpsubspace._estimators.base.fit_privately` and in it
-:class:`~dpsubspace._estimators.regression.RegressionFit`, whose ``run`` is the whole fit.
-Location and scale are released in ``_statistics/scales.py`` and ``_statistics/shapes.py``, and
-what weights are made of by the solvers of ``_solvers/regression.py``. Rows are cut and shortened in
+Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.base.fit_privately`
+and in it :class:`~dpsubspace._estimators.regression.RegressionFit`, whose ``run`` is the whole fit.
+Location and scale are released in ``_statistics/scales.py`` and ``_statistics/shapes.py``, and what
+weights are made of by the solvers of ``_solvers/regression.py``. Rows are cut and shortened in
 ``_rows/affine.py``, and gradients in ``_gradients/clipping.py``. Noise is added in
-``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``,
-and ``_release/releases.py`` takes the noise from the same budget.
+``_release/mechanisms.py``. The event is made by ``Budget.split`` in ``_accounting/budget.py``, and
+``_release/releases.py`` takes the noise from the same budget.
 """
 
 from __future__ import annotations
@@ -554,9 +553,8 @@ class DPLinearRegression(_LinearRegression):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
-            copied (but to a GPU).
-            Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not copied
+            (but to a GPU). Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional
@@ -763,9 +761,8 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Private rows; a memory map of float32 or float64 is read chunk by chunk and not
-            copied (but to a GPU).
-            Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Private rows; a memory map of float32 or float64 is read chunk by chunk and not copied
+            (but to a GPU). Rows of Dask arrays and data frames stay on the workers of a cluster.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional

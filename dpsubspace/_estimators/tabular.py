@@ -93,10 +93,9 @@ def tabular_pipeline(
         and less accurate. ``float("inf")`` is not private: no noise is added. None takes that of
         `estimator`, which is 1.0 where nothing else was set.
     target : Range, PrivateRange, tuple (low, high) or None, default=None
-        What is public about the target of a regression: its range, which predictions are cut to
-        as well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy.
-        None is for classifiers, and for regressors that have `target_bounds` or labelled public
-        rows.
+        What is public about the target of a regression: its range, which predictions are cut to as
+        well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy. None
+        is for classifiers, and for regressors that have `target_bounds` or labelled public rows.
     interactions : bool or "auto", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
@@ -225,10 +224,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         a row says, and needs up to twice the noise. The number of rows is public in both. None
         takes that of the model.
     target : Range, PrivateRange, tuple (low, high) or None, default=None
-        What is public about the target of a regression: its range, which predictions are cut to
-        as well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy.
-        None is for classifiers, and for regressors that have `target_bounds` or labelled public
-        rows.
+        What is public about the target of a regression: its range, which predictions are cut to as
+        well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy. None
+        is for classifiers, and for regressors that have `target_bounds` or labelled public rows.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
@@ -242,8 +240,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Range that predictions are cut to: declared, estimated, or the part of it that noisy numbers
         say nearly all targets lie in. None for classifiers.
     privacy_ : PrivacyGuarantee
-        What all of the fit cost and what that rests on. A fit that fails keeps what it has
-        spent.
+        What all of the fit cost and what that rests on. A fit that fails keeps what it has spent.
     n_features_in_ : int
         Number of columns of the schema.
     feature_names_in_ : ndarray of shape (n_features_in_,)

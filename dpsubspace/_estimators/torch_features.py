@@ -52,8 +52,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     Attributes
     ----------
     module_ : torch.nn.Module
-        Copy of `module` in evaluation mode and without gradients. ``transform`` leaves it as
-        it is.
+        Copy of `module` in evaluation mode and without gradients. ``transform`` leaves it as it is.
     n_features_in_ : int
         Number of features of a row.
     feature_names_in_ : ndarray of shape (n_features_in_,)

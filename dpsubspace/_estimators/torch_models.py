@@ -468,9 +468,8 @@ class DPModuleRegressor(PrivateRegressor):
     perturbation; Yu et al., 2021). Public rows cost no privacy.
 
     Choose `module`, `epsilon` and, for many rows, `batch_size`. Give `target_bounds` from public
-    knowledge where public rows do not tell them, and look at `neighboring_relation`. All
-    parameters from `alpha` on can be left alone. Their defaults follow from public sizes and the
-    budget.
+    knowledge where public rows do not tell them, and look at `neighboring_relation`. All parameters
+    from `alpha` on can be left alone. Their defaults follow from public sizes and the budget.
 
     Parameters
     ----------

@@ -113,12 +113,11 @@ def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     addition to those of other records (0.8 % in float32; in float64 below 1e-6 up to a million
     rows, or a thousand times that where rows are centred).
 
-    Proof of the bound: record i contributes ``min(1, C / |g_i|) g_i``, which depends on
-    record i alone and has norm at most C. Removing it moves the sum by at most C,
-    replacing it by at most 2C (triangle inequality). Where a record has several rows, each is
-    clipped and counts for its part of the record, and the same holds by the lemma of
-    ``_rows/records.py``. The sums as computed differ from
-    the real ones by at most ``slack * C`` more (:func:`~dpsubspace._array.sum_slack`).
+    Proof of the bound: record i contributes ``min(1, C / |g_i|) g_i``, which depends on record i
+    alone and has norm at most C. Removing it moves the sum by at most C, replacing it by at most 2C
+    (triangle inequality). Where a record has several rows, each is clipped and counts for its part
+    of the record, and the same holds by the lemma of ``_rows/records.py``. The sums as computed
+    differ from the real ones by at most ``slack * C`` more (:func:`~dpsubspace._array.sum_slack`).
 
     ===========================  =====================================
     gradient                     contribution

@@ -1,9 +1,8 @@
 """Per-example gradients that are never formed, and their clipped sum.
 
-For a linear model the gradient of record i is an outer product ``phi_i r_i^T`` of its
-features and its residual. Its norm is ``|phi_i| |r_i|`` and any weighted sum of gradients
-is one matrix product, so clipping every record costs no more than the gradient that a
-model without privacy needs.
+For a linear model the gradient of record i is an outer product ``phi_i r_i^T`` of its features and
+its residual. Its norm is ``|phi_i| |r_i|`` and any weighted sum of gradients is one matrix product,
+so clipping every record costs no more than the gradient that a model without privacy needs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """A torch module taken row by row, and the try-outs on random rows that show it can be.
 
-Design note. Gradients are taken by ``torch.func.vmap`` of the gradient of one record, and
-so are the scores they start from: inside, a module only ever sees a batch of one, so that
-no layer can carry anything from one record to another. That is by construction (a
-``torch.autograd.Function`` with a vmap rule of its own is taken to keep records apart, and
-modules that use what they stored of an earlier call are found by the try-outs); the
-try-outs on random rows are for prediction, which uses batches, and for messages that
-name a remedy.
+Design note. Gradients are taken by ``torch.func.vmap`` of the gradient of one record, and so are
+the scores they start from: inside, a module only ever sees a batch of one, so that no layer can
+carry anything from one record to another. That is by construction (a ``torch.autograd.Function``
+with a vmap rule of its own is taken to keep records apart, and modules that use what they stored of
+an earlier call are found by the try-outs); the try-outs on random rows are for prediction, which
+uses batches, and for messages that name a remedy.
 """
 
 from __future__ import annotations

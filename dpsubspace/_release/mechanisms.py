@@ -5,14 +5,13 @@ can move it, :func:`release` adds Gaussian noise in proportion, :func:`release_l
 :func:`release_direction` and :func:`release_choice` do the same for pure differential privacy, and
 nothing else in the package makes anything noisy.
 
-Design note. Real noise hides a real sum, and floating-point numbers are not real: the last
-bits of a float say at which magnitude it was rounded, so that ``sum + noise`` in plain
-arithmetic can have values that only one of two neighbouring sums can produce (Mironov, 2012;
-Haney et al., 2022). Sum and noise are therefore whole multiples of one public *step*, a power
-of 2 that follows from the noise scale alone (:func:`lattice_step`). They are added as
-integers, exactly, and what comes out is such a multiple whatever the records are. Rounding
-a sum to the lattice moves it; how far is part of the bound that is charged
-(:meth:`BoundedSum.on_lattice`).
+Design note. Real noise hides a real sum, and floating-point numbers are not real: the last bits of
+a float say at which magnitude it was rounded, so that ``sum + noise`` in plain arithmetic can have
+values that only one of two neighbouring sums can produce (Mironov, 2012; Haney et al., 2022). Sum
+and noise are therefore whole multiples of one public *step*, a power of 2 that follows from the
+noise scale alone (:func:`lattice_step`). They are added as integers, exactly, and what comes out is
+such a multiple whatever the records are. Rounding a sum to the lattice moves it; how far is part of
+the bound that is charged (:meth:`BoundedSum.on_lattice`).
 """
 
 from __future__ import annotations
@@ -74,11 +73,10 @@ class BoundedSum:
 
         In NumPy, wherever the sum is, since that is where noise is drawn.
 
-        Proof of the bounds: rounding moves each of the p entries by at most half a step in
-        either of two neighbouring sums, so their distance grows by at most one step an entry,
-        ``sqrt(p)`` steps in L2 norm. Entries beyond 2^52 steps, which
-        :func:`check_lattice` keeps from occurring, are cut to that: this brings no
-        two numbers further apart.
+        Proof of the bounds: rounding moves each of the p entries by at most half a step in either
+        of two neighbouring sums, so their distance grows by at most one step an entry, ``sqrt(p)``
+        steps in L2 norm. Entries beyond 2^52 steps, which :func:`check_lattice` keeps from
+        occurring, are cut to that: this brings no two numbers further apart.
         """
         whole = np.rint(to_numpy(self.value) / np.float64(step))
         whole = np.minimum(np.maximum(whole, -_LARGEST), _LARGEST)
@@ -289,17 +287,16 @@ def release_laplace(
     bound being ``norm_bound`` (zero_out) or ``replace_bound`` (replace_one), in L1 norm. An epsilon
     of inf adds nothing, and the result is *not private*.
 
-    Privacy: log densities of the output differ by at most the L1 distance of the sums over
-    the scale (Dwork, McSherry, Nissim, Smith, 2006). Event: ``laplace(epsilon)``, which stands
-    for one number that moves by the whole bound. That is the worst case. Proof, for two
-    entries that move by ``r >= s >= 0`` in units of the scale: the privacy loss is
-    ``l_r + l_s`` where, with a noise that is as likely to go with the move as against it and
-    with e an exponential, ``l_r`` is ``-r`` or ``2 min(e, r) - r``. Let r grow and s shrink by
-    as much. The hockey-stick divergence, a maximum over events that is reached by
-    ``{l_r + l_s > a}``, then changes in proportion to ``P(2 min(e, r) > a + r + s)``, of
-    noise with s and against r, less ``P(2 min(e, s) > a + r + s)``, of the reverse; the
-    first is larger. So all of the move is worst in one entry, whatever further entries do
-    to a, and the more the worse by the same argument.
+    Privacy: log densities of the output differ by at most the L1 distance of the sums over the
+    scale (Dwork, McSherry, Nissim, Smith, 2006). Event: ``laplace(epsilon)``, which stands for one
+    number that moves by the whole bound. That is the worst case. Proof, for two entries that move
+    by ``r >= s >= 0`` in units of the scale: the privacy loss is ``l_r + l_s`` where, with a noise
+    that is as likely to go with the move as against it and with e an exponential, ``l_r`` is ``-r``
+    or ``2 min(e, r) - r``. Let r grow and s shrink by as much. The hockey-stick divergence, a
+    maximum over events that is reached by ``{l_r + l_s > a}``, then changes in proportion to ``P(2
+    min(e, r) > a + r + s)``, of noise with s and against r, less ``P(2 min(e, s) > a + r + s)``, of
+    the reverse; the first is larger. So all of the move is worst in one entry, whatever further
+    entries do to a, and the more the worse by the same argument.
 
     Floating point: sum and noise are whole multiples of a public step, as in :func:`release`,
     with integers for noise whose probabilities fall by ``e^(1 / scale)`` from one to the next

@@ -168,9 +168,8 @@ def _as_uniform(bits: np.ndarray) -> np.ndarray:
 def poisson_indices(bits: _Bits, n: int, rate: float) -> np.ndarray:
     """Sorted indices that each of `n` enters by itself, with a probability of `rate`.
 
-    Rounded up to a multiple of 2^-53. A record enters if 53 random bits are a number below
-    ``rate * 2^53``. The first 8 of them tell so for all but one record in 256: only those draw
-    the others.
+    Rounded up to a multiple of 2^-53. A record enters if 53 random bits are a number below ``rate *
+    2^53``. The first 8 of them tell so for all but one record in 256: only those draw the others.
     """
     if n > _AT_ONCE:  # a byte a record is much, of 10^10 of them
         starts = range(0, n, _AT_ONCE)

@@ -1,11 +1,10 @@
 """Private rows as a linear model sees them: scaled, shifted, and never formed.
 
-Record i enters as ``phi_i = h_i (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with
-a bias entry s, less a released mean m, with a constant entry k, and all that shrunk to a
-radius by another factor. Scores and gradient sums of such features are matrix products
-with the rows as they came, plus terms of the size of the scores. No copy of the rows is
-made, so a memory map stays on disk and a sparse matrix stays sparse although its rows are
-centred.
+Record i enters as ``phi_i = h_i (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with a
+bias entry s, less a released mean m, with a constant entry k, and all that shrunk to a radius by
+another factor. Scores and gradient sums of such features are matrix products with the rows as they
+came, plus terms of the size of the scores. No copy of the rows is made, so a memory map stays on
+disk and a sparse matrix stays sparse although its rows are centred.
 """
 
 from __future__ import annotations
@@ -400,8 +399,7 @@ class FeatureBlock:
     def product(self, residuals: Array, weights: Array) -> Array:
         """Sum of features times rows of `residuals` (k, c) times `weights` (k,): (width, c).
 
-        In float64. A record of weight zero contributes zero, also where its residual is not
-        finite.
+        In float64. A record of weight zero contributes zero, also where its residual is not finite.
         """
         xp = namespace(weights)
         if not bool(xp.all(weights)):

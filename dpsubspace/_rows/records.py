@@ -53,10 +53,9 @@ ROW_NORMS = ("l2", "clip", None)
 class RowMap:
     """Append the bias entry to each row, then bound the two together by one factor.
 
-    Scaling a row together with its bias entry multiplies every affine score
-    ``w @ x + b`` of that row by one positive number, so each affine decision boundary
-    of the original rows is a linear one of the mapped rows, and rows of one feature
-    do not collapse to their sign.
+    Scaling a row together with its bias entry multiplies every affine score ``w @ x + b`` of that
+    row by one positive number, so each affine decision boundary of the original rows is a linear
+    one of the mapped rows, and rows of one feature do not collapse to their sign.
     """
 
     # ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the factor that

@@ -427,15 +427,14 @@ def train(
     more, on batches or on all records. `after_step` is called after each step without any private
     value; True ends the run (its cost stays that of the whole plan, an upper bound).
 
-    Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums``
-    over it, with a state that ``step.begin`` makes without the records; it uses them for
-    nothing else. What a batch holds stays private: sums are divided by its *expected* size,
-    and an empty one steps like any other. The sums of a step are released jointly, in the
-    shares that the step says, and that inside the sampling, since they share the batch.
-    Gradients are taken at points that earlier releases determine, so
-    steps compose adaptively. Momentum, restarts, penalty, averaging and the tolerance see
-    released gradients only and are postprocessing. Event: that of "steps" in the budget,
-    whether or not the run ends early.
+    Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums`` over
+    it, with a state that ``step.begin`` makes without the records; it uses them for nothing else.
+    What a batch holds stays private: sums are divided by its *expected* size, and an empty one
+    steps like any other. The sums of a step are released jointly, in the shares that the step says,
+    and that inside the sampling, since they share the batch. Gradients are taken at points that
+    earlier releases determine, so steps compose adaptively. Momentum, restarts, penalty, averaging
+    and the tolerance see released gradients only and are postprocessing. Event: that of "steps" in
+    the budget, whether or not the run ends early.
     """
     expected = releases.budget.parts[STEPS].fraction * source.n_samples
     with over_chunks(source) as each:

@@ -197,9 +197,8 @@ class WhitenedDescent:
         """Release a second moment and the gradients of the steps; the rest is postprocessing.
 
         Privacy: the matrix W that whitens rows is released (:func:`released_whitening`), and is a
-        constant of the steps. The gradient of a record is
-        ``W^T u (u^T W theta - y)^T``; it is shrunk to a public norm
-        (:func:`~dpsubspace._gradients.clipping.clipped_sum`), and
+        constant of the steps. The gradient of a record is ``W^T u (u^T W theta - y)^T``; it is
+        shrunk to a public norm (:func:`~dpsubspace._gradients.clipping.clipped_sum`), and
         :func:`~dpsubspace._solvers.descent.train` releases the sums, one Gaussian mechanism each.
 
         The mean of the last iterates has gone a share of the way to the minimum and has noise in

@@ -87,12 +87,11 @@ class CellMap:
 
     Proof of the bounds: a record that is in cell i of a column adds row i to what is released of
     that column. When it becomes null it takes that away, and when it is replaced, another row is
-    there instead. The bounds are the largest norm of a row and the largest distance of two, of
-    the matrix as it is used, a cell that counts for nothing among them. Entries are whole
-    multiples of 2^-20, at most 1 in size, so that their sums over up to 2^32 records are exact.
-    With more records, or where one has several rows and so parts in several cells, counts are
-    exact as well, but their products with m cells are off by up to ``m u n`` for n records, an
-    entry.
+    there instead. The bounds are the largest norm of a row and the largest distance of two, of the
+    matrix as it is used, a cell that counts for nothing among them. Entries are whole multiples of
+    2^-20, at most 1 in size, so that their sums over up to 2^32 records are exact. With more
+    records, or where one has several rows and so parts in several cells, counts are exact as well,
+    but their products with m cells are off by up to ``m u n`` for n records, an entry.
     """
 
     matrix: np.ndarray

@@ -121,11 +121,10 @@ def noisy_mean(
     `beyond` is by how many standard deviations the square of the noisy mean must exceed that of
     noise; the mean is taken to be zero where it does not. 0 only shrinks.
 
-    Privacy: the sum is released and divided by the public number of rows. Event: one
-    Gaussian mechanism. What follows is postprocessing: the positive-part estimator of James
-    and Stein (1961), which has a smaller mean squared error than the noisy mean whatever the
-    mean is, and is zero where noise outweighs it; or the mean with the public one, weighted by
-    their variances.
+    Privacy: the sum is released and divided by the public number of rows. Event: one Gaussian
+    mechanism. What follows is postprocessing: the positive-part estimator of James and Stein
+    (1961), which has a smaller mean squared error than the noisy mean whatever the mean is, and is
+    zero where noise outweighs it; or the mean with the public one, weighted by their variances.
     """
     total = bounded_row_sum(features, norm_bound)
     noisy = to_numpy(releases.gaussian(name, total))

@@ -182,12 +182,11 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     The basis is public or released, and `norms` (n,) are those of the features, inf for null
     records.
 
-    Proof of the bounds: record i brings the outer product of ``phi_i`` and ``B^T phi_i``. Its
-    norm is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding
-    cannot make it longer. Replacing a record moves the sum by
-    ``(phi phi^T - psi psi^T) B``, which is no longer than the first factor: ``sqrt(2) c^2``, by
-    the proof of :func:`~dpsubspace._release.mechanisms.gram_sum`, and twice the rounding of
-    ``B^T phi`` more.
+    Proof of the bounds: record i brings the outer product of ``phi_i`` and ``B^T phi_i``. Its norm
+    is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding cannot
+    make it longer. Replacing a record moves the sum by ``(phi phi^T - psi psi^T) B``, which is no
+    longer than the first factor: ``sqrt(2) c^2``, by the proof of
+    :func:`~dpsubspace._release.mechanisms.gram_sum`, and twice the rounding of ``B^T phi`` more.
     """
     k = basis.shape[1]
     features, like = rows.features.with_room(2 * k, k), rows.features.lengths
@@ -220,11 +219,10 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
     the features, inf for null records. The packed moment has k (k + 1) / 2 entries, and the sum
     comes after them.
 
-    Proof of the bounds: record i brings ``(z z^T, r)`` with ``|z|^2 + r <= c^2`` and
-    ``r >= 0``, which is made sure of after rounding. Its squared norm is
-    ``|z|^4 + r^2 <= (|z|^2 + r)^2 <= c^4``. Between two records the first part moves by at
-    most ``sqrt(|z|^4 + |w|^4)`` and the second by ``|r - s| <= sqrt(r^2 + s^2)``, which makes
-    ``sqrt(2) c^2``.
+    Proof of the bounds: record i brings ``(z z^T, r)`` with ``|z|^2 + r <= c^2`` and ``r >= 0``,
+    which is made sure of after rounding. Its squared norm is ``|z|^4 + r^2 <= (|z|^2 + r)^2 <=
+    c^4``. Between two records the first part moves by at most ``sqrt(|z|^4 + |w|^4)`` and the
+    second by ``|r - s| <= sqrt(r^2 + s^2)``, which makes ``sqrt(2) c^2``.
     """
     features, c = rows.features, rows.norm_bound
     params = as_like(basis, features.lengths)
@@ -281,11 +279,10 @@ def released_moment(
 
     Gives that, and the standard deviation s of the noise on its diagonal.
 
-    Analyze Gauss. Noise of the packed triangle is a symmetric Gaussian matrix, of deviation
-    s on the diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral
-    norm is about ``s sqrt(2 p)``, where the triangle of equal deviations of Dwork, Talwar,
-    Thakurta, Zhang (2014, Algorithm 1) makes ``2 s sqrt(p)`` for the same privacy. Event: one
-    Gaussian mechanism.
+    Analyze Gauss. Noise of the packed triangle is a symmetric Gaussian matrix, of deviation s on
+    the diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral norm is
+    about ``s sqrt(2 p)``, where the triangle of equal deviations of Dwork, Talwar, Thakurta, Zhang
+    (2014, Algorithm 1) makes ``2 s sqrt(p)`` for the same privacy. Event: one Gaussian mechanism.
     """
     total = second_moment(rows)
     return noisy_moment(total, rows.features.n_samples, releases, name)
@@ -556,11 +553,10 @@ def _with_public(moment: np.ndarray, scale: float, public: np.ndarray) -> np.nda
     """Moment of private rows, given a noisy one and that of public rows: postprocessing.
 
     A random-effects model in the basis of the public moment, where its entries are about
-    independent: each has the variance of its sampling, and all a common one more for
-    rows that are not drawn alike (Paule, Mandel, 1982), which counts where the released moment
-    tells of it beyond chance. Entries are weighted by these variances and that of the
-    noise. Of what the weights take from the private moment, what stands out of the noise comes
-    back.
+    independent: each has the variance of its sampling, and all a common one more for rows that are
+    not drawn alike (Paule, Mandel, 1982), which counts where the released moment tells of it beyond
+    chance. Entries are weighted by these variances and that of the noise. Of what the weights take
+    from the private moment, what stands out of the noise comes back.
     """
     m, p = public.shape
     values, vectors = np.linalg.eigh(public.T @ public / m)

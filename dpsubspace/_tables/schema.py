@@ -277,9 +277,8 @@ class Schema(Mapping[str, Kind]):
         Schema
             For a column of numbers a :class:`Range` around its values, rounded outward to two
             digits of its width, with ``log=True`` where the middle value lies in its lowest tenth.
-            For text, True and False, and types of the library for categories,
-            :class:`Categories` with the values that occur. Both have ``missing=True`` where values
-            are missing.
+            For text, True and False, and types of the library for categories, :class:`Categories`
+            with the values that occur. Both have ``missing=True`` where values are missing.
 
         Raises
         ------

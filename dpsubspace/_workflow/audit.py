@@ -483,10 +483,9 @@ _MARGIN, _ROW = 1.4, 0.4
 class AuditDisplay(Display):
     """Lower bounds of audits beside the claims: one line for each.
 
-    A bar ends at the bound that the attack has shown. The claim is a vertical mark, and a bar
-    that crosses it refutes the claim. An open circle is the bound that guesses would have given
-    which are all right: where it lies to the left of the claim, the audit could not have refuted
-    it.
+    A bar ends at the bound that the attack has shown. The claim is a vertical mark, and a bar that
+    crosses it refutes the claim. An open circle is the bound that guesses would have given which
+    are all right: where it lies to the left of the claim, the audit could not have refuted it.
 
     Made by :meth:`from_results`, which takes what :func:`audit_estimator` gives, or
     :meth:`from_estimators`, which runs the audits.

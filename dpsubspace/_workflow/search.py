@@ -50,12 +50,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     """Choose among candidates by private rows, and pay for the choice.
 
     Every candidate that is fitted to private rows to find the best one costs privacy, which a grid
-    search does not count. Here `epsilon` is what everything costs together: fits, scores and
-    the choice. Training all of K candidates costs ``sqrt(K)`` times the noise; a hidden random
-    number of trials, of which only the best is told, costs less than twice the noise whatever
-    the number of candidates. It pays for choices that are worth points, such as features,
-    encodings or kinds of estimators; parameters of which defaults are nearly as good cost more
-    than they bring.
+    search does not count. Here `epsilon` is what everything costs together: fits, scores and the
+    choice. Training all of K candidates costs ``sqrt(K)`` times the noise; a hidden random number
+    of trials, of which only the best is told, costs less than twice the noise whatever the number
+    of candidates. It pays for choices that are worth points, such as features, encodings or kinds
+    of estimators; parameters of which defaults are nearly as good cost more than they bring.
 
     Parameters
     ----------

@@ -90,11 +90,10 @@ _NO_FILE = (
 class Watch:
     """One fit inside a ledger: what was planned, and what it has released.
 
-    Before its first release a fit may be charged anew, as any other. After it, whoever saw
-    that release may have had a hand in what follows, and what is charged together must have
-    been fixed together. So what was planned stays charged as a whole, and what runs beyond
-    it is an entry of its own: to release all that was planned, and then what was chosen,
-    would tell no less.
+    Before its first release a fit may be charged anew, as any other. After it, whoever saw that
+    release may have had a hand in what follows, and what is charged together must have been fixed
+    together. So what was planned stays charged as a whole, and what runs beyond it is an entry of
+    its own: to release all that was planned, and then what was chosen, would tell no less.
     """
 
     def __init__(

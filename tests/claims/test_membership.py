@@ -33,13 +33,16 @@ def guessed(n_trials, told):
 
 
 def test_an_outlier_is_seen_in_the_distance_that_is_not_private():
-    public = np.repeat([OUTLIER, ANOTHER], 10, axis=0) / 1e3
+    # Of 40 copies all have one random label, so that a direction is missing, with a chance of 1e-18.
+    public = np.repeat([OUTLIER, ANOTHER], 40, axis=0) / 1e3
 
     def told(coin, rng):
         X = batch(rng, OUTLIER if coin else rng.normal(size=N_FEATURES))
         options = {"n_components": 4, "n_classes": 3, "random_state": int(rng.integers(2**31))}
-        return gradient_subspace_distance(X, public, **options) < 0.99
+        return gradient_subspace_distance(X, public, **options) < 0.9
 
+    # With the outlier it is sqrt(3) / 2, one of four directions being shared, and without it 0.9996
+    # with a deviation of 0.0007 (1,500 batches, the least 0.9875).
     assert guessed(60, told) >= 58
 
 
