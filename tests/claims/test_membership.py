@@ -33,7 +33,7 @@ def guessed(n_trials, told):
 
 
 def test_an_outlier_is_seen_in_the_distance_that_is_not_private():
-    # Of 40 copies all have one random label, so that a direction is missing, with a chance of 1e-18.
+    # All 40 copies have one random label, and a direction is missing, with a chance of 1e-18.
     public = np.repeat([OUTLIER, ANOTHER], 40, axis=0) / 1e3
 
     def told(coin, rng):
