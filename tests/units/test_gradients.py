@@ -92,17 +92,17 @@ def test_clipped_features_are_shrunk_to_the_radius_and_no_further(as_rows, dtype
         np.testing.assert_allclose(rows[short], exact, atol=tolerance)
 
 
-@pytest.mark.parametrize("formed", [True, False])
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("as_rows", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_no_mean_and_no_radius_make_clipped_rows_longer(as_rows, dtype, formed, rng):
+def test_no_mean_and_no_radius_make_clipped_rows_longer(as_rows, dtype, dense, rng):
     """Where rounding is larger than the radius, a careless margin turns negative and large."""
     X = rng.normal(size=(300, 5)).astype(dtype)
     for far in (1.0, 1e3, 1e6, 1e12):
         for radius in (1.0, 1e-5, 1e-12, 1e-18):
             features = Features(as_rows(X), RowMap(norm="ball", data_norm=1.0))
             features = features.shifted(Shift(np.full(5, far), None))
-            features = features.clipped(radius, formed=formed)
+            features = features.clipped(radius, dense=dense)
             assert (features.shrink >= 0).all()
             rows = np.concatenate([features.at(chunk).dense() for chunk in features.chunks()])
             norms = np.linalg.norm(rows.astype(np.float64) / radius, axis=1)
