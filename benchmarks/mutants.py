@@ -354,9 +354,15 @@ MUTANTS = [
         for file, old, new, tests in [
             (
                 "shapes",
-                "norm, replaced = np.sqrt(2 * c), 2 * np.sqrt(c)",
-                "norm, replaced = np.sqrt(c), 2 * np.sqrt(c)",
+                "norm, replaced = np.sqrt(2 * size), 2 * np.sqrt(size)",
+                "norm, replaced = np.sqrt(size), 2 * np.sqrt(size)",
                 f"{HOSTILE} {BOUNDS}",
+            ),
+            (
+                "shapes",
+                "else float(importance @ importance) * (1",
+                "else 0.9 * float(importance @ importance) * (1",
+                HOSTILE,
             ),
             (
                 "quantiles",

@@ -273,7 +273,7 @@ def regression_clip(noise: float) -> float:
     return 0.45 * _reach(noise)
 
 
-def moments_suffice(n_samples: int, reach: float, n_weights: int) -> bool:
+def moments_suffice(n_samples: int, reach: float, n_weights: float) -> bool:
     """Whether the noise of one second moment is small beside what chance does to least squares.
 
     Its part of the error of predictions is about ``9 n_weights^2 / reach^2`` to ``1 / n_samples``.

@@ -43,6 +43,7 @@ from dpsubspace._solvers.descent import (
     train,
 )
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
+from dpsubspace._tables.encoding import Encoding
 from dpsubspace.exceptions import warn
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
@@ -101,9 +102,9 @@ class LinearFit(Plan):
                 return adaptive
         return replace(self, centre_if=None, descent=with_steps(self, sizes))
 
-    def for_table(self, bound: float, extent: Any, limits: Any) -> LinearFit:
-        """The same on encoded tables, with rows of norm `bound` and targets within `limits`."""
-        return replace(self, bounds=self.bounds.for_table(bound, limits))
+    def for_table(self, encoding: Encoding, limits: Any) -> LinearFit:
+        """The same on encoded tables, with targets within `limits`."""
+        return replace(self, bounds=self.bounds.for_table(encoding.bound, limits))
 
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""

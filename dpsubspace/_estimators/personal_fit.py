@@ -369,7 +369,7 @@ class PersonalFit(Plan):
             mixing = solution.noise
         else:
             solution = exact_solution(problem, releases)
-            mixing = released_whitening(problem.rows, releases)
+            mixing = released_whitening(problem.rows, problem, releases).weights
         weights, constant = solution.weights[:d, 0] + start[1:], 0.0
         if self.shared.constant:
             constant = float(solution.weights[d, 0] + start[0])

@@ -56,6 +56,7 @@ class Standards:
     reach: float  # Number of rows over the noise multiplier of the whole fit
     # Whether columns are taken to be of location 0 and scale 1 already: nothing is released.
     trust_public_scale: bool = False
+    importance: np.ndarray | None = None  # By how much columns between public ranges count
 
     def parts(self, n_columns: int | None) -> dict[str, Part]:
         share, parts = self._share(n_columns), {}
@@ -104,7 +105,8 @@ class Standards:
         if self.trust_public_scale and name == COLUMNS:
             return Standard(np.zeros(rows.width), np.ones(rows.width)), known
         low, high = (np.broadcast_to(np.asarray(end, float), rows.width) for end in ranges)
-        return noisy_standard(rows, low, high, releases, name), known
+        importance = self.importance if name == COLUMNS else None
+        return noisy_standard(rows, low, high, releases, name, importance), known
 
 
 # Public views -----------------------------------------------------------------------------------

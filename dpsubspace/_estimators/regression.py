@@ -48,6 +48,7 @@ from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.regression import Regression, exact_solution
 from dpsubspace._statistics.shapes import Standard
+from dpsubspace._tables.encoding import Encoding
 from dpsubspace.exceptions import PublicDataWarning, warn
 
 # A fit ------------------------------------------------------------------------------------------
@@ -132,6 +133,9 @@ class RegressionFit(Plan):
     # Whether public rows tell location and scale of columns, and not their ranges alone.
     trust_public_scale: bool = False
     reach: float = _USUAL_REACH  # Number of rows over the noise multiplier of the whole fit
+    # (d,): public factors, at most 1, by which standardised columns count; None where all count
+    # alike.
+    importance: np.ndarray | None = None
     loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     # Before the data are seen ---------------------------------------------------------------
@@ -150,13 +154,16 @@ class RegressionFit(Plan):
         solver = self.solver
         if solver == "auto":
             width = self.public.width(sizes)
+            if self.importance is not None:
+                width = float((self.importance**2).sum())
             small = width is not None and _auto.moments_suffice(n_samples, reach, width + 1)
             solver = "moments" if small else "descent"
         return replace(self, reach=reach, solver=solver)
 
-    def for_table(self, bound: float, extent: Any, limits: Any) -> RegressionFit:
-        bounds = extent if self.bounds is None else self.bounds
-        return replace(self, bounds=bounds, target_bounds=copied_bounds(limits))
+    def for_table(self, encoding: Encoding, limits: Any) -> RegressionFit:
+        bounds = encoding.extent if self.bounds is None else self.bounds
+        limits, importance = copied_bounds(limits), encoding.importance
+        return replace(self, bounds=bounds, target_bounds=limits, importance=importance)
 
     def standards(self, sizes: Sizes, public: PublicRows | None = None) -> Standards:
         columns, targets, known = self.bounds, self.target_bounds, self.public.tells_ranges(sizes)
@@ -166,7 +173,7 @@ class RegressionFit(Plan):
             targets = _OPEN if public is None else public.target_range
         # Public rows say it well enough for a solver that looks at the rows once.
         trust_public_scale = known and (self.solver == "moments" or self.trust_public_scale)
-        return Standards(columns, targets, self.reach, trust_public_scale)
+        return Standards(columns, targets, self.reach, trust_public_scale, self.importance)
 
     def budget(self, sizes: Sizes) -> Budget:
         before = self.standards(sizes).parts(sizes.n_features)
@@ -231,6 +238,8 @@ class RegressionFit(Plan):
             columns = columns.without(~standard.found["bounds"])
         else:
             columns, targets = columns.about_zero(), targets.about_zero()
+        if self.importance is not None:
+            columns = replace(columns, scale=columns.scale / self.importance)
         affine = view.affine.scaled(columns.location, columns.scale)
         rows = where_rows_are(
             AffineRows,
@@ -241,7 +250,10 @@ class RegressionFit(Plan):
             records=data.records,
         )
         location, scale = (as_like(x, values) for x in (targets.location, targets.scale))
-        problem = Regression(rows, (values - location) / scale)
+        importance = None
+        if self.importance is not None:
+            importance = np.append(self.importance, np.ones(int(self.constant)))
+        problem = Regression(rows, (values - location) / scale, importance)
         limit, fills = standard.limit, standard.columns.fills
         return Prepared(problem, affine, targets, limit, standard.found, view, fills)
 
@@ -340,6 +352,8 @@ class _LinearRegression(PrivateRegressor):
         if sizes.n_public:  # which decide how many numbers are learned
             return
         n_samples, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
+        if plan.importance is not None:
+            p = float((plan.importance**2).sum()) + 1
         last = [*budget.parts][-1]  # noise that p weights of p columns have, all together
         warn_of_noise(self, budget, guarantee, n_samples, p**2, _auto.HIDING_ROWS, last)
 

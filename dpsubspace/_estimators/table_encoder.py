@@ -114,13 +114,18 @@ class TablePlan:
     schema: Schema
     interactions: bool | str
     by_column: bool = False  # for a model that scales every column by itself
+    alike: bool = False  # which is not told by how much columns count
 
     def encoding(self, target: Target, n_samples: int | None) -> Encoding:
         ratio = math.inf
         if target.private and n_samples is not None:
             ratio = n_samples / target.multiplier(n_samples)
         return encoding_for(
-            self.schema, ratio, interactions=self.interactions, by_column=self.by_column
+            self.schema,
+            ratio,
+            interactions=self.interactions,
+            by_column=self.by_column,
+            alike=self.alike,
         )
 
     def purchase(self, share: float = 1.0, *, also: tuple[str, ...] = ()) -> Purchase:
@@ -209,8 +214,11 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     matter where the budget lets them.
 
     In a :func:`tabular_pipeline` with :class:`DPLinearRegression`, which brings columns to one
-    scale by itself, features come one by one instead, each in [-1, 1]: the number itself,
-    polynomials of it, or cosines and products of two numbers, by what the budget carries.
+    scale by itself, features come one by one instead, each in [-1, 1]: Legendre polynomials of a
+    number up to degree 8, and products of two numbers and of their second polynomials. The model
+    multiplies scaled features by public factors. The square of such a factor is a half where
+    ``n_samples`` is 14 times the noise multiplier times the number of features that are no finer;
+    it goes to 1 with more rows or budget, and what has less than a hundredth is left out.
 
     Inside of a :class:`TabularPipeline` the budget is that of the pipeline. `epsilon`, `delta` and
     `neighboring_relation` are left at their defaults there: any other value must be equal to that

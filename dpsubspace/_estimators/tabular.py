@@ -195,7 +195,7 @@ class _Parts:
         return self.fit(encoding, ranges, limits).resolved(sizes).budget(sizes)
 
     def fit(self, encoding: Encoding, ranges: Budget, limits: tuple[Any, Any] | None) -> Any:
-        plan = self.model.for_table(encoding.bound, encoding.extent, limits)
+        plan = self.model.for_table(encoding, limits)
         first = ranges if ranges.parts else None
         return replace(plan, target=replace(plan.target, first=first))
 
@@ -382,7 +382,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             If noise hides a range that is to be estimated privately; the model was not paid for
             then.
         """
-        parts, (encoder, model) = self._parts(), self._checked_steps()
+        parts, (encoder, model) = self._parts(public=X_public is not None), self._checked_steps()
         given = _given_to(model, X_public, y_public)
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
@@ -541,7 +541,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             )
         return steps[0], model
 
-    def _parts(self) -> _Parts:
+    def _parts(self, *, public: bool = False) -> _Parts:
         encoder, model = self._checked_steps()
         if getattr(model, "noise_multiplier", None) is not None:
             raise ValueError(
@@ -557,11 +557,13 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 " estimator, or DPLinearRegression."
             )
         limits, private = _target_limits(self.target, model)
-        table = replace(encoder._plan(), by_column=isinstance(plan, RegressionFit))
+        # Public rows say how columns are seen together, and not by how much each of them counts.
+        by_column = isinstance(plan, RegressionFit)
+        table = replace(encoder._plan(), by_column=by_column, alike=public)
         return _Parts(target, table, plan, limits, private)
 
     def _budget(self, sizes: Sizes) -> Budget:
-        parts = self._parts()
+        parts = self._parts(public=sizes.n_public > 0)
         parts.check_target(self.steps[-1][1], labelled=sizes.labelled)
         ranges = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
         return parts.budget(ranges, sizes)
@@ -711,7 +713,7 @@ def _checked(
     X_public = None if public is None else tuple(map(blank, public)) if several else blank(public)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the model will warn
-        plan = parts.model.for_table(encoding.bound, encoding.extent, parts.limits or (-1.0, 1.0))
+        plan = parts.model.for_table(encoding, parts.limits or (-1.0, 1.0))
         copied: Any = clone(model)
         rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
         return copied._check(plan, Given(blank(table), y, X_public=X_public, **rest))

@@ -66,8 +66,8 @@ class AdaSSP:
         Events: three Gaussian mechanisms, on the sums of :func:`_statistics`.
         """
         p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
-        tau = max(1.0, math.sqrt(p / c) / 2)
-        radius = math.sqrt(p + c * tau**2)
+        tau = max(1.0, math.sqrt(data.size / c) / 2)
+        radius = math.sqrt(data.size + c * tau**2)
         radius *= _auto.REGRESSION_RADIUS
         rows = Rows(data.rows.with_columns(data.targets * tau).clipped(radius), radius)
         least, own, shared = _statistics(rows, p, releases)
@@ -178,7 +178,7 @@ class OnePass:
         """
         rows = data.rows.materialised()
         p, c, n = rows.width, data.n_targets, rows.n_samples
-        mixing = released_whitening(rows, releases)
+        mixing = released_whitening(rows, data, releases).weights
         blocks = _n_blocks(releases, n, p * c)
         rate = _STEP if blocks > 1 else 1.0
         weights, size = np.zeros((p, c)), 1.0
@@ -186,7 +186,7 @@ class OnePass:
         for _ in range(blocks):
             block = _Block.of(data, rows, mixing, releases, blocks)
             size = block.residual_size(weights, size, releases)
-            gradient, scale = block.gradient(weights, size * math.sqrt(p * c), releases)
+            gradient, scale = block.gradient(weights, size * math.sqrt(data.size * c), releases)
             weights = weights - rate * gradient
             found.append(weights)
             scales.append(scale)
@@ -296,8 +296,8 @@ class NoisyDescent:
         features: Any = rows  # they have what is asked of Features here
         rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
         noise = data.noise(releases, STEPS)
-        size = math.sqrt(p * c) * _auto.regression_clip(noise)
-        plan = _plan(noise, p)
+        size = math.sqrt(data.size * c) * _auto.regression_clip(noise)
+        plan = _plan(noise, data.size)
         start, every = (as_like(x, rows.norms()) for x in (np.zeros((p, c)), np.ones(1)))
         step, source = FlatStep(clip_norm=size), of_records(rows_only, size)
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
@@ -308,7 +308,7 @@ class NoisyDescent:
         return Solution(found * factors, np.eye(p), each * factors, _STEPS, most)
 
 
-def _plan(noise: float, p: int) -> TrainingPlan:
+def _plan(noise: float, p: float) -> TrainingPlan:
     """How far to go; steps of 1.3 / p are stable, since curvature is at most p."""
     length = min(max(_LENGTH * math.sqrt(p) / max(noise, 1e-12), _SHORTEST), _LONGEST)
     rate = min(length * (1 - _MOMENTUM) / _STEPS, 1.3) / p

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +50,13 @@ _BEARABLE = 2.5
 # Least second moment that a standardised column is taken to have.
 _FAINT = 1e-2
 
+# Variance that second moments of levels of entries have, about that of the first.
+_SPREAD = 0.1
+
+# Square of the length that a direction has of entries in units of the noise, from which on what is
+# learned along it counts.
+_COUNTING = 0.05
+
 
 @dataclass(frozen=True)
 class Regression:
@@ -57,17 +64,26 @@ class Regression:
     # there is an intercept.
     rows: AffineRows
     targets: Array  # (n, c): targets, likewise
+    # (p,): root mean squares that entries have, at most 1; None where all have 1.
+    importance: np.ndarray | None = None
 
     @property
     def n_targets(self) -> int:
         return self.targets.shape[1]
+
+    @property
+    def size(self) -> float:
+        """Square of the length of a typical row: the number of its entries where all count."""
+        return (
+            self.rows.width if self.importance is None else float(self.importance @ self.importance)
+        )
 
     def noise(self, releases: Releases, name: str) -> float:
         """Noise of all releases of a name together, beside what the rows add up to.
 
         As a share of the spread of a target, all weights together, for rows of typical length.
         """
-        return releases.budget.per_record_multiplier(name) * self.rows.width / self.rows.n_samples
+        return releases.budget.per_record_multiplier(name) * self.size / self.rows.n_samples
 
 
 @dataclass(frozen=True)
@@ -134,9 +150,9 @@ class Moments:
         harms more than noise in the rows' own moments.
         """
         p, c = data.rows.width, data.n_targets
-        tau = max(1.0, math.sqrt(p / c) / 2)
+        tau = max(1.0, math.sqrt(data.size / c) / 2)
         joint = data.rows.with_columns(data.targets * tau)
-        size = math.sqrt(p + c * tau**2)
+        size = math.sqrt(data.size + c * tau**2)
         radius = size * _auto.REGRESSION_RADIUS
         moment, noise = released_moment(Rows(joint.clipped(radius), radius), releases, MOMENT)
         after_step()
@@ -207,16 +223,14 @@ class WhitenedDescent:
         """
         p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
         rows = data.rows.materialised()
-        rows = rows.mixed(rows.mixing_by(released_whitening(rows, releases)))
+        white = released_whitening(rows, data, releases)
+        rows = rows.mixed(rows.mixing_by(white.weights))
         features: Any = rows  # they have what is asked of Features here
         rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
-        size = math.sqrt(p * c) * _auto.regression_clip(data.noise(releases, STEPS))
+        size = math.sqrt(data.size * c) * _auto.regression_clip(data.noise(releases, STEPS))
         part = releases.budget.parts[STEPS]
-        # A direction of that much curvature may be behind the noise of the second moment.
-        hidden = 1 + data.noise(releases, MOMENT) * math.sqrt(p / 2)
-        rate = min(
-            _auto.regression_rate(n / releases.budget.per_record_multiplier(STEPS)), 2 / hidden
-        )
+        rate = _auto.regression_rate(n / releases.budget.per_record_multiplier(STEPS))
+        rate = min(rate, 2 / white.hidden)
         plan = TrainingPlan(
             n_iter=part.count,
             learning_rate=rate,
@@ -230,36 +244,53 @@ class WhitenedDescent:
         found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
         own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
         path = Path(np.stack(step.points), np.stack(step.gradients) / n, rate, own)
-        factors, each = found_on(path, plan, found, curvature_left(data.noise(releases, STEPS), c))
+        path, found = path.along_some(white.clear), np.where(white.clear[:, None], found, 0.0)
+        least = curvature_left(data.noise(releases, STEPS), c)
+        factors, each = found_on(path, plan, found[white.clear], least)
         most = own * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max()))
         assert mixing is not None
         weights = mixing.weights @ (found * factors)
         return Solution(weights, mixing.weights, each * factors, part.count, most)
 
 
-def released_whitening(rows: AffineRows, releases: Releases) -> np.ndarray:
-    """Matrix that whitens rows, of their released second moment.
+@dataclass(frozen=True)
+class Whitening:
+    weights: np.ndarray  # (p, p): W, of which W^T u is about white for rows u
+    # (p,): directions that are not only of entries that hardly count beside noise.
+    clear: np.ndarray
+    # Curvature that may be behind the noise, beside the usual one.
+    hidden: float
+
+
+def released_whitening(rows: AffineRows, data: Regression, releases: Releases) -> Whitening:
+    """What whitens rows, of their released second moment.
 
     Privacy: rows are shrunk to a public norm, with the bounds and the event of
     :func:`~dpsubspace._statistics.moments.released_moment`. What follows is postprocessing.
     """
-    size = math.sqrt(rows.width)
-    return whitening(*released_moment(Rows(rows.clipped(size), size), releases, MOMENT))
+    size = math.sqrt(data.size)
+    moment, noise = released_moment(Rows(rows.clipped(size), size), releases, MOMENT)
+    return whitening(moment, noise, data.importance)
 
 
-def without_noise(moment: np.ndarray, noise: float) -> np.ndarray:
-    """Second moment nearer to the multiple of the identity that it is closest to.
+def without_noise(moment: np.ndarray, noise: float, mean: float | None = None) -> np.ndarray:
+    """Second moment nearer to a multiple of the identity: `mean`, or that it is closest to.
 
     By what the known noise has of its distance from that: where noise is all of it, nothing
     else is left but directions that stand out of it by themselves. The multiple is positive,
     also where noise has made the trace negative.
     """
     p = len(moment)
-    mean = float(np.trace(moment)) / p
+    mean = float(np.trace(moment)) / p if mean is None else mean
     common, apart = max(mean, _FAINT), moment - mean * np.eye(p)
-    square = float((apart**2).sum())
-    kept = max(0.0, 1 - noise**2 * p * (p + 1) / 2 / square) if square > 0 else 1.0
+    kept = _kept(apart, noise**2 * p * (p + 1) / 2)
     return common * np.eye(p) + kept * apart + _standing_out(apart, noise, common, kept)
+
+
+def _kept(noisy: np.ndarray, noise: float) -> float:
+    """Share of a noisy matrix that is left by noise of that sum of squares."""
+    square = float((noisy**2).sum())
+    return max(0.0, 1 - noise / square) if square > 0 else 1.0
 
 
 def _standing_out(apart: np.ndarray, noise: float, common: float, kept: float) -> np.ndarray:
@@ -280,17 +311,51 @@ def _standing_out(apart: np.ndarray, noise: float, common: float, kept: float) -
     return (vectors * np.maximum(wanted - common - kept * values, 0.0)) @ vectors.T
 
 
-def whitening(moment: np.ndarray, noise: float) -> np.ndarray:
-    """Matrix W of shape (p, p) of which ``W^T u`` is about white, for noisy moments of u.
+def whitening(moment: np.ndarray, noise: float, importance: np.ndarray | None = None) -> Whitening:
+    """What whitens vectors u, by noisy moments of them.
 
-    Directions in which there is less than noise of the moment are taken to have that much.
+    Entries have a root mean square of about `importance`, (p,), or of 1. Those that count alike
+    make a level, and have noise in common. Directions in which there is less than the noise of
+    their level are taken to have that much.
     """
-    p = len(moment)
-    moment = without_noise(moment, noise)
-    values, vectors = np.linalg.eigh(moment)
-    usual = max(float(values.mean()), _FAINT)
-    floor = min(max(noise * math.sqrt(2 * p), 1e-3 * usual), usual)
-    return vectors / np.sqrt(np.maximum(values, floor))
+    each = np.ones(len(moment)) if importance is None else importance
+    levels = [np.flatnonzero(each == one) for one in np.unique(each)[::-1]]
+    moment = _without_noise_of_levels(moment, noise, levels, each)
+    usual = max(float(np.diag(moment)[levels[0]].mean()), _FAINT)
+    floors, hidden = np.empty(len(moment)), 0.0
+    for i, level in enumerate(levels):
+        edge = noise * math.sqrt(2 * len(level))
+        floors[level] = min(max(edge, 1e-3 * usual), usual)
+        most = math.inf if i == 0 else float((each[level] ** 2).sum())  # all that a level can have
+        hidden = max(hidden, min(edge, most) / 2)
+    units = np.sqrt(floors / floors.max())
+    values, vectors = np.linalg.eigh(moment / np.outer(units, units))
+    weights = vectors / np.sqrt(np.maximum(values, floors.max())) / units[:, None]
+    counting = (vectors**2 * (each**2 / floors)[:, None]).sum(axis=0)
+    clear = (counting > _COUNTING) | (len(levels) == 1)
+    return Whitening(weights, clear, 1 + hidden)
+
+
+def _without_noise_of_levels(
+    moment: np.ndarray, noise: float, levels: list[np.ndarray], each: np.ndarray
+) -> np.ndarray:
+    """What noise leaves of blocks of a moment: those of entries that count alike, and others."""
+    found, mean = np.empty_like(moment), None
+    for i, one in enumerate(levels):
+        own, square = moment[np.ix_(one, one)], float(each[one[0]]) ** 2
+        if mean is None:
+            found[np.ix_(one, one)] = without_noise(own, noise)
+            mean = max(float(np.trace(own)) / len(one), _FAINT)
+        else:  # that of the first level, where noise hides its own
+            unsure = (noise / square) ** 2 / len(one)
+            own_mean = float(np.trace(own)) / len(one) / square
+            mean_here = (_SPREAD * own_mean + unsure * mean) / (_SPREAD + unsure)
+            found[np.ix_(one, one)] = without_noise(own, noise, max(mean_here, _FAINT) * square)
+        for other in levels[:i]:
+            block = moment[np.ix_(one, other)]
+            block = _kept(block, noise**2 / 2 * block.size) * block
+            found[np.ix_(one, other)], found[np.ix_(other, one)] = block, block.T
+    return found
 
 
 @dataclass(frozen=True)
@@ -305,6 +370,12 @@ class Path:
     gradients: np.ndarray
     rate: float  # Step size
     noise: float  # Standard deviation of each entry of a gradient
+
+    def along_some(self, directions: np.ndarray) -> Path:
+        """The same of some coordinates."""
+        return replace(
+            self, points=self.points[:, directions], gradients=self.gradients[:, directions]
+        )
 
     def curvature(self, least: float = 0.0) -> float:
         """By how much gradients grow along the path, on average over what noise moved, up to 1.

@@ -63,45 +63,68 @@ class Standard:
 
 
 def noisy_standard(
-    rows: AffineRows, low: np.ndarray, high: np.ndarray, releases: Releases, name: str
+    rows: AffineRows,
+    low: np.ndarray,
+    high: np.ndarray,
+    releases: Releases,
+    name: str,
+    importance: np.ndarray | None = None,
 ) -> Standard:
     """Release mean and standard deviation of columns that lie between public numbers.
 
     They are columns of the records. Ranges are public or released, and values outside are clipped.
+    `importance`, public numbers from 0 to 1, says how exactly columns are to be known: 1 for all of
+    them where it is None.
 
-    Proof of the bounds: a record brings ``(v_j, v_j^2)`` with ``-1 <= v_j <= 1`` for each of c
-    columns, which has norm at most ``sqrt(2 c)``. Replacing v by w moves a pair by
-    ``(v - w)^2 (1 + (v + w)^2)``, squared. With ``s = |v + w|`` and ``t = |v - w|``, where
+    Proof of the bounds: a record brings ``a_j (v_j, v_j^2)`` with ``-1 <= v_j <= 1`` for each of c
+    columns of importance a, which has norm at most ``sqrt(2) |a|``. Replacing v by w moves a pair
+    by ``a^2 (v - w)^2 (1 + (v + w)^2)``, squared. With ``s = |v + w|`` and ``t = |v - w|``, where
     ``s + t <= 2``, that is ``t^2 + (s t)^2 <= t^2 + t^2 (2 - t)^2``, which grows with t up to 4
-    at t = 2: all columns together move by at most ``2 sqrt(c)``. Event: one Gaussian mechanism.
+    at t = 2: all columns together move by at most ``2 |a|``. Event: one Gaussian mechanism.
 
-    What follows is postprocessing. Means, and then variances, are drawn together as far as noise
-    explains that they differ (James and Stein, 1961, with the noise that is known), so that
-    columns which noise hides get what columns have in common.
+    What follows is postprocessing. Means, and then variances, of columns that count alike are drawn
+    together as far as noise explains that they differ (James and Stein, 1961, with the noise that
+    is known), so that columns which noise hides get what columns have in common.
     """
     middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
-    boxed = rows.rescaled(middle, half)
-    total = _moments(boxed)
+    total = _moments(rows.rescaled(middle, half), importance)
     n, c = rows.n_samples, len(middle)
     noisy = to_numpy(releases.gaussian(name, total)) / n
     noise = releases.noise_of(name, total) / n
-    common = float(noisy[:c].mean()) * _USUAL / (_USUAL + noise**2 / c)
-    means = np.clip(_together(noisy[:c], noise, common), -1.0, 1.0)
-    squares = noisy[c:]
-    common = max(float(squares.mean() - (means**2).mean()), noise, _FLATTEST**2)
+    means, variances, filled = np.empty(c), np.empty(c), 0.0
+    each = np.ones(c) if importance is None else importance
+    for one in np.unique(each):
+        alike = each == one
+        first, second = noisy[:c][alike] / one, noisy[c:][alike] / one
+        means[alike], variances[alike], own = _standard_of(
+            first, second, noise / one, releases.budget.private
+        )
+        filled += alike.mean() * own
+    scales = np.sqrt(variances)
+    return Standard(middle + half * means, half * scales, min(math.sqrt(filled), 1.0))
+
+
+def _standard_of(
+    first: np.ndarray, second: np.ndarray, noise: float, private: bool
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Means and variances of columns, of noisy means and mean squares, and what they fill."""
+    c = len(first)
+    common = float(first.mean()) * _USUAL / (_USUAL + noise**2 / c)
+    means = np.clip(_together(first, noise, common), -1.0, 1.0)
+    common = max(float(second.mean() - (means**2).mean()), noise, _FLATTEST**2)
     errors = noise * np.sqrt(1 + 4 * means**2)
     # Squares of noisy means are too large by their noise.
-    filled = float((squares - np.clip(noisy[:c], -1, 1) ** 2).mean()) + noise**2
-    fills = math.sqrt(max(filled, 0.0) + 2 * float(np.sqrt((errors**2).mean() / max(c, 1))))
-    variances = _together(squares - means**2, errors, common)
-    scales = np.sqrt(np.clip(variances, max(_FLAT**2 * common, noise / 2), 1.0))
-    if not releases.budget.private:
-        exact = np.sqrt(np.maximum(squares - means**2, 0.0))
-        scales = np.where(exact > _FLATTEST, exact, 1.0)
-    return Standard(middle + half * means, half * scales, min(fills, 1.0))
+    filled = float((second - np.clip(first, -1, 1) ** 2).mean()) + noise**2
+    filled = max(filled, 0.0) + 2 * float(np.sqrt((errors**2).mean() / c))
+    variances = _together(second - means**2, errors, common)
+    variances = np.clip(variances, max(_FLAT**2 * common, noise / 2), 1.0)
+    if not private:
+        exact = np.sqrt(np.maximum(second - means**2, 0.0))
+        variances = np.where(exact > _FLATTEST, exact, 1.0) ** 2
+    return means, variances, filled
 
 
-def _moments(rows: AffineRows) -> BoundedSum:
+def _moments(rows: AffineRows, importance: np.ndarray | None) -> BoundedSum:
     c = rows.width
 
     def part(chunk: slice) -> Array:
@@ -109,17 +132,23 @@ def _moments(rows: AffineRows) -> BoundedSum:
         xp = namespace(block)
         block = xp.where(xp.isnan(block), xp.zeros_like(block), block)
         block = at_most(at_least(block, -1.0), 1.0)
+        squares = block * block
+        if importance is not None:
+            factors = as_like(importance, block)[None, :]
+            block, squares = block * factors, squares * factors
         if weights is None:
-            return xp.concat([column_sums(block), column_sums(block * block)])
+            return xp.concat([column_sums(block), column_sums(squares)])
         own = as_like(weights[chunk], block)
-        return xp.concat([column_sums(weighted(part, own)) for part in (block, block * block)])
+        return xp.concat([column_sums(weighted(part, own)) for part in (block, squares)])
 
     with over_chunks(rows) as each:
         total = each.total(part)
     slack = 2 * rows.records.slack(EPS, rows.chunk)
     if rows.records.grouped and not rows.affine.diagonal:
         slack += rows.slack  # that of values, which round otherwise elsewhere in a chunk
-    norm, replaced = np.sqrt(2 * c), 2 * np.sqrt(c)
+    # Products with importance round, at most as float32 does.
+    size = c if importance is None else float(importance @ importance) * (1 + 2.0**-21)
+    norm, replaced = np.sqrt(2 * size), 2 * np.sqrt(size)
     return BoundedSum(to_numpy(total.value), norm * (1 + slack), replaced + 2 * norm * slack)
 
 

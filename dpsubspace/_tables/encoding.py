@@ -11,13 +11,16 @@ coarse shape of a column where noise is large, and its details where there is th
 with nothing to tune. Bins of equal weight lose up to 8 points of AUC in the first case.
 
 A model that scales every column by itself would undo such weights, and its noise grows with the
-number of columns. It gets few columns where noise is large: the number itself, then polynomials of
-degree 2 and 4, then cosines and pairs of them. ``benchmarks/repro_tables.py`` has the figures, and
+number of columns. It gets Legendre polynomials of each number and products of two, and is told by
+how much each of them is to count once it is scaled (:attr:`Encoding.importance`): all of them alike
+where the budget carries them, and the less, the finer they are, where it does not. So there is no
+ratio at which a model changes at once. ``benchmarks/repro_tables.py`` has the figures, and
 ``benchmarks/README.md`` says on which tables the constants below were chosen.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,16 +43,12 @@ _COSINES, _MORE_COSINES, _MORE_FROM = 8, 16, 4000
 _DECAY, _FASTER, _FASTER_BELOW = 1.0, 1.25, 100
 _PAIRS_FROM, _PAIRS_MOST, _PAIRS_SHARE = 1200, 16, 0.3
 _OF_PAIR = 2  # curves of each of two numbers
-# Columns by themselves, the finest first: curves of a number, whether there are pairs, from which
-# r on, and how many times the number of columns that has to be.
-_BY_COLUMN = (
-    ("cosines", 8, True, 1000, 5),
-    ("cosines", 4, True, 500, 4),
-    ("cosines", 8, False, 1000, 10),
-    ("polynomials", 4, False, 250, 5),
-    ("polynomials", 2, False, 130, 0),
-    ("polynomials", 1, False, 0, 0),
-)
+# Columns by themselves come in levels: numbers and categories, polynomials up to these degrees,
+# products of two numbers, and those with one of degree 2. A level counts by half where r is
+# `_CARRIED` times the number of columns up to it. More or fewer rows change the odds of that by the
+# power `_STEEPNESS`. Levels that count for less than `_LEAST` are left out.
+_DEGREES = (1, 2, 4, 8)
+_CARRIED, _STEEPNESS, _LEAST = 14, 3, 0.01
 _COLUMNS_MOST = 20  # numbers, for pairs
 
 _NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided by their bound
@@ -74,6 +73,8 @@ class Encoding:
     # Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1. None
     # puts each column between -1 and 1 by itself.
     decay: float | None
+    # Number of rows over the noise of the fit, which says how much columns by themselves count.
+    ratio: float
     # Ranges of numbers. Those of the schema's ranges are there from the start; private ones are
     # added by :meth:`with_ranges`.
     ranges: tuple[tuple[str, Pair], ...]
@@ -95,6 +96,21 @@ class Encoding:
         if self.decay is None:
             return float(np.linalg.norm(np.maximum(*np.abs(self.extent))))
         return 1.0
+
+    @cached_property
+    def importance(self) -> np.ndarray | None:
+        """What to multiply scaled columns by, (n_features,); None where all count alike."""
+        if self.decay is not None or self.ratio == math.inf:
+            return None
+        counts = _carried(_level_sizes(self.schema), self.ratio)
+        curves = counts[np.searchsorted(_DEGREES, np.arange(1, self.n_curves + 1))]
+        degree = np.arange(1, self._of_pair + 1)
+        pairs = counts[len(_DEGREES) + (np.maximum.outer(degree, degree) > 1).ravel()]
+        own = np.tile(curves, len(self.schema.numbers))
+        n_others = self.n_features - len(own) - len(self._pairs) * len(pairs)
+        others = np.ones(n_others)
+        found = np.sqrt(np.concatenate([own, others, np.tile(pairs, len(self._pairs))]))
+        return found.astype(np.float32).astype(np.float64)  # the same in either type
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -372,23 +388,26 @@ def encoding_for(
     *,
     interactions: bool | str = "auto",
     by_column: bool = False,
+    alike: bool = False,
 ) -> Encoding:
     """Return the encoding of a table, as fine as the budget carries.
 
     The ratio is the number of rows over the noise multiplier of the whole fit as one Gaussian
     release, inf without privacy. With `interactions` pairs of numbers get features of their own;
     "auto" gives them where the ratio is large, to tables of not too many numbers. `by_column` says
-    that the model scales every column by itself, and rows need no bound on their norm.
+    that the model scales every column by itself, and rows need no bound on their norm. With `alike`
+    it has no use for what columns are to count: those that would count for less than half are out.
     """
     kinds: dict[str, Any] = dict(schema)
     known = [(a, kinds[a]._ends) for a in schema.numbers if kinds[a]._ends is not None]
     ranges = tuple((name, (float(low), float(high))) for name, (low, high) in known)
     if by_column:
         found = _of_columns(
-            Encoding(schema, "polynomials", 1, False, None, ranges), ratio, interactions
+            Encoding(schema, "polynomials", 1, False, None, ratio, ranges), interactions, alike
         )
     else:
-        found = _of_rows(Encoding(schema, "cosines", _COSINES, False, _DECAY, ranges), ratio)
+        coarse = Encoding(schema, "cosines", _COSINES, False, _DECAY, ratio, ranges)
+        found = _of_rows(coarse, ratio)
     if interactions != "auto":
         found = replace(found, pairs=bool(interactions) and len(schema.numbers) >= 2)
     return found
@@ -404,11 +423,27 @@ def _of_rows(coarse: Encoding, ratio: float) -> Encoding:
     )
 
 
-def _of_columns(coarse: Encoding, ratio: float, interactions: bool | str) -> Encoding:
-    """How fine columns by themselves are: noise grows with their number."""
+def _of_columns(coarse: Encoding, interactions: bool | str, alike: bool) -> Encoding:
+    """How fine columns by themselves are: as fine as what counts at all."""
     allowed = interactions is not False and 2 <= len(coarse.schema.numbers) <= _COLUMNS_MOST
-    for curves, number, pairs, least, times in _BY_COLUMN:
-        finer = replace(coarse, curves=curves, n_curves=number, pairs=pairs)
-        if (allowed or not pairs) and ratio >= max(least, times * finer.n_features):
-            return finer
-    return coarse
+    counts = _carried(_level_sizes(coarse.schema), coarse.ratio) >= (0.5 if alike else _LEAST)
+    n_curves = max(most for most, here in zip(_DEGREES, counts, strict=False) if here)
+    found = replace(coarse, n_curves=n_curves, pairs=allowed and bool(counts[len(_DEGREES)]))
+    return replace(found, ratio=math.inf) if alike else found
+
+
+def _level_sizes(schema: Schema) -> np.ndarray:
+    """Number of columns of each level, the coarsest first."""
+    kinds: dict[str, Any] = dict(schema)
+    d = len(schema.numbers)
+    others = sum(kind.missing for kind in kinds.values())
+    others += sum(len(kinds[name].values) for name in schema.categories)
+    pairs = d * (d - 1) // 2
+    sizes = np.diff(_DEGREES, prepend=0) * d
+    return np.array([sizes[0] + others, *sizes[1:], pairs, (_OF_PAIR**2 - 1) * pairs])
+
+
+def _carried(sizes: np.ndarray, ratio: float) -> np.ndarray:
+    """By how much each level counts, from 0 to 1: all of the coarsest, whatever it is."""
+    counts = 1 / (1 + (_CARRIED * np.cumsum(sizes) / ratio) ** _STEEPNESS)
+    return np.concatenate([[1.0], counts[1:]])

@@ -237,10 +237,11 @@ def test_a_clipped_gradient_of_shifted_rows_is_never_longer_than_the_clip_norm(m
         assert np.linalg.norm(total.value) <= 0.3 * (1 + 1e-12), (x, y)
 
 
+@pytest.mark.parametrize("importance", [None, (1.0, 0.25, 2.0**-20)])
 @pytest.mark.parametrize(("name", "dtype"), pairs_first(AFFINES, [np.float64, np.float32]))
 @given(X=hnp.arrays(np.float64, (5, 3), elements=entries))
 @examples(60)
-def test_locations_and_scales_move_within_their_bounds(name, dtype, X):
+def test_locations_and_scales_move_within_their_bounds(name, dtype, importance, X):
     affine = AFFINES[name]
     X = np.clip(X, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
     low, high = np.array([-1.0, 0.0, -LARGEST]), np.array([3.0, 1e-300, LARGEST])
@@ -249,7 +250,10 @@ def test_locations_and_scales_move_within_their_bounds(name, dtype, X):
         rows = AffineRows(X[records], affine, constant=False, records=who(present, len(records)))
         with pytest.MonkeyPatch.context() as patch, releases(patch) as seen:
             k = affine.width
-            noisy_standard(rows, low[:k], high[:k], some_releases(1.0, present=present), "it")
+            counts = None if importance is None else 0.9 * np.array(importance[:k])
+            counts = None if counts is None else counts.astype(np.float32).astype(float)
+            here = some_releases(1.0, present=present)
+            noisy_standard(rows, low[:k], high[:k], here, "it", counts)
         return seen[0][0]
 
     with np.errstate(all="ignore"):
@@ -258,6 +262,28 @@ def test_locations_and_scales_move_within_their_bounds(name, dtype, X):
     assert np.isfinite(whole.value).all()
     assert move(whole, without) <= whole.norm_bound * (1 + 1e-12)
     assert move(whole, replaced) <= whole.replace_bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_columns_that_count_less_have_bounds_that_no_number_is_below(relation):
+    """Rows at the ends of their ranges reach them, and noise of a column is over its importance."""
+    importance = np.float32([1.0, 0.5, 0.01]).astype(float)
+    ends = np.array([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0], [0.2, 0.3, -0.4]])
+
+    def total(records, present=None):
+        taken = who(present, len(records))
+        rows = AffineRows(ends[records], Affine.identity(3), constant=False, records=taken)
+        with pytest.MonkeyPatch.context() as patch, releases(patch) as seen:
+            here = some_releases(1.0, present=present)
+            noisy_standard(rows, -np.ones(3), np.ones(3), here, "it", importance)
+        return seen[0][0]
+
+    whole = total([0, 2])
+    if relation == "zero_out":
+        moved, bound = move(whole, total([0, 2], np.array([False, True]))), whole.norm_bound
+    else:
+        moved, bound = move(whole, total([1, 2])), whole.replace_bound
+    assert 0.999 * bound < moved <= bound
 
 
 # First row and its targets: what is left of it after the map is hard to bound, or to add up.
@@ -313,7 +339,7 @@ def test_noise_that_makes_a_moment_negative_leaves_a_fit(p, rng):
     """What has been spent by then is not given back."""
     for _ in range(200):
         noise = rng.normal(size=(p, p)) * 3.0
-        W = whitening((noise + noise.T) / 2, 3.0)
+        W = whitening((noise + noise.T) / 2, 3.0).weights
         assert np.isfinite(W).all() and np.linalg.matrix_rank(W) == p
     X = rng.normal(size=(20, p))
     for seed in range(20):

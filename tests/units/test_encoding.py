@@ -172,16 +172,53 @@ def test_how_fine_it_is_follows_from_rows_and_budget():
     assert shape(few, 100, interactions=True) == ("cosines", 8, True)
     assert shape(many, np.inf) == ("cosines", 16, False)
     assert shape(Schema({"x": (0, 1)}), np.inf, interactions=True) == ("cosines", 16, False)
-    fine = {0: 1, 129: 1, 130: 2, 250: 4, 499: 4}  # 4 columns of degree 4 are 16
+    fine = {1: (1, False), 24: (1, False), 25: (2, False), 48: (2, False), 49: (4, False)}
+    fine |= {96: (4, False), 97: (8, False), 115: (8, False), 116: (8, True)}
     for ratio, expected in fine.items():
-        assert shape(few, ratio, by_column=True) == ("polynomials", expected, False)
-    assert shape(few, 500, by_column=True) == ("cosines", 4, True)  # 16 columns and 24 of pairs
-    assert shape(few, 1000, by_column=True) == ("cosines", 8, True)
-    assert shape(few, 1000, by_column=True, interactions=False) == ("cosines", 8, False)
-    assert shape(few, 30, by_column=True, interactions=True) == ("polynomials", 1, True)
-    assert shape(many, 599, by_column=True) == ("polynomials", 2, False)  # 120 columns of degree 4
-    assert shape(many, 600, by_column=True) == ("polynomials", 4, False)
-    assert shape(many, np.inf, by_column=True) == ("cosines", 8, False)
+        assert shape(few, ratio, by_column=True) == ("polynomials", *expected)
+    assert shape(few, 120, by_column=True, interactions=False) == ("polynomials", 8, False)
+    assert shape(few, 10, by_column=True, interactions=True) == ("polynomials", 1, True)
+    assert shape(many, np.inf, by_column=True) == ("polynomials", 8, False)
+    # A model that is not told what counts how much gets what counts for half or more.
+    assert shape(few, 14 * 8 - 1, by_column=True, alike=True) == ("polynomials", 1, False)
+    assert shape(few, 14 * 8, by_column=True, alike=True) == ("polynomials", 2, False)
+    assert shape(few, 14 * 38, by_column=True, alike=True) == ("polynomials", 8, True)
+
+
+def importance(schema, ratio, **options):
+    found = encoding_for(schema, ratio, by_column=True, **options)
+    return dict(zip(found.names, found.importance, strict=True))
+
+
+def test_finer_columns_count_less_and_all_alike_in_the_end():
+    schema = Schema({"a": (0, 1), "b": Range(0, 1, missing=True), "c": ["u", "v", "w"]})
+    before = None
+    for ratio in np.geomspace(20, 1e6, 30):
+        found = importance(schema, ratio, interactions=True)
+        named = [*(f"a:poly{j}" for j in (2, 4, 8)), "a*b"]
+        of_level = [found["a"], *(found[name] for name in named if name in found)]
+        assert found["b:missing"] == found["c=u"] == found["a"] == found["b"] == 1
+        assert (np.diff(of_level) <= 0).all() and found.get("a*b:poly2", 0) <= found["a*b"]
+        if before is not None:  # with more rows little by little, and never less
+            assert all(0 <= found[name] - one < 0.35 for name, one in before.items())
+        before = found
+    assert min(before.values()) > 0.999
+    assert encoding_for(schema, np.inf, by_column=True).importance is None
+    assert encoding_for(schema, 100, by_column=True, alike=True).importance is None
+    assert encoding_for(schema, 100).importance is None
+
+
+def test_a_level_counts_by_half_where_rows_are_a_multiple_of_the_columns_up_to_it():
+    schema = Schema({"a": (0, 1), "b": (0, 1), "c": ["u", "v", "w"]})  # 5, 7, 11, 19, 20, 23
+    for name, columns in {"a:poly2": 7, "a:poly3": 11, "a:poly8": 19, "a*b": 20}.items():
+        found = importance(schema, 14.0 * columns, interactions=True)
+        assert found[name] ** 2 == pytest.approx(0.5)
+    assert importance(schema, 14.0 * 23)["a:poly2*b"] ** 2 == pytest.approx(0.5)
+
+
+def test_what_counts_is_the_same_number_in_both_types():
+    found = encoding_for(SCHEMA, 200, by_column=True, interactions=True).importance
+    np.testing.assert_array_equal(found, found.astype(np.float32))
 
 
 def test_bought_ranges_come_later_and_change_no_feature():

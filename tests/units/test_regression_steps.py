@@ -24,7 +24,7 @@ def test_steps_bear_a_direction_that_stands_out_of_noise(p, noise, size):
     """
     outer = np.ones((p, p)) / p
     moment, lifted = np.eye(p) + size * outer, size + noise**2 * p / (2 * size)
-    W = whitening(np.eye(p) + lifted * outer, noise)
+    W = whitening(np.eye(p) + lifted * outer, noise).weights
     assert RATE * np.linalg.eigvalsh(W.T @ moment @ W)[-1] < 2
 
 
