@@ -210,12 +210,14 @@ class RegressionFit(Plan):
         lifted, noise = affine.to_input_units(solution.noise[: affine.width]), None
         if solution.most is not None:
             noise = WeightNoise(solution.most * targets.scale, lifted)
+        spread = 1.0 if solution.spread is None else solution.spread
         return FittedRegression(
             affine=affine,
             limit=prepared.limit,
             weights=weights,
             constant=constant,
-            coef_std=np.linalg.norm(lifted, axis=1) * (solution.sizes * targets.scale)[:, None],
+            coef_std=np.linalg.norm(lifted * spread, axis=1)
+            * (solution.sizes * targets.scale)[:, None],
             noise=noise,
             found=prepared.found,
             view=prepared.view,
@@ -443,8 +445,8 @@ class DPLinearRegression(_LinearRegression):
     bounds_ : tuple of two ndarrays of shape (n_features,) or None
         Ranges that entries of rows are cut to, in ``fit`` and ``predict`` alike: 4 standard
         deviations on either side of the mean, as far as these are known. They are infinite for
-        columns that are left out. None where there are public rows: mixtures of columns are cut
-        then, and not columns.
+        columns that are left out, and wider for features of a tabular pipeline that count less.
+        None where there are public rows: mixtures of columns are cut then, and not columns.
     bounds_found_ : dict
         Whether the place and the spread of each column, "bounds" (an ndarray of shape
         (n_features,)), and of each target, "target_bounds" (of shape (n_targets,)), were seen

@@ -394,6 +394,12 @@ class TrainingPlan:
         first = self.first_averaged if self.average else self.n_iter - 1
         return noise_of_mean(self.n_iter, rate, momentum, first, curvature)
 
+    def noise_beside(self, curvatures: np.ndarray, usual: float) -> np.ndarray:
+        """Size of the noise in what is returned by these curvatures, beside that by a usual one."""
+        grid = np.linspace(0.0, 1.0, 33)
+        sizes = [float(np.linalg.norm(self.noise_at(one))) for one in [usual, *grid]]
+        return np.interp(curvatures, grid, sizes[1:]) / sizes[0]
+
     def reached_at(self, curvature: float) -> float:
         """Share of the way from zero to the minimum that is gone, by curvature."""
         return -curvature * float(self.noise_at(curvature).sum())

@@ -305,7 +305,10 @@ class NoisyDescent:
         most = each * float(np.linalg.norm(plan.noise_at(0.0)))
         each *= float(np.linalg.norm(plan.noise_of_mean))
         factors = james_stein(found, each)
-        return Solution(found * factors, np.eye(p), each * factors, _STEPS, most)
+        spread = None
+        if data.importance is not None:
+            spread = plan.noise_beside(data.importance**2, 1.0)
+        return Solution(found * factors, np.eye(p), each * factors, _STEPS, most, spread)
 
 
 def _plan(noise: float, p: float) -> TrainingPlan:

@@ -97,6 +97,9 @@ class Solution:
     # Factor that the noise of any column has at most, whatever the curvature is and before weights
     # are shrunk; None where it is not known.
     most: float | None = None
+    # (q,): standard deviations of these normal numbers, where curvature differs; None where all
+    # are 1.
+    spread: np.ndarray | None = None
 
 
 class Solver(Protocol):
@@ -249,8 +252,11 @@ class WhitenedDescent:
         factors, each = found_on(path, plan, found[white.clear], least)
         most = own * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max()))
         assert mixing is not None
-        weights = mixing.weights @ (found * factors)
-        return Solution(weights, mixing.weights, each * factors, part.count, most)
+        weights, spread = mixing.weights @ (found * factors), None
+        if data.importance is not None:
+            usual = path.curvature(least)
+            spread = white.clear * plan.noise_beside(usual * white.curvature, usual)
+        return Solution(weights, mixing.weights, each * factors, part.count, most, spread)
 
 
 @dataclass(frozen=True)
@@ -258,6 +264,7 @@ class Whitening:
     weights: np.ndarray  # (p, p): W, of which W^T u is about white for rows u
     # (p,): directions that are not only of entries that hardly count beside noise.
     clear: np.ndarray
+    curvature: np.ndarray  # (p,): what is known of it along the directions, from 0 to 1
     # Curvature that may be behind the noise, beside the usual one.
     hidden: float
 
@@ -332,8 +339,10 @@ def whitening(moment: np.ndarray, noise: float, importance: np.ndarray | None = 
     values, vectors = np.linalg.eigh(moment / np.outer(units, units))
     weights = vectors / np.sqrt(np.maximum(values, floors.max())) / units[:, None]
     counting = (vectors**2 * (each**2 / floors)[:, None]).sum(axis=0)
-    clear = (counting > _COUNTING) | (len(levels) == 1)
-    return Whitening(weights, clear, 1 + hidden)
+    clear = counting > _COUNTING
+    clear |= not clear.any()  # noise hides all of them alike
+    curvature = np.clip(values / np.maximum(values, floors.max()), 0.0, 1.0)
+    return Whitening(weights, clear, curvature, 1 + hidden)
 
 
 def _without_noise_of_levels(

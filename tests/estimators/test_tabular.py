@@ -708,3 +708,39 @@ def test_schemas_go_through_files(tmp_path):
         for schema in (SCHEMA, Schema.from_json(path))
     )
     np.testing.assert_array_equal(one[-1].coef_, two[-1].coef_)
+
+
+# Regression, where finer features count less ----------------------------------------------------
+
+
+def numbers(n, epsilon, seed, **options):
+    """A fitted regression of three numbers, of which the target is a line in the first."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.random((n, 3)), columns=list("abc"))
+    model = DPLinearRegression(random_state=seed, **options)
+    made = tabular_pipeline(
+        model, dict.fromkeys("abc", (0, 1)), epsilon, target=(0, 1), interactions=True
+    )
+    return made.fit(frame, 0.35 + 0.3 * frame["a"])
+
+
+@quiet
+@pytest.mark.parametrize("solver", ["descent", "moments", "plain", "adassp", "ambssgd"])
+@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (10, 0.01), (100, 1e-3)])
+def test_a_fit_that_noise_hides_ends_with_finite_weights(n, epsilon, solver):
+    for seed in range(6):
+        model = numbers(n, epsilon, seed, solver=solver)[-1]
+        assert np.isfinite(model.coef_).all() and np.isfinite(model.coef_std_).all()
+
+
+@quiet
+@pytest.mark.parametrize("solver", ["descent", "moments", "plain"])
+def test_deviations_of_coefficients_are_those_of_features_that_count_less(solver):
+    """Means over the features of a level, of 25 fits: 0.7 to 1.4 times, where 6 was the worst."""
+    models = [numbers(1500, 0.5, seed, solver=solver) for seed in range(25)]
+    spread = np.std([model[-1].coef_ for model in models], axis=0)
+    said = np.mean([model[-1].coef_std_ for model in models], axis=0)
+    importance = models[0][0].encoding_.importance
+    for level in np.unique(importance):
+        some = importance == level
+        assert 0.4 < spread[some].mean() / said[some].mean() < 2.5
