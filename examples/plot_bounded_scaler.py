@@ -28,7 +28,7 @@ X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=0, str
 
 # %%
 # One private model with estimated ranges
-# ------------------------------------
+# ---------------------------------------
 # Both steps look at the rows, and both are charged. ``share_budget`` would share one epsilon
 # between them.
 
