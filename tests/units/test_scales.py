@@ -162,8 +162,8 @@ def test_a_few_missing_values_change_little():
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-# In thousands, years lie on both sides of 2: of 2,400 columns that narrow beside a power of 2 the
-# scale of 9 was 34 to 72 times too large.
+# In thousands, years lie on both sides of 2: of 804 columns that narrow across a power of 2 the
+# scale of 7 was 34 to 72 times too large.
 @pytest.mark.parametrize("unit", [1.3e-3, 1.0, 1e4])
 def test_columns_of_any_unit_and_offset_are_found(relation, unit):
     X, y = table(5000)
