@@ -154,11 +154,14 @@ class RegressionFit(Plan):
         solver = self.solver
         if solver == "auto":
             width = self.public.width(sizes)
-            if self.importance is not None:
-                width = float((self.importance**2).sum())
+            width = None if width is None else self.counting(width)
             small = width is not None and _auto.moments_suffice(n_samples, reach, width + 1)
             solver = "moments" if small else "descent"
         return replace(self, reach=reach, solver=solver)
+
+    def counting(self, width: int) -> float:
+        """Number of columns, of which each counts by the square of its factor."""
+        return width if self.importance is None else float(self.importance @ self.importance)
 
     def for_table(self, encoding: Encoding, limits: Any) -> RegressionFit:
         bounds = encoding.extent if self.bounds is None else self.bounds
@@ -353,9 +356,8 @@ class _LinearRegression(PrivateRegressor):
     ) -> None:
         if sizes.n_public:  # which decide how many numbers are learned
             return
-        n_samples, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
-        if plan.importance is not None:
-            p = float((plan.importance**2).sum()) + 1
+        n_samples, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it")
+        p = plan.counting(p) + 1
         last = [*budget.parts][-1]  # noise that p weights of p columns have, all together
         warn_of_noise(self, budget, guarantee, n_samples, p**2, _auto.HIDING_ROWS, last)
 

@@ -65,10 +65,7 @@ class Encoding:
     """How rows of a table become rows of numbers: public, or released where ranges are private."""
 
     schema: Schema  # What is known of the columns
-    # A number becomes ``cos(pi j u)`` ("cosines") or Legendre polynomials of ``2 u - 1``
-    # ("polynomials").
-    curves: str
-    n_curves: int  # How many of them, from j = 1 on
+    n_curves: int  # Curves of a number, from j = 1 on
     pairs: bool  # Whether products of curves of two numbers are features as well
     # Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1. None
     # puts each column between -1 and 1 by itself.
@@ -85,6 +82,11 @@ class Encoding:
     def by_column(self) -> bool:
         """Whether each column is between -1 and 1 by itself."""
         return self.decay is None
+
+    @property
+    def curves(self) -> str:
+        """What a number becomes: ``cos(pi j u)``, or Legendre polynomials of ``2 u - 1``."""
+        return "polynomials" if self.by_column else "cosines"
 
     @property
     def n_features(self) -> int:
@@ -402,11 +404,9 @@ def encoding_for(
     known = [(a, kinds[a]._ends) for a in schema.numbers if kinds[a]._ends is not None]
     ranges = tuple((name, (float(low), float(high))) for name, (low, high) in known)
     if by_column:
-        found = _of_columns(
-            Encoding(schema, "polynomials", 1, False, None, ratio, ranges), interactions, alike
-        )
+        found = _of_columns(Encoding(schema, 1, False, None, ratio, ranges), interactions, alike)
     else:
-        coarse = Encoding(schema, "cosines", _COSINES, False, _DECAY, ratio, ranges)
+        coarse = Encoding(schema, _COSINES, False, _DECAY, ratio, ranges)
         found = _of_rows(coarse, ratio)
     if interactions != "auto":
         found = replace(found, pairs=bool(interactions) and len(schema.numbers) >= 2)
