@@ -105,6 +105,18 @@ def split(X, y, n_test, n_train=None):
     return X[train], y[train], X[order[:n_test]], y[order[:n_test]]
 
 
+def in_fold(groups, seed, n_folds=4):
+    """Which rows are of the groups that a seed tests with, so that no group is on both sides.
+
+    Groups are shuffled and dealt into `n_folds`. As many seeds in a row have every group once, and
+    the next ones deal anew.
+    """
+    names = np.unique(groups)
+    deal, fold = divmod(seed, n_folds)
+    names = np.random.default_rng([7, deal]).permutation(names)
+    return np.isin(groups, np.array_split(names, n_folds)[fold])
+
+
 def to_unit_ball(X, low, high):
     """Columns from [low, high] to [-1, 1], cut off there, over sqrt(d): rows of norm <= 1."""
     low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)

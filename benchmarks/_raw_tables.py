@@ -1,8 +1,11 @@
 """Tables as they come, as data frames with a schema: thirteen with two classes, twelve with values.
 
-``load(name, task)`` gives a ``RawTable`` for the task "classes" or "values": data frames of rows
-to train and to test with, a schema of public ranges and categories, and the public range of the
-target. The test rows are the same for all seeds. ``few`` draws rows to train with.
+``load(name, task, seed)`` gives a ``RawTable`` for the task "classes" or "values": data frames of
+rows to train and to test with, a schema of public ranges and categories, and the public range of
+the target. Where rows belong to people or schools, a quarter of these are tested with, whom
+training has never seen, and four seeds test each of them once. Of other tables the test rows are
+the same for all seeds. ``few`` draws rows to train with, and ``with_useless`` adds columns that
+tell nothing.
 
 Ranges are documented ones, round numbers that stand for them, or, of tables whose columns were
 centred by those who packed them, the range of the file rounded outwards to two digits. The last
@@ -29,6 +32,7 @@ from dpsubspace import Categories, Range
 
 MOST_TRAIN, MOST_TEST = 15_000, 3_000
 TASKS = ("classes", "values")
+USELESS = ("uniform", "shuffled")
 
 
 @dataclass(frozen=True)
@@ -60,20 +64,36 @@ class _Source:
 SOURCES: dict[str, Callable[[], _Source]] = {}
 
 
-@cache
-def load(name: str, task: str) -> RawTable:
-    """Return the table called `name` for "classes" or "values"."""
+def load(name: str, task: str, seed: int = 0) -> RawTable:
+    """Return the table called `name` for "classes" or "values", as a seed splits it."""
     if name not in names(task):
         raise KeyError(f"no table {name!r} with {task}; there are {', '.join(names(task))}")
-    source = SOURCES[name]()
-    classes = task == "classes"
+    return _split(name, task, seed if grouped(name) else 0)
+
+
+def grouped(name: str) -> bool:
+    """Whether rows belong to people or schools, which are then tested with as a whole."""
+    return _source(name).groups is not None
+
+
+@cache
+def _source(name: str) -> _Source:
+    return SOURCES[name]()
+
+
+@cache
+def _split(name: str, task: str, seed: int) -> RawTable:
+    source, classes = _source(name), task == "classes"
     y = (source.y > source.above).astype(int) if classes else source.y.astype(float)
-    if source.rows is None:
-        order = np.random.default_rng(7).permutation(len(y))
+    order = np.random.default_rng(7).permutation(len(y))
+    if source.rows is not None:
+        train, test = source.rows
+    elif source.groups is not None:
+        tested = _data.in_fold(source.groups, seed)[order]
+        train, test = order[~tested][:MOST_TRAIN], order[tested]
+    else:
         test, train = np.split(order, [min(MOST_TEST, len(y) // 4)])
         train = train[:MOST_TRAIN]
-    else:
-        train, test = source.rows
     return RawTable(
         source.frame.iloc[train].reset_index(drop=True),
         y[train],
@@ -93,6 +113,35 @@ def few(table: RawTable, n_rows: int | None, seed: int) -> RawTable:
     groups = None if table.groups is None else table.groups[rows]
     frame = table.X.iloc[rows].reset_index(drop=True)
     return replace(table, X=frame, y=table.y[rows], groups=groups)
+
+
+def with_useless(table: RawTable, n_columns: int, kind: str, seed: int) -> RawTable:
+    """The table with `n_columns` more columns that tell nothing of the target.
+
+    They are "uniform" between 0 and 1, or "shuffled": copies of the table's own columns in turn, as
+    they are declared, whose rows are permuted apart to train and to test with.
+    """
+    if kind not in USELESS:
+        raise ValueError(f"kind={kind!r} must be one of {', '.join(USELESS)}.")
+    rng, own, prefix = np.random.default_rng([seed, 11]), list(table.schema), "useless"
+    while any(name.startswith(prefix) for name in own):
+        prefix += "_"
+    copied = {f"{prefix}{i}": own[i % len(own)] for i in range(n_columns)}
+
+    def wider(frame):
+        if kind == "uniform":
+            columns = {name: rng.random(len(frame)) for name in copied}
+        else:
+            columns = {
+                name: frame[of].take(rng.permutation(len(frame))).reset_index(drop=True)
+                for name, of in copied.items()
+            }
+        return pd.concat([frame, pd.DataFrame(columns, index=frame.index)], axis=1)
+
+    unit = Range(0.0, 1.0)
+    schema = {a: unit if kind == "uniform" else table.schema[of] for a, of in copied.items()}
+    X, X_test = wider(table.X), wider(table.X_test)
+    return replace(table, X=X, X_test=X_test, schema=table.schema | schema)
 
 
 def names(task: str) -> list[str]:

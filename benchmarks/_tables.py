@@ -2,8 +2,9 @@
 
 ``load(name)`` gives a ``Table``: numeric columns as they come, in which missing values are a
 public constant, and categories as one column for each. ``split`` draws test and training rows by
-a seed. Ranges of columns are round numbers that stand for documented ones; values outside of them
-exist in some tables. Where a table has natural groups, there is a second table by the name of
+a seed. Where rows belong to people or schools, it draws these: nobody is on both sides. Ranges of
+columns are round numbers that stand for documented ones; values outside of them exist in some
+tables. Where a table has natural groups, there is a second table by the name of
 ``<name>_public``, in which some groups are public tasks and all other rows are private.
 
 Files are found as in ``_data.py``: in the folder that ``DPSUBSPACE_DATA`` names, then on OpenML
@@ -14,7 +15,7 @@ usage: DPSUBSPACE_DATA=folder python benchmarks/_tables.py [name ...]
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -30,13 +31,17 @@ Range = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Table:
-    """Private rows and targets, public ranges (low, high), and public tasks (rows, targets)."""
+    """Private rows and targets, public ranges (low, high), and public tasks (rows, targets).
+
+    `groups` are the people or schools that rows belong to.
+    """
 
     X: np.ndarray
     y: np.ndarray
     bounds: Range
     target_bounds: tuple[float, float]
     public: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    groups: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,17 @@ def load(name: str) -> Table:
 
 
 def split(table: Table, seed: int, n_train: int = MOST_TRAIN) -> Split:
-    """Up to 3,000 rows, at most a fifth, to test, and up to `n_train` others to train."""
+    """Up to 3,000 rows, at most a fifth, to test, and up to `n_train` others to train.
+
+    Of a table with groups, the rows of a fifth of the groups to test, whatever their number; five
+    seeds in a row test every group once.
+    """
     order = np.random.default_rng(seed).permutation(len(table.X))
-    test, rest = np.split(order, [min(MOST_TEST, -(-len(order) // 5))])
+    if table.groups is None:
+        test, rest = np.split(order, [min(MOST_TEST, -(-len(order) // 5))])
+    else:
+        tested = _data.in_fold(table.groups, seed, 5)[order]
+        test, rest = order[tested], order[~tested]
     train = rest[:n_train]
     return Split(table.X[train], table.y[train], table.X[test], table.y[test], table)
 
@@ -243,8 +256,8 @@ _SCHOOL_HIGH[[3, 4]] = 100  # percentages of pupils; all else is 0 or 1
 @_table
 def school() -> Table:
     """Examination scores of pupils; the constant column of the file is left out."""
-    X, y = _data.needed("school", ("x", "y"))
-    return _made(X[:, :27], y, 0, _SCHOOL_HIGH, (0, 70))
+    X, y, schools = _data.needed("school", ("x", "y", "task"))
+    return replace(_made(X[:, :27], y, 0, _SCHOOL_HIGH, (0, 70)), groups=schools)
 
 
 _PARKINSONS_LOW = (30, 0, -10, *[0] * 12, 0, 0.1, 0.5, 0)
@@ -254,9 +267,10 @@ _PARKINSONS_HIGH += (0.75, 40, 1, 0.9, 0.75)
 
 @_table
 def parkinsons() -> Table:
-    """Age, sex, day and sixteen measurements of the voice; the score is 0 to 60."""
-    X, y = _data.needed("parkinsons_telemonitoring", ("x", "total_updrs"))
-    return _made(X, y, _PARKINSONS_LOW, _PARKINSONS_HIGH, (0, 60))
+    """Age, sex, day and sixteen measurements of the voice of 42 people; the score is 0 to 60."""
+    X, y, people = _data.needed("parkinsons_telemonitoring", ("x", "total_updrs", "subject"))
+    whole = _made(X, y, _PARKINSONS_LOW, _PARKINSONS_HIGH, (0, 60))
+    return replace(whole, groups=people)
 
 
 _DIABETES_LOW = (18, 1, 15, 50, 80, 30, 10, 1, 3, 50)
@@ -284,8 +298,9 @@ def _grouped(X, y, low, high, target_bounds, groups, public) -> Table:
 @_table
 def school_public() -> Table:
     """The first 40 schools are public; pupils of 99 others are private."""
-    X, y, groups = _data.needed("school", ("x", "y", "task"))
-    return _grouped(X[:, :27], y, 0, _SCHOOL_HIGH, (0, 70), groups, range(40))
+    X, y, schools = _data.needed("school", ("x", "y", "task"))
+    whole = _grouped(X[:, :27], y, 0, _SCHOOL_HIGH, (0, 70), schools, range(40))
+    return replace(whole, groups=schools[schools >= 40])
 
 
 @_table

@@ -2,8 +2,8 @@
 
 Tables are those of ``_raw_tables.py``, behind `tabular_pipeline` with its default settings. A cell
 is the mean over seeds of 100 times R2 or AUC on test rows, where an R2 below 0 counts as 0. A seed
-draws the rows and the noise, and all epsilons share it. Sizes that a table does not have are left
-out.
+draws the rows, the noise, and the people or schools to test with; all epsilons share it. Sizes that
+a table does not have are left out.
 
 A *fall* along epsilon is the largest difference of a cell and a later one in its row, and a fall
 along rows the same in its column. Beside it stands four times the standard error of that
@@ -64,10 +64,11 @@ def told(lost, error):
 def curves(args, task):
     """A row for each table and size, and one for each table along its sizes."""
     for name in args.tables or _raw_tables.names(task):
-        whole = _raw_tables.load(name, task)
+        whole = _raw_tables.load(name, task)  # its size, which is nearly that of other splits
         found = {}
         for n in sizes_of(whole):
-            tables = {seed: _raw_tables.few(whole, n, seed) for seed in args.seeds}
+            splits = {seed: _raw_tables.load(name, task, seed) for seed in args.seeds}
+            tables = {seed: _raw_tables.few(some, n, seed) for seed, some in splits.items()}
             found[n] = np.array(
                 [[score(some, task, e, seed) for seed, some in tables.items()] for e in EPSILONS]
             )
