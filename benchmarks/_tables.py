@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 
 MOST_TRAIN, MOST_TEST = 16_000, 3_000
-LEAST = -0.05  # an R2 below is a catastrophe: a constant has about 0
+LEAST = -0.05  # an R2 below is a catastrophe: a constant has about 0, but for new patients
 
 Range = tuple[np.ndarray, np.ndarray]
 

@@ -1,6 +1,7 @@
 """Private linear regression on twelve tables: raw columns without bounds, and public ranges.
 
-Every seed draws the split and the noise. Delta is 1e-5. R2 is on test rows, and the root mean
+Every seed draws the split and the noise; of schools and patients it draws new ones to test with.
+Delta is 1e-5. R2 is on test rows, and the root mean
 squared error (RMSE) is in units of the target. "low" is the number of runs below -0.05, and
 "warned" how many runs warned of what. Sections:
 
@@ -61,6 +62,7 @@ from dpsubspace import BoundedScaler, DPSGDRegressor
 EPSILONS, DELTA = (0.3, 1.0, 3.0), 1e-5
 PUBLIC_TABLES = tuple(name for name in _tables.TABLES if name.endswith("_public"))
 PRIVATE_TABLES = tuple(name for name in _tables.TABLES if name not in PUBLIC_TABLES)
+NOT_JUDGED = ("parkinsons",)  # of new patients, a constant and all models have an R2 below 0
 UNIT_GOALS = {0.3: 0.17, 1.0: 0.27, 3.0: 0.35}
 FLOOR = 0.01  # of the eigenvalues of a public second moment, in units of the largest
 QUICK = ("wine", "diabetes", "wine_public")
@@ -412,7 +414,7 @@ def verdicts(args):
 def verdict(key, scores):
     """What one cell of ours is beside the better of both AdaSSP, or beside its goal."""
     name, data, title, epsilon = key
-    if title != OURS:
+    if title != OURS or data in NOT_JUDGED:
         return None
     ours = r2_of(scores)
     row = {"of": name, "data": data, "epsilon": epsilon}
