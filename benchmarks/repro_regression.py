@@ -1,9 +1,8 @@
 """Private linear regression on twelve tables: raw columns without bounds, and public ranges.
 
 Every seed draws the split and the noise; of schools and patients it draws new ones to test with.
-Delta is 1e-5. R2 is on test rows, and the root mean
-squared error (RMSE) is in units of the target. "low" is the number of runs below -0.05, and
-"warned" how many runs warned of what. Sections:
+Delta is 1e-5. R2 is on test rows, and the root mean squared error (RMSE) is in units of the target.
+"low" is the number of runs below -0.05, and "warned" how many runs warned of what. Sections:
 
 - ``raw``: columns as they come, and no bounds. Missing values are a public constant and
   categories have a column each. What estimates ranges of columns does so with half of epsilon and
