@@ -202,6 +202,12 @@ MUTANTS = [
                 "first.add(other.bounded_sum())",
                 PARTS,
             ),
+            (
+                "features",
+                "                rows *= self.columns[None, :]\n",
+                "                pass\n",
+                "units/test_gradients.py",
+            ),
         ]
     ),
     # Releases: the noise.
@@ -345,6 +351,12 @@ MUTANTS = [
                 'features = Features(X, RowMap(norm="l2"))',
                 "features = Features(X, RowMap(norm=None))",
                 f"{BOUNDS} estimators/test_gsd.py",
+            ),
+            (
+                "_gradients/linear.py",
+                "        other._set_norms()\n        other._set_public(None)",
+                "        other._set_public(None)",
+                "units/test_gradients.py",
             ),
         ]
     ),

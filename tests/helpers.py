@@ -203,6 +203,8 @@ def formed(features):
         rows = rows - features.shift.mean
         if features.shift.constant is not None:
             rows = np.column_stack([rows, np.full(len(rows), features.shift.constant)])
+    if features.columns is not None:
+        rows[:, : X.shape[1]] *= to_numpy(features.columns)
     if features.shrink is not None:
         rows = rows * to_numpy(features.shrink)[:, None]
     return rows

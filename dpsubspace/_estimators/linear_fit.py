@@ -43,6 +43,7 @@ from dpsubspace._solvers.descent import (
     train,
 )
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
+from dpsubspace._solvers.relevance import Groups, Relevance
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace.exceptions import warn
 
@@ -84,6 +85,7 @@ class LinearFit(Plan):
     centre_if: AdaptiveCentre | None = None
     guide: PublicGuide | None = None  # What public rows are used for
     descent: Descent = field(default_factory=Descent)  # How to train
+    groups: Groups | None = None  # Columns of rows that matter or not together
     constant: bool = True  # Whether centred rows get a constant entry
     chunk: int | None = None  # Rows to visit at once; None leaves it to the device
 
@@ -104,7 +106,8 @@ class LinearFit(Plan):
 
     def for_table(self, encoding: Encoding, limits: Any) -> LinearFit:
         """The same on encoded tables, with targets within `limits`."""
-        return replace(self, bounds=self.bounds.for_table(encoding.bound, limits))
+        groups = Groups(*encoding.groups) if self.guide is None else None
+        return replace(self, bounds=self.bounds.for_table(encoding.bound, limits), groups=groups)
 
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
@@ -182,9 +185,15 @@ class LinearFit(Plan):
         plan = self.descent.plan(
             budget, scale, features.n_samples, step.noise_size, problem.remaining
         )
-        weights, n_iter, rate = self._solved(plan, step, problem, releases, after_step)
-        on = problem.directions
-        noise = self._noise_left(plan, clip_norm, (features.n_samples, n_outputs), budget, on)
+        each = self._noise_of_entries(clip_norm, features.n_samples, budget)
+        relevance = None
+        if self.groups is not None and each is not None:
+            relevance = Relevance(self.groups, plan, each, features.width)
+        weights, n_iter, rate = self._solved(plan, step, problem, releases, relevance, after_step)
+        on, noise = problem.directions, None
+        if each is not None and not (self.guide and self.guide.mirror):
+            directions = None if on is None else to_numpy(on)
+            noise = noise_of_descent(plan, each, n_outputs, directions, relevance)
         return Fitted(
             weights=features.unscaled(to_numpy(weights)),
             shift=features.shift,
@@ -200,25 +209,11 @@ class LinearFit(Plan):
             noise=None if noise is None else noise.times(features.zoom),
         )
 
-    def _noise_left(
-        self,
-        plan: TrainingPlan,
-        clip_norm: float,
-        sizes: tuple[int, int],
-        budget: Budget,
-        directions: Array | None,
-    ) -> WeightNoise | None:
-        """What the noise of the steps leaves in the weights; None where that is not known.
-
-        `sizes` are the numbers of records and of columns of scores.
-        """
-        guide = self.guide
-        if not budget.private or (guide and (guide.anchors is not None or guide.mirror)):
+    def _noise_of_entries(self, clip_norm: float, n_samples: int, budget: Budget) -> float | None:
+        """Noise of an entry of a mean gradient; None where it is not known, or there is none."""
+        if not budget.private or (self.guide is not None and self.guide.anchors is not None):
             return None
-        n_samples, n_outputs = sizes
-        each = budget.scales[STEPS] * clip_norm / (budget.parts[STEPS].fraction * n_samples)
-        on = None if directions is None else to_numpy(directions)
-        return noise_of_descent(plan, each, n_outputs, on)
+        return budget.scales[STEPS] * clip_norm / (budget.parts[STEPS].fraction * n_samples)
 
     def _solved(
         self,
@@ -226,6 +221,7 @@ class LinearFit(Plan):
         step: Step,
         problem: Problem,
         releases: Releases,
+        relevance: Relevance | None,
         after_step: Callable[[], bool],
     ) -> tuple[Array, int, float | None]:
         """Weights, the number of steps, and their size; without privacy by L-BFGS if it can be."""
@@ -242,6 +238,7 @@ class LinearFit(Plan):
             problem.start,
             problem.penalised,
             releases,
+            relevance=relevance,
             after_step=after_step,
         )
         return weights, plan.n_iter, plan.learning_rate

@@ -211,7 +211,12 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     `epsilon`; below 100 times, weights fall a little faster. A category becomes a centred indicator
     for each value; one that the schema does not name becomes zeros. Because rows keep a norm of at
     most 1, more features do not mean more noise in the scores, and the fine features only begin to
-    matter where the budget lets them.
+    matter where the budget lets them. Each column has a share of the squared norm of a row: four
+    parts for a number, and one for a category. :class:`DPSGDClassifier`, :class:`DPSGDFClassifier`
+    and :class:`DPSGDRegressor` in a :func:`tabular_pipeline` begin with these shares and change
+    them after a fifth and after a half of their steps. A column keeps at least a fifth of its
+    share, and the rest goes to columns in proportion to the norm of the weights that were released
+    so far, less their noise.
 
     In a :func:`tabular_pipeline` with :class:`DPLinearRegression`, which brings columns to one
     scale by itself, features come one by one instead, each in [-1, 1]: Legendre polynomials of a

@@ -260,6 +260,10 @@ class PersonSource:
     def data(self) -> Array:
         return self.source.data
 
+    def weighed(self, columns: np.ndarray) -> PersonSource:
+        """The same persons, of whose rows the columns are multiplied by these numbers."""
+        return replace(self, source=self.source.weighed(columns))
+
     def bytes_read(self, batch: np.ndarray | None = None) -> float:
         return self.source.bytes_read(batch)
 

@@ -145,16 +145,14 @@ class LinearSource:
     ):
         self.loss = loss
         self.n_outputs = n_outputs
-        self._rows, self.data = features, features.data
-        self.records, self.n_samples = features.records, features.n_samples
+        self.data, self.records, self.n_samples = (
+            features.data,
+            features.records,
+            features.n_samples,
+        )
+        self._rows, self._shares = features, features.records.shares
         self.y = self._prepared(y)
-        norms, present = features.norms(), features.records.present
-        if present is not None:
-            xp = namespace(norms)
-            norms = xp.where(present, norms, xp.full_like(norms, xp.inf))
-        self._shares = features.records.shares
-        self._norms = rounded_up(norms, features.sum_dtype)
-        self._longest = float(namespace(norms).max(self._norms)) if norms.shape[0] else 0.0
+        self._set_norms()
         self._set_public(public)
 
     @classmethod
@@ -171,6 +169,21 @@ class LinearSource:
     @property
     def n_params(self) -> int:
         return self.features.width * (self.n_outputs or 1)
+
+    def _set_norms(self) -> None:
+        norms, present = self._rows.norms(), self.records.present
+        if present is not None:
+            xp = namespace(norms)
+            norms = xp.where(present, norms, xp.full_like(norms, xp.inf))
+        self._norms = rounded_up(norms, self._rows.sum_dtype)
+        self._longest = float(namespace(norms).max(self._norms)) if norms.shape[0] else 0.0
+
+    def weighed(self, columns: np.ndarray) -> LinearSource:
+        """The same rows with columns times these numbers: see :meth:`Features.weighed`."""
+        other = changed(self, _rows=self._rows.weighed(columns))
+        other._set_norms()
+        other._set_public(None)
+        return other
 
     def products(self, rows: Array) -> Array | None:
         if self._products is not None:

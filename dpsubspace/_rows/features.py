@@ -2,9 +2,10 @@
 
 Record i enters as ``phi_i = h_i (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with a
 bias entry s, less a released mean m, with a constant entry k, and all that shrunk to a radius by
-another factor. Scores and gradient sums of such features are matrix products with the rows as they
-came, plus terms of the size of the scores. No copy of the rows is made, so a memory map stays on
-disk and a sparse matrix stays sparse although its rows are centred.
+another factor. Last, columns may be weighed by released numbers. Scores and gradient sums of such
+features are matrix products with the rows as they came, plus terms of the size of the scores. No
+copy of the rows is made, so a memory map stays on disk and a sparse matrix stays sparse although
+its rows are centred.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dpsubspace._array import (
     even_slices,
     namespace,
     piece_rows,
+    row_norms,
     row_product,
     run_sums,
     slices,
@@ -78,6 +80,7 @@ class Features(RecordRows):
         self.shift: Shift | None = None
         self.radius, self.zoom, self.only_dense = float("inf"), 1.0, False
         self.shrink: Array | None = None
+        self.columns: Array | None = None  # (p,): what columns are multiplied by, last of all
         # What every step asks for again: see `_in` and `_block`.
         self._casts: dict[Any, tuple[Array, Array | None]] = {}
         self._blocks: dict[tuple[int, int, Any], FeatureBlock] = {}
@@ -140,6 +143,18 @@ class Features(RecordRows):
         other.radius, other.zoom, other.only_dense = radius, zoom, dense
         other.shrink = margin * zoom * radius / at_least(norms, radius)
         other._casts, other._blocks = {}, {}
+        return other
+
+    def weighed(self, columns: np.ndarray) -> Features:
+        """The same records, of which the columns are multiplied by these numbers (p,), last of all.
+
+        The numbers are positive, and public or released: features remain functions of their record
+        alone. They may be longer than before, so that only sums that clip them are bounded.
+        """
+        columns = as_like(columns, self.lengths)
+        other = changed(self, columns=columns, _distances=None, _blocks={})
+        zero = Shift(np.zeros(self.X.shape[1] + (self.bias is not None)), None)
+        other.lengths = changed(other, shift=zero, _blocks={}).distances()
         return other
 
     def _narrow(self, chunk: int) -> int:
@@ -226,7 +241,9 @@ class Features(RecordRows):
             X = X.astype(np.float64) if sparse.issparse(X) else namespace(X).astype(X, dtype)
         factors, shrink = self._in(namespace(self.factors).float64 if sparse.issparse(X) else dtype)
         shrink = None if shrink is None else shrink[rows]
-        return FeatureBlock(X, factors[rows], self.bias, self.shift, shrink, whole=self._whole)
+        return FeatureBlock(
+            X, factors[rows], self.bias, self.shift, shrink, self.columns, whole=self._whole
+        )
 
     def _in(self, dtype: Any) -> tuple[Array, Array | None]:
         """Factors and shrinkage in a dtype, kept since every step asks for the same."""
@@ -252,7 +269,9 @@ class Features(RecordRows):
         norms = xp.maximum(self.distances(), self.floor * self.lengths)
         # Factors of a batch are not rounded to the dtype of the rows, those of a chunk are.
         norms = norms * (1 + 2 * self._eps / self.floor)
-        return at_most(norms, self.radius) * self.zoom
+        if self.columns is None:
+            return at_most(norms, self.radius) * self.zoom
+        return norms if self.shrink is None else norms * self.shrink * (1 + 4 * EPS)
 
     def distances(self) -> Array:
         """Norms of the features before they are shrunk, however small, in float64, (n,)."""
@@ -336,8 +355,8 @@ class FeatureBlock:
     """Features of some records.
 
     Factors are float64, `bias` is the bias entry before them and `shift` what is subtracted and
-    appended after them. `shrink` are factors of the features after that, in float64. `whole` says
-    that no factor is 0, where that is known.
+    appended after them. `shrink` are factors of the features after that, in float64, and `columns`
+    those of their columns. `whole` says that no factor is 0, where that is known.
     """
 
     def __init__(
@@ -347,12 +366,14 @@ class FeatureBlock:
         bias: float | None,
         shift: Shift | None,
         shrink: Array | None = None,
+        columns: Array | None = None,
         *,
         whole: bool = False,
     ):
         self.X = X
         self.bias = bias
         self.shift = shift
+        self.columns = columns
         self._whole = whole
         dtype, xp = factors.dtype if sparse.issparse(X) else X.dtype, namespace(factors)
         self.scale = xp.astype(factors, dtype, copy=False)
@@ -376,7 +397,7 @@ class FeatureBlock:
 
     def scores(self, params: Array) -> Array:
         """Features times `params` of shape (width, c): (k, c)."""
-        xp, d = namespace(self.scale), self.X.shape[1]
+        xp, d, params = namespace(self.scale), self.X.shape[1], self._weighed(params)
         weights = params[:d, :]
         if not sparse.issparse(self.X):
             weights = as_like(weights, self.X)
@@ -417,7 +438,15 @@ class FeatureBlock:
             total = total - as_like(self.shift.mean, total)[:, None] * sums
             if self.shift.constant is not None:
                 total = xp.concat([total, self.shift.constant * sums], axis=0)
-        return total
+        return self._weighed(total)
+
+    def _weighed(self, entries: Array) -> Array:
+        """Entries (..., width, c) times what columns are weighed by."""
+        if self.columns is None:
+            return entries
+        xp, d = namespace(entries), self.X.shape[1]
+        own = entries[..., :d, :] * as_like(self.columns, entries)[:, None]
+        return xp.concat([own, entries[..., d:, :]], axis=-2)
 
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
         """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
@@ -439,7 +468,7 @@ class FeatureBlock:
                 if self.shift.constant is not None:
                     total = xp.concat([total, self.shift.constant * sums], axis=1)
             columns.append(total)
-        return xp.stack(columns, axis=2)
+        return self._weighed(xp.stack(columns, axis=2))
 
     def dense(self) -> Array:
         """Features as a dense matrix (k, width), for products of features with each other."""
@@ -458,6 +487,8 @@ class FeatureBlock:
             if self.shift.constant is not None:
                 constant = xp.full_like(rows[:, :1], self.shift.constant)
                 rows = xp.concat([rows, constant], axis=1)
+        if self.columns is not None:
+            rows[:, : self.X.shape[1]] *= as_like(self.columns, rows)[None, :]
         if self.shrink is not None:
             rows *= self.shrink[:, None]
         return rows
@@ -466,12 +497,17 @@ class FeatureBlock:
         """Norms of features of given `lengths` before the shift, and not shrunk after it."""
         xp = namespace(lengths)
         assert self.shift is not None
-        d = self.X.shape[1]
+        d, X = self.X.shape[1], self.X
         mean = as_like(self.shift.mean, lengths)
-        if sparse.issparse(self.X):
+        if self.columns is not None:
+            mean = xp.concat([mean[:d] * self.columns, mean[d:]])
+        if sparse.issparse(X):
+            if self.columns is not None:
+                X = X.multiply(self.columns[None, :]).tocsr()
+                lengths = np.hypot(row_norms(X), self.bias or 0.0) * self.scale
             # |u - m|^2 = |u|^2 - 2 <u, m> + |m|^2 cancels: what rounding may have lost is added.
             center = float(np.linalg.norm(mean))
-            dots = (self.X.astype(np.float64) @ (mean[:d] / (center or 1.0))) * self.scale
+            dots = (X.astype(np.float64) @ (mean[:d] / (center or 1.0))) * self.scale
             dots = np.where(self.scale == 0, 0.0, dots) * center  # of a row out of range
             if self.bias is not None:
                 dots += self.bias * self.scale * mean[d]
@@ -479,7 +515,9 @@ class FeatureBlock:
             squares = np.maximum(squares, 0) + 8 * (d + 8) * EPS * (lengths + center) ** 2
         else:
             scale = xp.astype(self.scale, xp.float64)
-            rows = xp.astype(self.X, xp.float64) * scale[:, None]
+            rows = xp.astype(X, xp.float64) * scale[:, None]
+            if self.columns is not None:
+                rows *= self.columns[None, :]
             rows -= mean[None, :d]
             squares = xp.vecdot(rows, rows) + vanished(rows)
             if self.bias is not None:

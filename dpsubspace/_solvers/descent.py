@@ -394,6 +394,11 @@ class TrainingPlan:
         first = self.first_averaged if self.average else self.n_iter - 1
         return noise_of_mean(self.n_iter, rate, momentum, first, curvature)
 
+    def noise_before(self, t: int) -> np.ndarray:
+        """Weight of the noise of each earlier step in the weights before step `t`, (t,)."""
+        momentum, rate = self.momentum or 0.0, self.learning_rate
+        return noise_of_mean(self.n_iter, rate, momentum, t - 1, self.alpha, stop=t)[:t]
+
     def noise_beside(self, curvatures: np.ndarray, usual: float) -> np.ndarray:
         """Size of the noise in what is returned by these curvatures, beside that by a usual one."""
         grid = np.linspace(0.0, 1.0, 33)
@@ -424,42 +429,58 @@ def train(
     penalised: np.ndarray,
     releases: Releases,
     *,
+    relevance: Any = None,
     after_step: Callable[[], bool] = lambda: False,
 ) -> Array:
     """Run `plan` from `params` and return the trained parameters.
 
     `params` are public initial values in float64, and `penalised`, which broadcasts against them,
     is 1 where `plan.alpha` applies and 0 elsewhere. The budget has as many "steps" as the plan, or
-    more, on batches or on all records. `after_step` is called after each step without any private
-    value; True ends the run (its cost stays that of the whole plan, an upper bound).
+    more, on batches or on all records. `relevance` weighs columns by what was released so far
+    (:class:`~dpsubspace._solvers.relevance.Relevance`). `after_step` is called after each step
+    without any private value; True ends the run (its cost stays that of the whole plan, an upper
+    bound).
 
     Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums`` over
     it, with a state that ``step.begin`` makes without the records; it uses them for nothing else.
     What a batch holds stays private: sums are divided by its *expected* size, and an empty one
     steps like any other. The sums of a step are released jointly, in the shares that the step says,
     and that inside the sampling, since they share the batch. Gradients are taken at points that
-    earlier releases determine, so steps compose adaptively. Momentum, restarts, penalty, averaging
-    and the tolerance see released gradients only and are postprocessing. Event: that of "steps" in
-    the budget, whether or not the run ends early.
+    earlier releases determine, and so is what columns are weighed by: steps compose adaptively, and
+    the bound of :func:`~dpsubspace._gradients.clipping.clipped_sum` holds for any features.
+    Momentum, restarts, penalty, averaging and the tolerance see released gradients only and are
+    postprocessing. Event: that of "steps" in the budget, whether or not the run ends early.
     """
     expected = releases.budget.parts[STEPS].fraction * source.n_samples
+    whole: Any = source
     with over_chunks(source) as each:
+        seen = whole
 
         def released(at: Array, t: int) -> Array:
             """Noisy gradient of the mean loss at `at`: all that is learned from the records."""
             state, batch = step.begin(at, t), releases.batch(STEPS, source.n_samples)
             totals = each.total(
-                lambda rows: step.sums(state, source.at(at, rows)), DisjointTotals, batch
+                lambda rows: step.sums(state, seen.at(at, rows)), DisjointTotals, batch
             )
             noisy_sums = releases.jointly(STEPS, totals.bounded_sums(), step.budget_shares)
             return step.combine(state, noisy_sums) / expected
 
-        return _descend(plan, released, params, penalised, after_step)
+        def turned(t: int, *state: Array) -> tuple[Array, ...]:
+            """Weights and their velocity for the columns as they are weighed from step `t` on."""
+            nonlocal seen
+            if relevance is None or (found := relevance.turn(t, *state)) is None:
+                return state
+            seen = whole.weighed(relevance.columns)
+            return found
+
+        found = _descend(plan, released, turned, params, penalised, after_step)
+    return found if relevance is None else relevance.unweighed(found)
 
 
 def _descend(
     plan: TrainingPlan,
     released: Callable[[Array, int], Array],
+    turned: Callable[..., tuple[Array, ...]],
     params: Array,
     penalised: Array,
     after_step: Callable[[], bool],
@@ -471,6 +492,7 @@ def _descend(
     shrink = plan.alpha * penalised
     age = 0  # steps since the momentum last started from zero
     for t in range(plan.n_iter):
+        params, velocity = turned(t, params, velocity)
         momentum = age / (age + 3)
         if plan.momentum is not None:
             momentum = _auto.momentum_at(t, plan.momentum, n_iter=plan.n_iter)
@@ -489,15 +511,23 @@ def _descend(
 
 
 def noise_of_mean(
-    n_iter: int, learning_rate: float, momentum: float, first: int, curvature: float = 1.0
+    n_iter: int,
+    learning_rate: float,
+    momentum: float,
+    first: int,
+    curvature: float = 1.0,
+    stop: int | None = None,
 ) -> np.ndarray:
     """Weight of the noise of each gradient in the mean of the iterates from `first` on, (n_iter,).
+
+    The last iterate of the mean is before `stop`, if that is given.
 
     Along a direction in which the loss has this curvature, which is 1 on white rows: what the
     noise of a step does to later iterates is followed one step at a time, for all steps at once.
     """
     weights, velocity, total = np.zeros(n_iter), np.zeros(n_iter), np.zeros(n_iter)
-    for t in range(n_iter):
+    stop = n_iter if stop is None else stop
+    for t in range(stop):
         held = _auto.momentum_at(t, momentum, n_iter=n_iter)
         gradient = curvature * (weights + held * velocity)
         gradient[t] += 1.0
@@ -505,7 +535,7 @@ def noise_of_mean(
         weights = weights + velocity
         if t >= first:
             total += weights
-    return total / (n_iter - first)
+    return total / (stop - first)
 
 
 # What is trained ------------------------------------------------------------------------------
@@ -563,7 +593,8 @@ class WeightNoise:
     # (c,): size of the noise in each column of weights, along all of the q columns of F or
     # each.
     sizes: np.ndarray
-    factor: np.ndarray | None = None  # (p, q): F; None is the identity.
+    # (p, q): F, or (p,), its diagonal; None is the identity.
+    factor: np.ndarray | None = None
     # Descent that left noise of one size along all orthonormal columns of F, as much as it can.
     plan: TrainingPlan | None = None
 
@@ -578,7 +609,10 @@ class WeightNoise:
 
         `at` are the places of their k entries among the p weights.
         """
-        lifted = rows if self.factor is None else rows @ self.factor[at]
+        lifted = rows
+        if self.factor is not None:
+            factor = self.factor[at]
+            lifted = rows * factor if factor.ndim == 1 else rows @ factor
         if self.sizes.ndim == 1:
             return np.linalg.norm(lifted, axis=1)[:, None] * self.sizes
         return np.sqrt(lifted**2 @ self.sizes**2)
@@ -594,24 +628,32 @@ class WeightNoise:
         """
         plan = self.plan
         assert plan is not None and self.sizes.ndim == 1
-        own = curvature if self.factor is None else self.factor.T @ curvature @ self.factor
+        own, factor = curvature, self.factor
+        if factor is not None:
+            factor = np.diag(factor) if factor.ndim == 1 else factor
+            own = factor.T @ curvature @ factor
         values, vectors = np.linalg.eigh(own)
         found = np.maximum(values, 0.0)[:, None] * by_output
         top = max(float(found.max()), 1e-12)
         known = np.append(0.0, np.geomspace(1e-6 * top, top, _CURVATURES))
         left = [float(np.linalg.norm(plan.noise_at(plan.alpha + h))) for h in known]
         sizes = self.sizes * np.interp(found, known, left) / left[0]
-        factor = vectors if self.factor is None else self.factor @ vectors
+        factor = vectors if factor is None else factor @ vectors
         return WeightNoise(sizes, factor)
 
 
 def noise_of_descent(
-    plan: TrainingPlan, each: float, n_outputs: int, directions: np.ndarray | None = None
+    plan: TrainingPlan,
+    each: float,
+    n_outputs: int,
+    directions: np.ndarray | None = None,
+    relevance: Any = None,
 ) -> WeightNoise:
     """Noise that is left in the weights of a descent, at most.
 
     `each` is the standard deviation of the noise of an entry of each mean gradient. Gradients were
-    embedded on `directions` (k, p), which are orthonormal; None is the whole space.
+    embedded on `directions` (k, p), which are orthonormal; None is the whole space. `relevance` is
+    what has weighed columns.
 
     Let e be how far the weights of a noisy descent are from those of the same descent without
     noise, along a direction in which the loss has the curvature h. To first order, a step makes
@@ -632,4 +674,6 @@ def noise_of_descent(
     """
     size = each * float(np.linalg.norm(plan.noise_at(plan.alpha)))
     factor = None if directions is None else np.asarray(directions, np.float64).T
+    if relevance is not None:
+        factor = relevance.noise()
     return WeightNoise(np.full(n_outputs, size), factor, plan)

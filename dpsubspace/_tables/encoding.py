@@ -158,6 +158,24 @@ class Encoding:
                 found[name] += range(at, at := at + size(name))
         return {name: np.array(places, dtype=np.intp) for name, places in found.items()}
 
+    @cached_property
+    def groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """The number of the column, or pair of columns, of each feature, (n_features,).
+
+        And the share that each of these has of the largest squared norm of a row.
+        """
+        sizes, kinds = self._sizes, self._kinds
+        of = np.empty(self.n_features, dtype=np.intp)
+        for i, at in enumerate(self.blocks.values()):
+            of[at] = i
+        alone = [sizes.gap if name in self.schema.numbers else sizes.category for name in kinds]
+        pairs = np.full(len(self._pairs), np.linalg.norm(sizes.pairs))
+        of[self.n_features - pairs.size * sizes.pairs.size :] = len(alone) + np.repeat(
+            np.arange(pairs.size), sizes.pairs.size
+        )
+        squares = np.append(alone, pairs) ** 2
+        return of, squares / squares.sum()
+
     @property
     def _kinds(self) -> dict[str, Any]:
         return dict(self.schema)

@@ -100,10 +100,11 @@ def test_bounds_where_numbers_have_few_digits_leave_nothing():
         np.float64, (5, 2), elements=st.one_of(entries, st.sampled_from([np.nan, np.inf, 1e-200]))
     ),
     mean=st.one_of(st.none(), hnp.arrays(np.float64, 3, elements=st.floats(-3, 3))),
+    columns=st.sampled_from([None, (1.0, 1e-3, 30.0), (1e3, 1e3, 1e-6)]),
     clip_norm=st.sampled_from([1e-3, 0.5, 1.0, 40.0]),
 )
 @examples(150)
-def test_clipped_sum_moves_within_its_bounds(dtype, constant, X, R, mean, clip_norm):
+def test_clipped_sum_moves_within_its_bounds(dtype, constant, X, R, mean, columns, clip_norm):
     with np.errstate(all="ignore"):
         X, R = X.astype(dtype), R.astype(dtype)
         X[~np.isfinite(X)] = 1.0  # rows are checked before; residuals are not
@@ -112,6 +113,8 @@ def test_clipped_sum_moves_within_its_bounds(dtype, constant, X, R, mean, clip_n
         def total(rows, present=None):
             features = Features(X[rows], row_map)
             features = features.shifted(None if mean is None else Shift(mean, constant))
+            if columns is not None:
+                features = features.weighed(np.array(columns))
             norms = features.norms()
             if present is not None:
                 norms = np.where(present, norms, np.inf)

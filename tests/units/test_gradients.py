@@ -21,6 +21,10 @@ ROW_MAPS = [
 ]
 
 
+# What columns are weighed by.
+COLUMNS = np.array([0.5, 3.0, 1.0, 0.1, 40.0, 1e-3])
+
+
 def naive_clipped_sum(loss, rows, y, weights, clip_norm):
     """Per-example gradients in full, each clipped, then added up."""
     result = np.zeros_like(weights)
@@ -46,12 +50,20 @@ def test_closed_form_clipping_equals_the_naive_loop(name, n_targets, clip_norm, 
     loss, y = LOSSES[name], targets(name, 300, n_targets, rng)
     for row_map in ROW_MAPS:
         plain = Features(X, row_map, microbatch_size=128)
-        for features in (plain, shift_for(plain, rng), shift_for(plain, rng).clipped(0.8)):
+        some = [plain, shift_for(plain, rng), shift_for(plain, rng).clipped(0.8)]
+        for features in [*some, *(each.weighed(COLUMNS) for each in some)]:
             weights = rng.normal(size=(features.width, loss.n_outputs(n_targets)))
             closed = total(LinearSource(loss, features, y), weights, clip_norm)
             naive = naive_clipped_sum(loss, formed(features), y, weights, clip_norm)
             scale = 1e-11 * np.abs(naive).max()
             np.testing.assert_allclose(closed.value, naive, rtol=0, atol=scale)
+            if features.columns is None:
+                afterwards = total(
+                    LinearSource(loss, features, y).weighed(COLUMNS), weights, clip_norm
+                )
+                weighed = LinearSource(loss, features.weighed(COLUMNS), y)
+                at_once = total(weighed, weights, clip_norm)
+                np.testing.assert_array_equal(afterwards.value, at_once.value)
 
 
 @pytest.mark.parametrize("row_map", ROW_MAPS, ids=str)
@@ -62,12 +74,16 @@ def test_sparse_rows_are_the_dense_ones(row_map, dtype, rng):
     loss, y = LOSSES["log_loss"], rng.integers(3, size=500)
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
     features = [Features(X, row_map), Features(X.toarray(), row_map)]
-    for form in ("plain", "shifted", "clipped"):
+    for form in ("plain", "shifted", "clipped", "weighed"):
         if form == "shifted":
             shift = shift_for(features[0], rng).shift
             features = [part.shifted(shift) for part in features]
         elif form == "clipped":
             features = [part.clipped(0.8) for part in features]
+        elif form == "weighed":
+            columns = 10.0 ** rng.uniform(-2, 2, size=40)
+            features = [part.weighed(columns) for part in features]
+            tolerance *= 10
         weights = rng.normal(size=(features[0].width, 3))
         sums = [total(LinearSource(loss, part, y), weights, 0.2).value for part in features]
         np.testing.assert_allclose(*sums, rtol=0, atol=tolerance * 500)
@@ -129,8 +145,11 @@ def test_norms_are_never_underestimated(as_rows, dtype, rng):
     features = Features(as_rows(X.astype(dtype)), RowMap(norm="clip", data_norm=1e5, bias=0.5))
     mean = formed(features)[0] * (1 + 1e-7)
     features = features.shifted(Shift(mean, None))
+    weighed = features.weighed(10.0 ** rng.uniform(-3, 3, size=30))
+    for some in (features, weighed):
+        exact = np.linalg.norm(formed(some).astype(np.longdouble), axis=1)
+        assert (some.norms() >= exact).all()
     exact = np.linalg.norm(formed(features).astype(np.longdouble), axis=1)
-    assert (features.norms() >= exact).all()
     far = exact > 0.3 * np.linalg.norm(X, axis=1)  # where they are long, they are not too long
     np.testing.assert_allclose(features.norms()[far], exact[far].astype(float), rtol=1e-6)
 

@@ -1,0 +1,160 @@
+"""Shares of columns that change during a descent, by what it has released."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpsubspace import (
+    Categories,
+    DPSGDClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    Range,
+    tabular_pipeline,
+)
+from dpsubspace._auto import momentum_at
+from dpsubspace._gradients.clipping import PersonSource
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.records import Records, RowMap, Shift
+from dpsubspace._solvers import relevance
+from dpsubspace._solvers.descent import TrainingPlan, noise_of_descent
+from dpsubspace._solvers.relevance import Groups, Relevance, shrunk
+
+PLAN = TrainingPlan(n_iter=40, learning_rate=0.8, momentum=0.95, alpha=0.0, average=True)
+GROUPS = Groups(np.array([0, 0, 0, 1, 1, 2]), np.array([0.5, 0.3, 0.2]))
+TURN = 8  # the first one of PLAN
+
+
+def test_scores_stay_what_they_are_but_for_what_is_shrunk(rng):
+    found = Relevance(GROUPS, PLAN, 1e-9, 8)
+    rows, weights = rng.normal(size=(5, 8)), rng.normal(size=(8, 2))
+    velocity = rng.normal(size=(8, 2))
+    now = found.turn(TURN, weights, velocity)
+    columns = np.append(found.columns, [1.0, 1.0])
+    for before, after in zip((weights, velocity), now, strict=True):
+        np.testing.assert_allclose((rows * columns) @ after, rows @ before)
+    np.testing.assert_allclose(found.unweighed(now[0]), weights)
+    shares = found.columns[[0, 3, 5]] ** 2 * GROUPS.shares
+    assert shares.sum() == pytest.approx(1.0) and (shares >= 0.2 * GROUPS.shares).all()
+
+
+def test_shares_change_at_their_turns_only(rng):
+    found, weights = Relevance(GROUPS, PLAN, 0.1, 7), rng.normal(size=(7, 1))
+    turns = [t for t in range(40) if found.turn(t, weights, weights) is not None]
+    assert turns == [TURN, 20]
+    assert all(turn < PLAN.first_averaged for turn in turns)  # weights of one kind are averaged
+
+
+def test_what_stands_out_gets_more_and_what_is_noise_is_shrunk():
+    first, noise = np.full(20, 1 / 20), np.ones(20)
+    energies = np.r_[100.0, 30.0, np.full(18, 0.9)]
+    factors, shares = shrunk(energies, noise, first)
+    assert shares[0] > shares[1] > 4 * shares[2] > 0
+    assert shares.sum() == pytest.approx(1.0) and shares[2] == pytest.approx(1 / 100, rel=0.2)
+    assert factors[0] > 0.98 and factors[1] > 0.95 and (factors[2:] < 0.3).all()
+
+
+@pytest.mark.parametrize("energies", [np.full(6, 50.0), np.full(6, 0.9), np.zeros(6)])
+def test_groups_that_are_alike_stay_so(energies):
+    factors, shares = shrunk(energies, np.ones(6), np.full(6, 1 / 6))
+    np.testing.assert_allclose(shares, 1 / 6)
+    np.testing.assert_allclose(factors, 1.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("energy", [1e-300, 1e300, 5e-324])
+def test_any_released_weights_leave_finite_shares(energy):
+    energies = np.array([energy, 0.0, 1.0])
+    for noise in (np.zeros(3), np.full(3, 1e-300), np.ones(3)):
+        factors, shares = shrunk(energies, noise, GROUPS.shares)
+        assert np.isfinite(factors).all() and (factors >= 0).all() and (factors <= 1).all()
+        assert shares.sum() == pytest.approx(1.0) and (shares > 0).all()
+
+
+def test_noise_that_is_left_is_that_of_many_descents(monkeypatch):
+    """Descents from noise alone, with shares and shrinking that do not depend on it.
+
+    Deviations of 20,000 draws are seven of their own away with a chance of 2e-11.
+    """
+    shares, left = np.array([0.1, 0.1, 0.8]), np.array([1.0, 0.2, 0.9])
+    monkeypatch.setattr(relevance, "shrunk", lambda *_: (left, shares))
+    rng, n_runs, each = np.random.default_rng(0), 20_000, 0.3
+    found = Relevance(GROUPS, PLAN, each, 7)
+    weights = velocity = total = np.zeros((7, n_runs))
+    for t in range(PLAN.n_iter):
+        turned = found.turn(t, weights, velocity)
+        weights, velocity = (weights, velocity) if turned is None else turned
+        velocity = momentum_at(t, PLAN.momentum, n_iter=PLAN.n_iter) * velocity
+        velocity = velocity - PLAN.learning_rate * each * rng.standard_normal((7, n_runs))
+        weights = weights + velocity
+        total = total + weights * (t >= PLAN.first_averaged)
+    drawn = found.unweighed(total).std(axis=1) / (PLAN.n_iter - PLAN.first_averaged)
+    noise = noise_of_descent(PLAN, each, 1, relevance=found)
+    np.testing.assert_allclose(noise.std(np.eye(7))[:, 0], drawn, rtol=0.035)
+    assert drawn.max() > 1.5 * drawn.min()
+
+
+def test_persons_are_weighed_row_by_row(rng):
+    X, y = rng.normal(size=(30, 3)), rng.integers(2, size=30)
+    records = Records.of_groups(np.arange(30) // 3, 10)
+    features = Features(X, RowMap(norm="l2", bias=0.5), None, records)
+    features = features.shifted(Shift(np.full(4, 0.1), 0.3))
+    columns, weights = np.array([3.0, 0.5, 1.0]), rng.normal(size=(5, 1))
+    found = PersonSource(LinearSource(LogLoss(), features, y, n_outputs=1), records, 0.5)
+    found = found.weighed(columns).at(weights, np.arange(10)).dense()
+    whole = features.at(slice(0, 30)).dense()
+    whole[:, :3] *= columns
+    residuals = LogLoss().residual(y[:, None].astype(float)[:, 0], whole @ weights)
+    gradients = whole * residuals
+    gradients *= np.minimum(1, 8 * 0.5 / np.linalg.norm(gradients, axis=1))[:, None]
+    np.testing.assert_allclose(found, gradients.reshape(10, 3, 5).mean(axis=1), rtol=1e-6)
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+def table(n, n_useless, seed=0):
+    """One number and one category that tell the class, and numbers that tell nothing."""
+    rng = np.random.default_rng(seed)
+    columns = {f"u{i}": rng.uniform(size=n) for i in range(n_useless)}
+    x, kind = rng.uniform(size=n), rng.choice(["a", "b"], size=n)
+    frame = pd.DataFrame({"x": x, "kind": kind, **columns})
+    schema = {"x": Range(0, 1), "kind": Categories(["a", "b"])}
+    schema |= {name: Range(0, 1) for name in columns}
+    return frame, (x + 0.3 * (kind == "a") > 0.65).astype(int), schema
+
+
+@pytest.mark.parametrize("model", ["classification", DPSGDRegressor()])
+def test_useless_columns_lose_their_share(model, monkeypatch):
+    seen = []
+    monkeypatch.setattr(relevance, "shrunk", lambda *a: seen.append(shrunk(*a)) or seen[-1])
+    frame, y, schema = table(4000, 30)
+    options = {} if model == "classification" else {"target": Range(0, 1)}
+    fitted = tabular_pipeline(model, schema, epsilon=3.0, **options)
+    fitted.set_params(random_state=0).fit(frame, y)
+    shares = seen[-1][1] / fitted[0].encoding_.groups[1]
+    assert len(seen) == 2 and shares[0] > 5 and shares[0] > 5 * np.median(shares[2:])
+    noise = fitted[-1]._weight_noise.factor
+    assert noise[0] > np.median(noise) > 0  # noise goes where weights are learned
+
+
+def test_shares_of_an_encoding_are_those_of_the_squared_norm_of_a_row():
+    _, _, schema = table(10, 1)
+    found = tabular_pipeline("classification", schema, interactions=True, epsilon=1e4)
+    frame, y, _ = table(500, 1)
+    encoding = found.fit(frame, y)[0].encoding_
+    of, shares = encoding.groups
+    assert len(of) == encoding.n_features and shares.sum() == pytest.approx(1.0)
+    assert list(np.bincount(of)) == [16, 2, 16, 4] and "*" in encoding.names[-1]
+    grid = pd.DataFrame({"x": [0.0], "kind": ["a"], "u0": [0.0]})  # all cosines are 1 there
+    squares = found[0].transform(grid)[0].astype(float) ** 2
+    np.testing.assert_allclose(np.bincount(of, squares), shares, rtol=1e-5)
+
+
+def test_fits_that_choose_directions_or_have_no_noise_keep_their_shares(monkeypatch):
+    monkeypatch.setattr(relevance, "shrunk", None)  # cannot be called
+    frame, y, schema = table(300, 2)
+    tabular_pipeline(GEPClassifier(), schema).fit(frame, y, X_public=frame[:50])
+    tabular_pipeline("classification", schema, epsilon=float("inf")).fit(frame, y)
+    DPSGDClassifier().fit(frame[["x", "u0"]], y)
