@@ -42,6 +42,7 @@ from dpsubspace._solvers.descent import (
     noise_of_descent,
     train,
 )
+from dpsubspace._solvers.intercepts import INTERCEPT, noisy_shift, usual_shift
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace.exceptions import warn
@@ -70,6 +71,8 @@ class Fitted:
     n_weights: int
     n_components: int | None = None  # directions that gradients were embedded on
     noise: WeightNoise | None = None  # of the weights, where it is known
+    # What to add to the scores against the bias of clipping; None where nothing is known of it.
+    intercept: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +118,17 @@ class LinearFit(Plan):
         before = dict(self.bounds.parts(sizes))
         for part in (self.centre, self.guide):
             before |= {} if part is None else part.parts(sizes)
-        return before
+        # It is released afterwards: what is trained on has no part in the event.
+        return before | ({INTERCEPT: Part(_auto.INTERCEPT_SHARE)} if self._shifts else {})
+
+    @property
+    def _shifts(self) -> bool:
+        """Whether scores are shifted after training, so that probabilities add up to counts.
+
+        Losses without probabilities have nothing to add up. Without an intercept, none is wanted;
+        and where public rows guide, their labels may have given the start.
+        """
+        return self.loss.probabilistic and self.constant and self.guide is None
 
     def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
         """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
@@ -173,9 +186,9 @@ class LinearFit(Plan):
             problem = self.guide.problem(problem, bounded, public, releases, clip_norm)
         scale = self.scale(sizes)
         clip_norm = scale.clip_norm if budget.private else math.inf
+        rows = problem.source
         if sizes.persons and self._by_person and budget.private:
-            source = PersonSource(problem.source, data.records, clip_norm)
-            problem = replace(problem, source=source)
+            problem = replace(problem, source=PersonSource(rows, data.records, clip_norm))
         step: Step = FlatStep(clip_norm=clip_norm)
         if self.guide is not None:
             step = self.guide.step(problem, clip_norm, budget, rng)
@@ -183,6 +196,12 @@ class LinearFit(Plan):
             budget, scale, features.n_samples, step.noise_size, problem.remaining
         )
         weights, n_iter, rate = self._solved(plan, step, problem, releases, after_step)
+        intercept = None
+        if self._shifts and budget.private:
+            usual = np.zeros(n_outputs)
+            if not sizes.persons:  # means of a person's gradients are shorter than any of them
+                usual = usual_of(features, to_numpy(weights), clip_norm)
+            intercept = noisy_shift(rows, weights, usual, releases)
         on = problem.directions
         noise = self._noise_left(plan, clip_norm, (features.n_samples, n_outputs), budget, on)
         return Fitted(
@@ -198,6 +217,7 @@ class LinearFit(Plan):
             n_weights=features.width if on is None else on.shape[0],
             n_components=None if self.guide is None else self.guide.n_trained(problem),
             noise=None if noise is None else noise.times(features.zoom),
+            intercept=intercept,
         )
 
     def _noise_left(
@@ -268,6 +288,21 @@ def minimised(
             ConvergenceWarning,
         )
     return found.weights, found.n_iter
+
+
+def usual_of(features: Features, weights: np.ndarray, clip_norm: float) -> np.ndarray:
+    """Shift of the scores that public and released numbers suggest, (c,); 0 where they do not.
+
+    They tell the score of the mean row where rows are centred, and its length where all had one:
+    rows of norm R about their mean m have the mean square ``R^2 - |m|^2``.
+    """
+    shift, zoom, bound = features.shift, features.zoom, features.bound
+    if shift is None or shift.constant is None or features.row_map.norm != "l2":
+        return np.zeros(weights.shape[1])
+    about = zoom * math.sqrt(max(0.0, bound**2 - float(shift.mean @ shift.mean)))
+    constant = zoom * shift.constant
+    length = math.hypot(min(about, bound), constant)
+    return usual_shift(constant * weights[-1], length / clip_norm)
 
 
 # Steps of training, and what they may cost --------------------------------------------------
