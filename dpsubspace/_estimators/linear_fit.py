@@ -119,16 +119,16 @@ class LinearFit(Plan):
         for part in (self.centre, self.guide):
             before |= {} if part is None else part.parts(sizes)
         # It is released afterwards: what is trained on has no part in the event.
-        return before | ({INTERCEPT: Part(_auto.INTERCEPT_SHARE)} if self._shifts else {})
+        return before | ({INTERCEPT: Part(_auto.INTERCEPT_SHARE)} if self._shifts(sizes) else {})
 
-    @property
-    def _shifts(self) -> bool:
+    def _shifts(self, sizes: Sizes) -> bool:
         """Whether scores are shifted after training, so that probabilities add up to counts.
 
-        Losses without probabilities have nothing to add up. Without an intercept, none is wanted;
-        and where public rows guide, their labels may have given the start.
+        Losses without probabilities have nothing to add up, and without an intercept none is
+        wanted. With public rows all is left as it was.
         """
-        return self.loss.probabilistic and self.constant and self.guide is None
+        guided = self.guide is not None and sizes.n_public > 0
+        return self.loss.probabilistic and self.constant and not guided
 
     def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
         """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
@@ -197,7 +197,7 @@ class LinearFit(Plan):
         )
         weights, n_iter, rate = self._solved(plan, step, problem, releases, after_step)
         intercept = None
-        if self._shifts and budget.private:
+        if self._shifts(sizes) and budget.private:
             usual = np.zeros(n_outputs)
             if not sizes.persons:  # means of a person's gradients are shorter than any of them
                 usual = usual_of(features, to_numpy(weights), clip_norm)
