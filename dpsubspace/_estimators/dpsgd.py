@@ -138,8 +138,9 @@ class DPSGDClassifier(LinearClassifier):
     (``"replace_one"``), with C = `clip_norm`. One more noisy sum sets the intercept, see below. The
     cost is that of ``n_iter`` Gaussian mechanisms of one noise multiplier, each on a Poisson batch
     where `batch_size` is set, and of one more. Together they never cost more than `epsilon`, and
-    the cost of full batches is computed exactly (Dong, Roth, Su, 2022). The unit is one row. Public are the number of rows, the number and names of the
-    features, the set of labels, and all parameters but `random_state`.
+    the cost of full batches is computed exactly (Dong, Roth, Su, 2022). The unit is one row. Public
+    are the number of rows, the number and names of the features, the set of labels, and all
+    parameters but `random_state`.
 
     The length of the gradient of one row follows from the lengths of the row and of its error, so
     that gradients are clipped without forming them, and a private step costs about as much as one
@@ -156,15 +157,15 @@ class DPSGDClassifier(LinearClassifier):
 
     Clipping shrinks the gradients of rows with large residuals, which are those of rare classes,
     and leaves these with scores that are too low. So scores are shifted after training, for a
-    hundredth of the budget (of mu^2). Released is, over all rows, the noisy sum of the probabilities
-    of each class less the rows of that class, with two derivatives. Of two classes one row changes
-    it by at most 1 in L2 norm (``"zero_out"``) or 2 (``"replace_one"``), and of more by
-    ``sqrt(2)`` times that. The shift makes the mean probability of a class about the share of its
-    rows; where noise hides that, it is near a usual one, which is 0 where rows are not centred or
-    belong to persons, and probabilities of rare classes are too low as before. Nothing is
-    shifted with "hinge", without an intercept and with ``epsilon=float("inf")``, and
-    :class:`GEPClassifier` shifts nothing where there are public rows. Single probabilities are
-    biased in any case: calibrate on public rows where absolute risks matter.
+    hundredth of the budget (of mu^2). Released is the noisy sum over the rows of the probabilities
+    of each class, less the number of its rows, with two derivatives by a shift. Of two classes a
+    row changes it by at most 1 in L2 norm (``"zero_out"``) or 2 (``"replace_one"``), and of more by
+    ``sqrt(2)`` times that. The shift brings the mean probability of a class to the share of its
+    rows. Where noise hides that, the shift is near a usual one, which is 0 where rows are not
+    centred or belong to persons: probabilities of rare classes then stay too low, often by more
+    than a third. Nothing is shifted with "hinge", without an intercept, and with
+    ``epsilon=float("inf")``; nor by :class:`GEPClassifier`, where there are public rows. Single
+    probabilities are biased in any case: calibrate on public rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.
@@ -370,10 +371,9 @@ class DPSGDFClassifier(LinearClassifier):
     :class:`DPSGDClassifier`, the noisy sum of clipped gradients of every step is released, which a
     row changes by at most C or 2C with C = `clip_norm`, and the noisy sum that scores are shifted
     by. The cost is that of two Gaussian mechanisms and ``n_iter`` more, those of the steps on
-    Poisson batches where `batch_size` is set. Together
-    they never cost more than `epsilon`, and the cost of full batches is computed exactly. The unit
-    is one row. Public are the number of rows, the number and names of the features, the set of
-    labels, and all parameters but `random_state`.
+    Poisson batches where `batch_size` is set. Together they never cost more than `epsilon`, and the
+    cost of full batches is computed exactly. The unit is one row. Public are the number of rows,
+    the number and names of the features, the set of labels, and all parameters but `random_state`.
 
     Adaptive preprocessing releases more before training, for the same tenth of the budget (of
     mu^2): the sum of mapped rows as above; six counts of rows outside of radii around their mean,
@@ -386,11 +386,11 @@ class DPSGDFClassifier(LinearClassifier):
     which takes about twice the time.
 
     ``clip_norm="auto"`` is a quarter of the bound on a row. How steps are made, what
-    ``epsilon=float("inf")`` does, how scores are shifted and how probabilities are biased is said
-    in :class:`DPSGDClassifier`. With rows of one length (``row_norm="l2"``), the usual shift follows
-    from the mean and the weights. Columns in different units need public scaling first
-    (:class:`BoundedScaler`). ``fit`` warns where the released mean shows that one or two columns
-    make up most of the length of the rows.
+    ``epsilon=float("inf")`` does and how scores are shifted is said in :class:`DPSGDClassifier`.
+    The usual shift of rows of one length (``row_norm="l2"``) follows from their mean and the
+    weights. Columns in different units need public scaling first (:class:`BoundedScaler`). ``fit``
+    warns where the released mean shows that one or two columns make up most of the length of the
+    rows.
 
     The practical version is Algorithm 3 of the paper. The paper leaves the neighbouring relation
     of the mean unstated and does not charge its grid search. Here both relations are supported and

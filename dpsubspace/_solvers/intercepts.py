@@ -33,7 +33,7 @@ _SHIFTS = np.linspace(-3.0, 3.0, 1201)
 def noisy_shift(
     source: Any, params: Array, usual: np.ndarray, releases: Releases, name: str = INTERCEPT
 ) -> np.ndarray:
-    """Release what to add to the scores of each column so that probabilities add up to counts, (c,).
+    """Release what to add to the scores, (c,), so that probabilities add up to counts of classes.
 
     `source` has the gradients of the log loss of rows at released `params`. `usual` (c,) is the
     shift that public and released numbers suggest; what is returned is it where noise hides all.
@@ -41,30 +41,29 @@ def noisy_shift(
     Privacy: the sums of :func:`residual_sum` are one release, and `params` are constants by then.
     The rest is postprocessing. Event: one Gaussian mechanism.
 
-    Sums of probabilities less counts, and their first two derivatives by a shift d, tell for every d
-    how far the sum would be off: by ``r + v (exp(g d) - 1) / g`` with ``g = u / v``. That is exact
-    to second order, and to all orders where probabilities are small. The shift is the one that is
-    most likely beside a normal prior about the usual one.
+    Sums of probabilities less counts, and their first two derivatives by a shift d, tell for every
+    d how far the sum would be off: by ``r + v (exp(g d) - 1) / g`` with ``g = u / v``. That is
+    exact to second order, and to all orders where probabilities are small. The shift is the one
+    that is most likely beside a normal prior about the usual one.
     """
     with over_chunks(source) as each:
         totals = each.total(lambda rows: (residual_sum(source.at(params, rows)),), DisjointTotals)
     total = totals.bounded_sums()[0]
     noisy, noise = to_numpy(releases.gaussian(name, total)), releases.noise_of(name, total)
     off, slopes, bends = noisy.reshape(3, -1) / [[1.0], [math.sqrt(2)], [math.sqrt(2)]]
-    slopes = np.maximum(slopes, noise)
-    found = [
-        _likely(*parts, noise)
-        for parts in zip(off, slopes, np.clip(bends / slopes, -1, 1), against_others(usual))
-    ]
+    slopes = np.maximum(slopes, max(noise, 1e-9))
+    columns = zip(off, slopes, bends / slopes, against_others(usual), strict=True)
+    found = [_likely(*column, noise) for column in columns]
     # Of several classes, each against the others: all are shifted, and add up to no shift.
     return np.array(found) * (1.0 if len(found) == 1 else 1 - slopes / slopes.sum())
 
 
 def _likely(off: float, slope: float, bend: float, usual: float, noise: float) -> float:
     """Most likely shift of a column by noisy sums, with a prior about the usual one."""
-    rate = bend if abs(bend) > 1e-6 else 1e-6
+    rate = min(max(bend, -1.0), 1.0)
+    rate = rate if abs(rate) > 1e-6 else 1e-6
     left = off + slope * np.expm1(rate * _SHIFTS) / rate
-    unlikely = (left / max(noise, 1e-300)) ** 2 + ((_SHIFTS - usual) / _auto.SHIFT_SPREAD) ** 2
+    unlikely = (left / max(noise, 1e-9)) ** 2 + ((_SHIFTS - usual) / _auto.SHIFT_SPREAD) ** 2
     return float(_SHIFTS[np.argmin(unlikely)])
 
 
@@ -79,10 +78,10 @@ def residual_sum(grads: OuterGradients) -> BoundedSum:
 
     Derivatives are times sqrt(2). The private gradients are those of the log loss.
 
-    Proof of the bound. A row of class k has the residuals ``r = p - e_k`` of c columns, of sizes a:
-    ``1 - p_k`` in that column, and ``p_j`` in others. Its derivatives are ``v = a (1 - a)`` and
-    ``u = v (1 - 2 p)``. What a column adds to the square of the norm of (r, sqrt(2) v, sqrt(2) u) is
-    at most ``a^2 + 4 a^2 (1 - a)^2 <= a``, since ``4 a (1 - a) <= 1``. All a together are at most 2,
+    Proof of the bound. A row of class k has the residuals ``r = p - e_k`` of c columns, of sizes
+    a: ``1 - p_k`` in that column, and ``p_j`` in others. Its derivatives are ``v = a (1 - a)`` and
+    ``u = v (1 - 2 p)``. A column adds to the square of the norm of (r, sqrt(2) v, sqrt(2) u) at
+    most ``a^2 + 4 a^2 (1 - a)^2 <= a``, since ``4 a (1 - a) <= 1``. All a together are at most 2,
     and at most 1 where there is one column: the norm is at most sqrt(2), or 1. A null record moves
     the sum by that, a replaced one by twice that. Where a record has several rows, the lemma of
     ``_rows/records.py`` holds. A row whose gradient does not count brings nothing here either.
@@ -102,10 +101,10 @@ def usual_shift(scores: np.ndarray, length: float) -> np.ndarray:
     """Half of what clipping takes from the scores of a usual row, (c,).
 
     The gradient of a row of class k is ``x (p - e_k)'``. Clipping multiplies it by
-    ``c_k = 1 / max(1, length |p - e_k|)``, with `length` that of the row in clip norms, and training
-    ends where what is left adds up to zero. Where labels have the probabilities q,
+    ``c_k = 1 / max(1, length |p - e_k|)``, with `length` that of the row in clip norms, and
+    training ends where what is left adds up to zero. Where labels have the probabilities q,
     ``sum_k q_k c_k (p - e_k) = 0`` says that ``q_k c_k`` is in proportion to ``p_k``: scores are
-    too low by ``-log c_k``. Other rows bring about half of it where classes are not rare.
+    too low by ``-log c_k``. Half of that is between what it takes from rare and from other classes.
     """
     if len(scores) == 1:
         p = np.exp(-np.logaddexp(0.0, [-scores[0], scores[0]]))  # of the second and first class
