@@ -156,8 +156,8 @@ class DPSGDClassifier(LinearClassifier):
     :class:`DPSGDFClassifier` does.
 
     Clipping shrinks the gradients of rows with large residuals, which are those of rare classes,
-    and leaves these with scores that are too low. So scores are shifted after training, for a
-    hundredth of the budget (of mu^2). Released is the noisy sum over the rows of the probabilities
+    and leaves these with scores that are too low. So scores are shifted after training, for 0.8 %
+    of the budget (of mu^2). Released is the noisy sum over the rows of the probabilities
     of each class, less the number of its rows, with two derivatives by a shift. Of two classes a
     row changes it by at most 1 in L2 norm (``"zero_out"``) or 2 (``"replace_one"``), and of more by
     ``sqrt(2)`` times that. The shift brings the mean probability of a class to the share of its
