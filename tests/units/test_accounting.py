@@ -119,7 +119,7 @@ def test_degenerate_events():
 
 def test_event_of_dpsgd_is_the_hand_written_one():
     event = DPSGDClassifier(epsilon=1.0, delta=1e-5, n_iter=25).privacy_event()
-    one, steps = "Gaussian noise, multiplier 41.71", "25 x (Gaussian noise, multiplier 18.73)"
+    one, steps = "Gaussian noise, multiplier 41.7", "25 x (Gaussian noise, multiplier 18.72)"
     assert describe(event) == f"{one} + {steps}"  # of the intercept and of the steps
 
 
