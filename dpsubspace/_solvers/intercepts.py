@@ -5,7 +5,7 @@ gradients and not those of the others. So training ends where too little is adde
 that class: on a table with 4 % of positives, probabilities come out a third too low, however many
 steps there are and with next to no noise. Clipping the constant entry by itself would mend it,
 and cost 3 to 11 points of AUC: weights are then moved by the many rows of the other class, whose
-sum is no longer balanced. Shifting the scores once, after training, costs none.
+sum is no longer balanced. Shifting the scores once, after training, costs its share alone.
 """
 
 from __future__ import annotations
