@@ -97,7 +97,7 @@ class DPSGDClassifier(LinearClassifier):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        before the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise to match, by its usual share of the budget.
 
     Attributes
     ----------
@@ -106,10 +106,11 @@ class DPSGDClassifier(LinearClassifier):
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights. They act on rows after the map of `row_norm`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Weight of the constant entry after the map of `row_norm`. Without class weights, the
-        boundary of two classes is ``coef_ @ x + 0.5 * intercept_ = 0`` for the original rows x.
+        Weight of the constant entry after the map of `row_norm`. But for `offset_`, the score of a
+        row x is in proportion to ``coef_ @ x + 0.5 * intercept_``, by a factor of that row.
     offset_ : ndarray of shape (1,) or (n_classes,)
-        Constant added to the scores: the logarithm of the class weights.
+        Constant added to the scores: the released shift (see Notes), and the logarithm of the class
+        weights.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. It is set just before the first release: a fit
         that fails later keeps it, since the budget is gone.
@@ -134,11 +135,12 @@ class DPSGDClassifier(LinearClassifier):
     -----
     What is released is the noisy sum of clipped gradients of every step; the model is computed
     from these sums. One row changes the sum by at most C in L2 norm (``"zero_out"``) or 2C
-    (``"replace_one"``), with C = `clip_norm`. The cost is that of ``n_iter`` Gaussian mechanisms
-    of one noise multiplier, each on a Poisson batch where `batch_size` is set. Together they never
-    cost more than `epsilon`, and the cost of full batches is computed exactly (Dong, Roth, Su,
-    2022). The unit is one row. Public are the number of rows, the number and names of the
-    features, the set of labels, and all parameters but `random_state`.
+    (``"replace_one"``), with C = `clip_norm`. One more noisy sum sets the intercept, see below. The
+    cost is that of ``n_iter`` Gaussian mechanisms of one noise multiplier, each on a Poisson batch
+    where `batch_size` is set, and of one more. Together they never cost more than `epsilon`, and
+    the cost of full batches is computed exactly (Dong, Roth, Su, 2022). The unit is one row. Public
+    are the number of rows, the number and names of the features, the set of labels, and all
+    parameters but `random_state`.
 
     The length of the gradient of one row follows from the lengths of the row and of its error, so
     that gradients are clipped without forming them, and a private step costs about as much as one
@@ -153,9 +155,17 @@ class DPSGDClassifier(LinearClassifier):
     weights do not tell whether columns were scaled, so that ``fit`` cannot warn of it, as
     :class:`DPSGDFClassifier` does.
 
-    Clipping and noise bias probabilities, most for rare classes, which mostly come out too low,
-    often by more than half. Use probabilities to rank, and calibrate on public rows where absolute
-    risks matter.
+    Clipping shrinks the gradients of rows with large residuals, which are those of rare classes,
+    and leaves these with scores that are too low. So scores are shifted after training, for 0.8 %
+    of the budget (of mu^2). Released is the noisy sum over the rows of the probabilities
+    of each class, less the number of its rows, with two derivatives by a shift. Of two classes a
+    row changes it by at most 1 in L2 norm (``"zero_out"``) or 2 (``"replace_one"``), and of more by
+    ``sqrt(2)`` times that. The shift brings the mean probability of a class to the share of its
+    rows. Where noise hides that, the shift is near a usual one, which is 0 where rows are not
+    centred or belong to persons: probabilities of rare classes then stay too low, often by more
+    than a third. Nothing is shifted with "hinge", without an intercept, and with
+    ``epsilon=float("inf")``; nor by :class:`GEPClassifier`, where there are public rows. Single
+    probabilities are biased in any case: calibrate on public rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.
@@ -313,7 +323,7 @@ class DPSGDFClassifier(LinearClassifier):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        before the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise to match, by its usual share of the budget.
 
     Attributes
     ----------
@@ -324,8 +334,8 @@ class DPSGDFClassifier(LinearClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Weight of the constant entry after the map of `row_norm`; zero without an intercept.
     offset_ : ndarray of shape (1,) or (n_classes,)
-        Constant added to the scores. It holds what centring leaves, the trained constant and the
-        logarithm of the class weights.
+        Constant added to the scores. It holds what centring leaves, the trained constant, the
+        released shift and the logarithm of the class weights.
     mean_ : ndarray of shape (n_features,) or (n_features + 1,)
         Released mean of the mapped rows, with that of their constant entry. It is shrunk towards
         zero (a second mean: towards the first) by the estimator of James and Stein: where noise
@@ -359,11 +369,11 @@ class DPSGDFClassifier(LinearClassifier):
     L2 norm (``"zero_out"``) or 2R (``"replace_one"``), with R = 1 for "l2" and
     ``hypot(row_norm, 0.5)`` for a number (`row_norm` itself without an intercept). Then, as in
     :class:`DPSGDClassifier`, the noisy sum of clipped gradients of every step is released, which a
-    row changes by at most C or 2C with C = `clip_norm`. The cost is that of one Gaussian mechanism
-    and ``n_iter`` more, those of the steps on Poisson batches where `batch_size` is set. Together
-    they never cost more than `epsilon`, and the cost of full batches is computed exactly. The unit
-    is one row. Public are the number of rows, the number and names of the features, the set of
-    labels, and all parameters but `random_state`.
+    row changes by at most C or 2C with C = `clip_norm`, and the noisy sum that scores are shifted
+    by. The cost is that of two Gaussian mechanisms and ``n_iter`` more, those of the steps on
+    Poisson batches where `batch_size` is set. Together they never cost more than `epsilon`, and the
+    cost of full batches is computed exactly. The unit is one row. Public are the number of rows,
+    the number and names of the features, the set of labels, and all parameters but `random_state`.
 
     Adaptive preprocessing releases more before training, for the same tenth of the budget (of
     mu^2): the sum of mapped rows as above; six counts of rows outside of radii around their mean,
@@ -376,10 +386,11 @@ class DPSGDFClassifier(LinearClassifier):
     which takes about twice the time.
 
     ``clip_norm="auto"`` is a quarter of the bound on a row. How steps are made, what
-    ``epsilon=float("inf")`` does and how probabilities are biased is said in
-    :class:`DPSGDClassifier`. Columns in different units need public scaling first
-    (:class:`BoundedScaler`). ``fit`` warns where the released mean shows that one or two columns
-    make up most of the length of the rows.
+    ``epsilon=float("inf")`` does and how scores are shifted is said in :class:`DPSGDClassifier`.
+    The usual shift of rows of one length (``row_norm="l2"``) follows from their mean and the
+    weights. Columns in different units need public scaling first (:class:`BoundedScaler`). ``fit``
+    warns where the released mean shows that one or two columns make up most of the length of the
+    rows.
 
     The practical version is Algorithm 3 of the paper. The paper leaves the neighbouring relation
     of the mean unstated and does not charge its grid search. Here both relations are supported and
@@ -554,7 +565,7 @@ class DPSGDRegressor(LinearRegressor):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        before the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise to match, by its usual share of the budget.
 
     Attributes
     ----------

@@ -42,6 +42,7 @@ from dpsubspace._solvers.descent import (
     noise_of_descent,
     train,
 )
+from dpsubspace._solvers.intercepts import INTERCEPT, noisy_shift, usual_shift
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._solvers.relevance import Groups, Relevance
 from dpsubspace._tables.encoding import Encoding
@@ -71,6 +72,8 @@ class Fitted:
     n_weights: int
     n_components: int | None = None  # directions that gradients were embedded on
     noise: WeightNoise | None = None  # of the weights, where it is known
+    # What to add to the scores against the bias of clipping; None where nothing is known of it.
+    intercept: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +121,17 @@ class LinearFit(Plan):
         before = dict(self.bounds.parts(sizes))
         for part in (self.centre, self.guide):
             before |= {} if part is None else part.parts(sizes)
-        return before
+        # It is released afterwards: what is trained on has no part in the event.
+        return before | ({INTERCEPT: Part(_auto.INTERCEPT_SHARE)} if self._shifts(sizes) else {})
+
+    def _shifts(self, sizes: Sizes) -> bool:
+        """Whether scores are shifted after training, so that probabilities add up to counts.
+
+        Losses without probabilities have nothing to add up, and without an intercept none is
+        wanted. With public rows all is left as it was.
+        """
+        guided = self.guide is not None and sizes.n_public > 0
+        return self.loss.probabilistic and self.constant and not guided
 
     def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
         """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
@@ -176,24 +189,22 @@ class LinearFit(Plan):
             problem = self.guide.problem(problem, bounded, public, releases, clip_norm)
         scale = self.scale(sizes)
         clip_norm = scale.clip_norm if budget.private else math.inf
+        rows = problem.source
         if sizes.persons and self._by_person and budget.private:
-            source = PersonSource(problem.source, data.records, clip_norm)
-            problem = replace(problem, source=source)
+            problem = replace(problem, source=PersonSource(rows, data.records, clip_norm))
         step: Step = FlatStep(clip_norm=clip_norm)
         if self.guide is not None:
             step = self.guide.step(problem, clip_norm, budget, rng)
         plan = self.descent.plan(
             budget, scale, features.n_samples, step.noise_size, problem.remaining
         )
-        each = self._noise_of_entries(clip_norm, features.n_samples, budget)
-        relevance = None
-        if self.groups is not None and each is not None:
-            relevance = Relevance(self.groups, plan, each, features.width)
+        relevance = self._relevance(plan, clip_norm, features, budget)
         weights, n_iter, rate = self._solved(plan, step, problem, releases, relevance, after_step)
-        on, noise = problem.directions, None
-        if each is not None and not (self.guide and self.guide.mirror):
-            directions = None if on is None else to_numpy(on)
-            noise = noise_of_descent(plan, each, n_outputs, directions, relevance)
+        intercept, on = None, problem.directions
+        if self._shifts(sizes) and budget.private:
+            usual = usual_of(features, to_numpy(weights), clip_norm, persons=sizes.persons)
+            intercept = noisy_shift(rows, weights, usual, releases)
+        noise = self._noise_left(plan, clip_norm, features.n_samples, problem, budget, relevance)
         return Fitted(
             weights=features.unscaled(to_numpy(weights)),
             shift=features.shift,
@@ -207,13 +218,34 @@ class LinearFit(Plan):
             n_weights=features.width if on is None else on.shape[0],
             n_components=None if self.guide is None else self.guide.n_trained(problem),
             noise=None if noise is None else noise.times(features.zoom),
+            intercept=intercept,
         )
 
-    def _noise_of_entries(self, clip_norm: float, n_samples: int, budget: Budget) -> float | None:
-        """Noise of an entry of a mean gradient; None where it is not known, or there is none."""
-        if not budget.private or (self.guide is not None and self.guide.anchors is not None):
+    def _relevance(
+        self, plan: TrainingPlan, clip_norm: float, features: Features, budget: Budget
+    ) -> Relevance | None:
+        """What decides during the steps which columns matter; None where nothing does."""
+        if self.groups is None or not budget.private:
             return None
-        return budget.scales[STEPS] * clip_norm / (budget.parts[STEPS].fraction * n_samples)
+        each = _noise_of_entries(clip_norm, features.n_samples, budget)
+        return Relevance(self.groups, plan, each, features.width)
+
+    def _noise_left(
+        self,
+        plan: TrainingPlan,
+        clip_norm: float,
+        n_samples: int,
+        problem: Problem,
+        budget: Budget,
+        relevance: Relevance | None,
+    ) -> WeightNoise | None:
+        """What the noise of the steps leaves in the weights; None where that is not known."""
+        guide = self.guide
+        if not budget.private or (guide and (guide.anchors is not None or guide.mirror)):
+            return None
+        each = _noise_of_entries(clip_norm, n_samples, budget)
+        on = None if problem.directions is None else to_numpy(problem.directions)
+        return noise_of_descent(plan, each, problem.n_outputs, on, relevance)
 
     def _solved(
         self,
@@ -244,6 +276,11 @@ class LinearFit(Plan):
         return weights, plan.n_iter, plan.learning_rate
 
 
+def _noise_of_entries(clip_norm: float, n_samples: int, budget: Budget) -> float:
+    """Standard deviation of the noise of an entry of a mean gradient."""
+    return budget.scales[STEPS] * clip_norm / (budget.parts[STEPS].fraction * n_samples)
+
+
 def minimised(
     problem: Problem, plan: TrainingPlan, span: Array | None, after_step: Callable[[], bool]
 ) -> tuple[Array, int]:
@@ -265,6 +302,25 @@ def minimised(
             ConvergenceWarning,
         )
     return found.weights, found.n_iter
+
+
+def usual_of(
+    features: Features, weights: np.ndarray, clip_norm: float, *, persons: bool
+) -> np.ndarray:
+    """Shift of the scores that public and released numbers suggest, (c,); 0 where they do not.
+
+    They tell the score of the mean row where rows are centred, and its length where all had one:
+    rows of norm R about their mean m have the mean square ``R^2 - |m|^2``. Means of a person's
+    gradients are shorter than any of them.
+    """
+    shift, zoom, bound = features.shift, features.zoom, features.bound
+    one_length = features.row_map.norm == "l2" and not persons
+    if shift is None or shift.constant is None or not one_length:
+        return np.zeros(weights.shape[1])
+    about = zoom * math.sqrt(max(0.0, bound**2 - float(shift.mean @ shift.mean)))
+    constant = zoom * shift.constant
+    length = math.hypot(min(about, bound), constant)
+    return usual_shift(constant * weights[-1], length / clip_norm)
 
 
 # Steps of training, and what they may cost --------------------------------------------------

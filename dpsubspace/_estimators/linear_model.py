@@ -568,6 +568,8 @@ class LinearClassifier(PrivateClassifier):
             offset = offset + constant
             self.mean_ = found.shift.mean
             self.radius_ = found.radius
+        if found.intercept is not None:
+            offset = offset + found.intercept
         row_map = found.limits.row_map
         self.intercept_ = np.zeros(weights.shape[1])
         if row_map.bias is not None:

@@ -281,7 +281,7 @@ class DPModuleClassifier(PrivateClassifier):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        before the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise to match, by its usual share of the budget.
 
     Attributes
     ----------
@@ -543,7 +543,7 @@ class DPModuleRegressor(PrivateRegressor):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        before the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise to match, by its usual share of the budget.
 
     Attributes
     ----------

@@ -119,16 +119,18 @@ def test_degenerate_events():
 
 def test_event_of_dpsgd_is_the_hand_written_one():
     event = DPSGDClassifier(epsilon=1.0, delta=1e-5, n_iter=25).privacy_event()
-    assert describe(event) == "25 x (Gaussian noise, multiplier 18.65)"
+    one, steps = "Gaussian noise, multiplier 41.7", "25 x (Gaussian noise, multiplier 18.72)"
+    assert describe(event) == f"{one} + {steps}"  # of the intercept and of the steps
 
 
 def test_event_of_dpsgdf_adds_the_mean():
     model = CLASSIFIERS[1](epsilon=1.0, delta=1e-5, n_iter=25)
     sizes = Sizes(None)
     event = replace(model._plan(), centre=OneMean(0.19)).resolved(sizes).budget(sizes).event
-    mean, steps = event.events
+    mean, intercept, steps = event.events
     assert mean.noise_multiplier == pytest.approx(3.73063 / math.sqrt(0.19), rel=1e-5)
-    assert steps.event.noise_multiplier == pytest.approx(3.73063 * 5 / 0.9, rel=1e-5)
+    assert intercept.noise_multiplier == pytest.approx(3.73063 / math.sqrt(0.008), rel=1e-5)
+    assert steps.event.noise_multiplier == pytest.approx(3.73063 * 5 / math.sqrt(0.802), rel=1e-5)
     assert steps.count == 25
 
 
@@ -136,7 +138,7 @@ def test_event_of_dpsgdf_adds_the_mean():
 def test_expert_noise_multiplier_is_that_of_a_step(Classifier):
     model = Classifier(epsilon=None, noise_multiplier=15.0, n_iter=9, delta=1e-6)
     event = model.privacy_event()
-    steps = event.events[1] if hasattr(event, "events") else event
+    steps = event.events[-1] if hasattr(event, "events") else event
     assert steps.event.noise_multiplier == pytest.approx(15.0)
     X, y = blobs(n=300)
     guarantee = model.fit(X, y).privacy_

@@ -104,7 +104,7 @@ def test_what_is_charged_by_its_epsilon_is_drawn_so():
 
 def test_releases_of_one_fit_have_their_names():
     display = BudgetDisplay.from_estimator(DPSGDFClassifier(**QUICK).fit(X, Y))
-    assert names_of(display) == ["mean", "steps"]
+    assert names_of(display) == ["mean", "intercept", "steps"]
     assert display.left == 0 and display.shares.sum() == pytest.approx(1.0)
     total = gaussian_epsilon(float(np.sum(display.sq_mus)), 1e-5)
     assert total == pytest.approx(1.0, rel=1e-6)

@@ -825,6 +825,7 @@ def test_a_fit_that_is_ended_after_a_look_stays_charged_as_planned():
 def test_what_is_changed_after_a_look_is_charged_beside_what_was_planned():
     X, y = blobs(n=2000)
     batches = {"noise_multiplier": 1.0, "n_iter": 10, "batch_size": 20}
+    batches["fit_intercept"] = False  # it would be one more release
 
     def change(scaler, model):
         model.set_params(noise_multiplier=9.0, batch_size=None)
