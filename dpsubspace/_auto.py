@@ -226,6 +226,11 @@ FILLED = 0.2
 
 # Linear regression ----------------------------------------------------------------------------
 
+# Rows over the noise multiplier of a fit from which on steps are whitened: of fewer rows, noise
+# hides their second moment. On three tables of 4 to 27 columns, R2 without it is higher by up to 29
+# points at 10, by 1 to 2 points at 20, and lower by up to 6 at 40.
+WHITENING_FROM = 22
+
 # Share of the budget for the second moment that gradient steps are whitened by, and the share of
 # the iterates that are averaged.
 WHITENING_SHARE, REGRESSION_AVERAGED = 0.2, 0.4

@@ -2,9 +2,10 @@
 Are the probabilities right?
 ============================
 
-Clipping and noise bias the probabilities of a private classifier: here those of the rarer
-class are far too low for most rows. ``DPCalibratedClassifier`` repairs them with two numbers that
-it finds on private rows that were held out.
+The mean probability that a private classifier gives a class is about right, since ``fit`` releases
+a number for that. Single probabilities may still be biased by clipping and noise: here they are too
+close to 0 or to 1 for most rows. ``DPCalibratedClassifier`` repairs them with two numbers that it
+finds on private rows that were held out.
 
 This is an honest private pipeline: the classifier is paid for by its own rows, and the repair and
 both curves by the held-out rows. The rows are simulated.

@@ -310,3 +310,20 @@ def test_scores_of_a_float32_memory_map_are_those_of_an_array(tmp_path):
     fits = [DPLinearRegression(**BOUNDS, random_state=0).fit(rows, y) for rows in (mapped, X)]
     assert np.allclose(fits[0].coef_, fits[1].coef_, atol=1e-4)
     assert r2_score(y, fits[0].predict(mapped)) > 0.8
+
+
+def test_few_rows_are_not_whitened():
+    """Their second moment would be noise: the choice follows from public sizes."""
+    bounds = {"bounds": (np.zeros(3), np.ones(3)), "target_bounds": (0.0, 1.0), "delta": 1e-5}
+    usual = DPLinearRegression(**bounds)
+    for n, solver in ((70, "plain"), (90, "descent"), (10**6, "moments")):
+        chosen = clone(usual).set_params(solver=solver)
+        assert usual.privacy_event(n, 3, 1) == chosen.privacy_event(n, 3, 1)
+    assert usual.privacy_event(70, 3, 1) != clone(usual).set_params(solver="descent").privacy_event(
+        70, 3, 1
+    )
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(70, 3))
+    fitted = clone(usual).set_params(random_state=0).fit(X, X[:, 0])
+    plain = clone(usual).set_params(random_state=0, solver="plain").fit(X, X[:, 0])
+    np.testing.assert_array_equal(fitted.coef_, plain.coef_)
