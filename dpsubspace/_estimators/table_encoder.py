@@ -214,7 +214,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     matter where the budget lets them. Each column has a share of the squared norm of a row: four
     parts for a number, and one for a category. :class:`DPSGDClassifier`, :class:`DPSGDFClassifier`
     and :class:`DPSGDRegressor` in a :func:`tabular_pipeline` begin with these shares and change
-    them after a fifth and after a half of their steps. A column keeps at least a fifth of its
+    them four times, after 15, 25, 40 and 55 % of their steps. A column keeps at least 15 % of its
     share, and the rest goes to columns in proportion to the norm of the weights that were released
     so far, less their noise.
 

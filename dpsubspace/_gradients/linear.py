@@ -80,7 +80,8 @@ class OuterGradients:
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
         found = self.features.wide().sums(self.residuals, weights, counts)
-        return namespace(found).reshape(found, (found.shape[0], -1))
+        k, width, c = found.shape
+        return namespace(found).reshape(found, (k, width * c))
 
     def slack(self) -> float:
         return self.rounding

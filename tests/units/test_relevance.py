@@ -1,5 +1,7 @@
 """Shares of columns that change during a descent, by what it has released."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,7 +26,7 @@ from dpsubspace._solvers.relevance import Groups, Relevance, shrunk
 
 PLAN = TrainingPlan(n_iter=40, learning_rate=0.8, momentum=0.95, alpha=0.0, average=True)
 GROUPS = Groups(np.array([0, 0, 0, 1, 1, 2]), np.array([0.5, 0.3, 0.2]))
-TURN = 8  # the first one of PLAN
+TURN = 6  # the first one of PLAN
 
 
 def test_scores_stay_what_they_are_but_for_what_is_shrunk(rng):
@@ -37,13 +39,13 @@ def test_scores_stay_what_they_are_but_for_what_is_shrunk(rng):
         np.testing.assert_allclose((rows * columns) @ after, rows @ before)
     np.testing.assert_allclose(found.unweighed(now[0]), weights)
     shares = found.columns[[0, 3, 5]] ** 2 * GROUPS.shares
-    assert shares.sum() == pytest.approx(1.0) and (shares >= 0.2 * GROUPS.shares).all()
+    assert shares.sum() == pytest.approx(1.0) and (shares >= 0.15 * GROUPS.shares).all()
 
 
 def test_shares_change_at_their_turns_only(rng):
     found, weights = Relevance(GROUPS, PLAN, 0.1, 7), rng.normal(size=(7, 1))
     turns = [t for t in range(40) if found.turn(t, weights, weights) is not None]
-    assert turns == [TURN, 20]
+    assert turns == [6, 10, 16, 22]
     assert all(turn < PLAN.first_averaged for turn in turns)  # weights of one kind are averaged
 
 
@@ -52,7 +54,7 @@ def test_what_stands_out_gets_more_and_what_is_noise_is_shrunk():
     energies = np.r_[100.0, 30.0, np.full(18, 0.9)]
     factors, shares = shrunk(energies, noise, first)
     assert shares[0] > shares[1] > 4 * shares[2] > 0
-    assert shares.sum() == pytest.approx(1.0) and shares[2] == pytest.approx(1 / 100, rel=0.2)
+    assert shares.sum() == pytest.approx(1.0) and shares[2] < 0.25 * first[2]
     assert factors[0] > 0.98 and factors[1] > 0.95 and (factors[2:] < 0.3).all()
 
 
@@ -63,10 +65,10 @@ def test_groups_that_are_alike_stay_so(energies):
     np.testing.assert_allclose(factors, 1.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("energy", [1e-300, 1e300, 5e-324])
+@pytest.mark.parametrize("energy", [1e-300, 1e300, 5e-324, 1e-160, 1e160])
 def test_any_released_weights_leave_finite_shares(energy):
-    energies = np.array([energy, 0.0, 1.0])
-    for noise in (np.zeros(3), np.full(3, 1e-300), np.ones(3)):
+    for noise, last in itertools.product((np.zeros(3), np.ones(3)), (0.0, 1.0, energy)):
+        energies = np.array([energy, 0.0, last])
         factors, shares = shrunk(energies, noise, GROUPS.shares)
         assert np.isfinite(factors).all() and (factors >= 0).all() and (factors <= 1).all()
         assert shares.sum() == pytest.approx(1.0) and (shares > 0).all()
@@ -134,7 +136,7 @@ def test_useless_columns_lose_their_share(model, monkeypatch):
     fitted = tabular_pipeline(model, schema, epsilon=3.0, **options)
     fitted.set_params(random_state=0).fit(frame, y)
     shares = seen[-1][1] / fitted[0].encoding_.groups[1]
-    assert len(seen) == 2 and shares[0] > 5 and shares[0] > 5 * np.median(shares[2:])
+    assert len(seen) == 4 and shares[0] > 5 and shares[0] > 5 * np.median(shares[2:])
     noise = fitted[-1]._weight_noise.factor
     assert noise[0] > np.median(noise) > 0  # noise goes where weights are learned
 
@@ -150,6 +152,15 @@ def test_shares_of_an_encoding_are_those_of_the_squared_norm_of_a_row():
     grid = pd.DataFrame({"x": [0.0], "kind": ["a"], "u0": [0.0]})  # all cosines are 1 there
     squares = found[0].transform(grid)[0].astype(float) ** 2
     np.testing.assert_allclose(np.bincount(of, squares), shares, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:the noise of a fit:dpsubspace.PrivacyWarning")
+def test_an_empty_batch_of_persons_is_a_step_like_any_other():
+    frame, y, schema = table(40, 1)
+    model = DPSGDClassifier(batch_size=1, n_iter=30, random_state=0)
+    found = tabular_pipeline(model, schema, epsilon=5.0)
+    found.fit(frame, y, groups=np.arange(40) // 2)
+    assert found[-1].n_iter_ == 30 and np.isfinite(found[-1].coef_).all()
 
 
 def test_fits_that_choose_directions_or_have_no_noise_keep_their_shares(monkeypatch):
