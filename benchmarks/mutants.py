@@ -520,6 +520,12 @@ MUTANTS = [
                 "found[ROUNDS] = Part(found[ROUNDS].share, 1, self.rate)",
                 f"units/test_personal.py {PERSONS}",
             ),
+            (
+                "intercepts",
+                "bound = 1.0 if r.shape[1] == 1 else math.sqrt(2)",
+                "bound = 0.5 if r.shape[1] == 1 else math.sqrt(0.5)",
+                "units/test_intercepts.py",
+            ),
         ]
     ),
     # Estimators, tables and what spends.
