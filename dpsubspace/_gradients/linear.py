@@ -146,12 +146,9 @@ class LinearSource:
     ):
         self.loss = loss
         self.n_outputs = n_outputs
-        self.data, self.records, self.n_samples = (
-            features.data,
-            features.records,
-            features.n_samples,
-        )
-        self._rows, self._shares = features, features.records.shares
+        self._rows, self.data = features, features.data
+        self.records, self.n_samples = features.records, features.n_samples
+        self._shares = self.records.shares
         self.y = self._prepared(y)
         self._set_norms()
         self._set_public(public)
