@@ -116,13 +116,12 @@ class LinearFit(Plan):
         """What is released, with which noise, and what it costs."""
         return budget_of(self, sizes)
 
-    def before(self, sizes: Sizes) -> dict[str, Part]:
-        """What is released before training, in its order."""
-        before = dict(self.bounds.parts(sizes))
+    def beside_steps(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before the steps of training, in its order, and after them."""
+        parts = dict(self.bounds.parts(sizes))
         for part in (self.centre, self.guide):
-            before |= {} if part is None else part.parts(sizes)
-        # It is released afterwards: what is trained on has no part in the event.
-        return before | ({INTERCEPT: Part(_auto.INTERCEPT_SHARE)} if self._shifts(sizes) else {})
+            parts |= {} if part is None else part.parts(sizes)
+        return parts | ({INTERCEPT: Part(_auto.INTERCEPT_SHARE)} if self._shifts(sizes) else {})
 
     def _shifts(self, sizes: Sizes) -> bool:
         """Whether scores are shifted after training, so that probabilities add up to counts.
@@ -225,7 +224,7 @@ class LinearFit(Plan):
         self, plan: TrainingPlan, clip_norm: float, features: Features, budget: Budget
     ) -> Relevance | None:
         """What decides during the steps which columns matter; None where nothing does."""
-        if self.groups is None or not budget.private:
+        if self.groups is None or len(self.groups.shares) == 1 or not budget.private:
             return None
         each = _noise_of_entries(clip_norm, features.n_samples, budget)
         return Relevance(self.groups, plan, each, features.width)
@@ -339,8 +338,8 @@ class Trains(Protocol):
         """How to train."""
         ...
 
-    def before(self, sizes: Sizes) -> dict[str, Part]:
-        """What is released before training, in its order."""
+    def beside_steps(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before the steps of training, in its order, and after them."""
         ...
 
     def scale(self, sizes: Sizes) -> Scale:
@@ -367,9 +366,9 @@ def with_steps(fit: Trains, sizes: Sizes) -> Descent:
 
 
 def _budget(fit: Trains, sizes: Sizes, steps: Part) -> Budget:
-    before = fit.before(sizes)
-    rest = 1 - sum(part.share for part in before.values())
-    parts = {**before, STEPS: replace(steps, share=rest)}
+    others = fit.beside_steps(sizes)
+    rest = 1 - sum(part.share for part in others.values())
+    parts = {**others, STEPS: replace(steps, share=rest)}
     return Budget.split(fit.target, parts, sizes.n_samples)
 
 

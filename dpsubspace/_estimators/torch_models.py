@@ -79,7 +79,7 @@ class ModuleFit(Plan):
     def budget(self, sizes: Sizes) -> Budget:
         return budget_of(self, sizes)
 
-    def before(self, sizes: Sizes) -> dict[str, Part]:
+    def beside_steps(self, sizes: Sizes) -> dict[str, Part]:
         return dict(self.bounds.parts(sizes))
 
     def scale(self, sizes: Sizes) -> Scale:

@@ -672,8 +672,9 @@ def noise_of_descent(
     hardly vary or gradients are clipped, and an upper bound elsewhere. Where more is known,
     :meth:`WeightNoise.pulled_back` counts it.
     """
-    size = each * float(np.linalg.norm(plan.noise_at(plan.alpha)))
+    weights = plan.noise_at(plan.alpha)
     factor = None if directions is None else np.asarray(directions, np.float64).T
     if relevance is not None:
-        factor = relevance.noise()
+        factor = relevance.noise(weights)
+    size = each * float(np.linalg.norm(weights))
     return WeightNoise(np.full(n_outputs, size), factor, plan)

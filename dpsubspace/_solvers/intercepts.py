@@ -30,9 +30,7 @@ INTERCEPT = "intercept"
 _SHIFTS = np.linspace(-3.0, 3.0, 1201)
 
 
-def noisy_shift(
-    source: Any, params: Array, usual: np.ndarray, releases: Releases, name: str = INTERCEPT
-) -> np.ndarray:
+def noisy_shift(source: Any, params: Array, usual: np.ndarray, releases: Releases) -> np.ndarray:
     """Release what to add to the scores, (c,), so that probabilities add up to counts of classes.
 
     `source` has the gradients of the log loss of rows at released `params`. `usual` (c,) is the
@@ -49,7 +47,8 @@ def noisy_shift(
     with over_chunks(source) as each:
         totals = each.total(lambda rows: (residual_sum(source.at(params, rows)),), DisjointTotals)
     total = totals.bounded_sums()[0]
-    noisy, noise = to_numpy(releases.gaussian(name, total)), releases.noise_of(name, total)
+    noisy = to_numpy(releases.gaussian(INTERCEPT, total))
+    noise = releases.noise_of(INTERCEPT, total)
     off, slopes, bends = noisy.reshape(3, -1) / [[1.0], [math.sqrt(2)], [math.sqrt(2)]]
     slopes = np.maximum(slopes, max(noise, 1e-9))
     columns = zip(off, slopes, bends / slopes, against_others(usual), strict=True)

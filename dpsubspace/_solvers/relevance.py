@@ -75,9 +75,11 @@ class Relevance:
         """Weights of the columns as they are, with the same scores."""
         return self._times(self.columns, weights)
 
-    def noise(self) -> np.ndarray:
-        """Noise in these weights, (width,), beside that of a descent that changes no shares."""
-        weights = self._plan.noise_at(self._plan.alpha)
+    def noise(self, weights: np.ndarray) -> np.ndarray:
+        """Noise in these weights, (width,), beside that of a descent that changes no shares.
+
+        There, the noise of each step has these `weights`, (n_iter,).
+        """
         found = np.sqrt(weights**2 @ self._carried**2) / max(np.linalg.norm(weights), 1e-300)
         return np.append(found[self._groups.of], self._others)
 

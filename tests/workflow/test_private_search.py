@@ -4,6 +4,7 @@ import math
 import pickle
 import warnings
 from contextlib import suppress
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -131,9 +132,10 @@ def test_every_candidate_costs_one_mu(relation, candidates):
     part = mechanisms_of(spending.event)[0]
     moved = 2 if relation == "replace_one" else 1
     for candidate in spending.candidates:
-        own = sum(part.count / part.value**2 for part in mechanisms_of(candidate.event)) ** -0.5
-        assert own == pytest.approx(spending.multiplier, rel=1e-8)
-        assert own >= spending.multiplier * (1 - 1e-14)  # the sum is rounded here
+        parts = mechanisms_of(candidate.event)
+        own = sum(part.count / Fraction(part.value) ** 2 for part in parts)  # nothing is rounded
+        most = 1 / Fraction(spending.multiplier) ** 2
+        assert own <= most and float(own) == pytest.approx(float(most), rel=2e-8)
     if part.kind == "search":
         assert part.inside[0].value == spending.multiplier
     else:  # squares of mu of all candidates add up to that of the whole
