@@ -1,31 +1,49 @@
-"""DP-EBM of interpret on the tables of repro_tables.py, with public ranges.
+"""Private peers on the tables of repro_tables.py, with public ranges.
 
-repro_tables.py starts this script in an environment of its own, and writes it a job a line. Ranges
-of numbers and of the target are given; which categories there are, DP-EBM finds with a part of its
-budget. It takes no missing values: they are the middle of the range. All else is as it comes.
+repro_tables.py starts this script in the environment of a peer, and writes it a job a line. The
+first line that comes back is the version of the peer, and then one comes after each job. Ranges of
+numbers are given. The peers take no missing values: these are the middle of the range. All else is
+as it comes.
 
-usage: pip install interpret                                          # an environment apart
-       DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py peer --peer-python ENV/bin/python
+DP-EBM       of interpret. The range of the target is given. Which categories there are, it finds
+             with a part of its budget. Its noise has no seed.
+the forest   RandomForestClassifier of diffprivlib, for classes only, with pure epsilon (delta 0).
+             Classes are given. It takes numbers: a category is its place in the schema, and a value
+             that is unknown or missing is 0. It has 10 trees by default, and 100 in the example of
+             its documentation.
+
+usage: pip install interpret-core==0.7.8 pandas                      # environments apart
+       pip install diffprivlib==0.6.6 scikit-learn==1.7.2
+       DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py peer --peer-python EBM/bin/python
+       --forest-python FOREST/bin/python
 """
 
 import json
 import sys
 import warnings
+from importlib import metadata
 
 import numpy as np
-import pandas as pd
-from interpret.privacy import DPExplainableBoostingClassifier, DPExplainableBoostingRegressor
+
+
+def numbers(given, part):
+    """Columns of numbers, with the middle of the range for what is missing."""
+    middle = (given["low"] + given["high"]) / 2
+    rows = given[f"{part}_numbers"]
+    return np.where(np.isnan(rows), middle, rows)
 
 
 def frame(given, part):
-    numbers, codes = given[f"{part}_numbers"], given[f"{part}_codes"]
-    middle = (given["low"] + given["high"]) / 2
-    columns = {f"x{i}": np.where(np.isnan(x), middle[i], x) for i, x in enumerate(numbers.T)}
-    return pd.DataFrame(columns | {f"c{i}": code.astype(str) for i, code in enumerate(codes.T)})
+    import pandas as pd
+
+    columns = {f"x{i}": x for i, x in enumerate(numbers(given, part).T)}
+    codes = given[f"{part}_codes"].T
+    return pd.DataFrame(columns | {f"c{i}": code.astype(str) for i, code in enumerate(codes)})
 
 
-def fit(job):
-    given = np.load(job["given"])
+def ebm(job, given):
+    from interpret.privacy import DPExplainableBoostingClassifier, DPExplainableBoostingRegressor
+
     X, X_test = frame(given, "train"), frame(given, "test")
     ends = zip(given["low"], given["high"], strict=True)
     options = {
@@ -46,11 +64,37 @@ def fit(job):
     return model.fit(X, given["y"]).predict(X_test)
 
 
+def forest(job, given):
+    from diffprivlib.models import RandomForestClassifier
+
+    X, X_test = (
+        np.hstack([numbers(given, part), np.maximum(given[f"{part}_codes"], 0)])
+        for part in ("train", "test")
+    )
+    values = given["values"]
+    low, high = np.r_[given["low"], 0 * values], np.r_[given["high"], values - 1]
+    trees = {} if job["trees"] is None else {"n_estimators": job["trees"]}
+    model = RandomForestClassifier(
+        epsilon=job["epsilon"],
+        bounds=(low, high),
+        classes=[0, 1],
+        random_state=job["seed"],
+        **trees,
+    )
+    return model.fit(X, given["y"]).predict_proba(X_test)[:, 1]
+
+
+PEERS = {"interpret-core": ebm, "diffprivlib": forest}
+
+
 def main():
+    """Answer jobs for the peer whose package is named."""
     warnings.simplefilter("ignore")
+    package = sys.argv[1]
+    print(metadata.version(package), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        np.save(job["found"], fit(job))
+        np.save(job["found"], PEERS[package](job, np.load(job["given"])))
         print("done", flush=True)
 
 

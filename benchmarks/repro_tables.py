@@ -11,8 +11,9 @@ are the same for all seeds. Scores are in points: 100 times AUC or R2. Sections:
   place of what is missing. Predictions of all private regressors are cut to the public range of the
   target. Linear models without privacy are scikit-learn's behind the recipe, and boosting is
   scikit-learn's as it comes.
-- ``peer``: DP-EBM of interpret with the same public ranges, where ``--peer-python`` names the
-  interpreter of its environment. With values it gets ``--peer-seeds`` too.
+- ``peer``: DP-EBM of interpret, and the forest of diffprivlib with classes, with the same public
+  ranges and ``--peer-seeds`` seeds. ``--peer-python`` and ``--forest-python`` name the interpreters
+  of their environments; rows of one that is not named are taken over from ``--out``.
 - ``means``: over tables, with Parkinson's and without it, and whether those without it are, for
   this package, at least the ones of a first study (AIMS) less 0.3 points. With 42 people no model
   tells anything of new ones, so that Parkinson's adds chance to a mean. It is not in ``halves``.
@@ -30,8 +31,9 @@ A run that was ended goes on where it stopped, if ``--out`` is the same file.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py
        [cells peer means floors halves cases time columns] [--seeds 4] [--only wine ...] [--quick]
-       [--useless 0 20 60 150] [--rows 1000 3000 10000] [--epsilons 0.3 1 3]
-       [--peer-python ENV/bin/python] [--out benchmarks/results/tables.json]
+       [--useless 0 20 60 150] [--rows 1000 3000 10000] [--epsilons 0.3 1 3] [--peer-seeds 3]
+       [--peer-python EBM/bin/python] [--forest-python FOREST/bin/python]
+       [--out benchmarks/results/tables.json]
 """
 
 import json
@@ -282,40 +284,71 @@ def cells(args):
                 yield row
 
 
-# DP-EBM -----------------------------------------------------------------------------------------
+# Peers ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A model of another package, in an environment of its own."""
+
+    package: str
+    python: str  # the argument that names the interpreter
+    tasks: tuple[str, ...] = _raw_tables.TASKS
+    trees: int | None = None  # where it is not the default
+
+
+FOREST = "diffprivlib", "forest_python", ("classes",)
+PEERS = {
+    "DP-EBM": Peer("interpret-core", "peer_python"),
+    "diffprivlib, forest": Peer(*FOREST),
+    "diffprivlib, forest of 100 trees": Peer(*FOREST, trees=100),
+}
 
 
 def peer(args):
-    """The same of DP-EBM, from its own environment."""
-    if not args.peer_python:
-        yield from (row for row in known(args.out).values() if row["method"] == "DP-EBM")
-        return
+    """The same of the models of other packages, from their own environments."""
+    for title, model in PEERS.items():
+        python = getattr(args, model.python)
+        if python:
+            yield from fits_of(args, title, model, python)
+        else:
+            yield from (row for row in known(args.out).values() if row["method"] == title)
+
+
+def fits_of(args, title, model, python):
+    """Rows of one peer; those that are there with as many seeds are taken over."""
     seeds = args.seeds[: args.peer_seeds]
-    with tempfile.TemporaryDirectory() as folder, peer_process(args) as process:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        peer_process(python, model.package, args.threads) as process,
+    ):
+        version = process.stdout.readline().strip()
         for task, name, size in places(args):
-            for epsilon in args.epsilons:
-                row = known(args.out).get((task, name, size, "DP-EBM", epsilon))
+            for epsilon in args.epsilons if task in model.tasks else ():
+                row = known(args.out).get((task, name, size, title, epsilon))
                 if row is None or row["seeds"] < len(seeds):
                     scores = []
                     for seed in seeds:
                         table = drawn(name, task, SIZES[size], seed)
-                        job = {"task": task, "epsilon": epsilon, "delta": DELTA}
+                        job = {"task": task, "epsilon": epsilon, "delta": DELTA, "seed": seed}
+                        job |= {"trees": model.trees}
                         scores.append(of_peer(process, Path(folder), table, job))
-                    row = row_of(task, name, size, "DP-EBM", epsilon, scores)
+                    row = row_of(task, name, size, title, epsilon, scores)
+                    row |= {"version": f"{model.package} {version}"}
                 yield row
 
 
-def peer_process(args):
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(args.threads))
+def peer_process(python, package, threads):
+    limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(threads))
     script, pipes = Path(__file__).with_name("peer_tables.py"), {"stdin": subprocess.PIPE}
-    pipes |= {"stdout": subprocess.PIPE, "text": True, "env": os.environ | threads}
-    return subprocess.Popen([str(args.peer_python), str(script)], **pipes)
+    pipes |= {"stdout": subprocess.PIPE, "text": True, "env": os.environ | limits}
+    return subprocess.Popen([str(python), str(script), package], **pipes)
 
 
 def of_peer(process, folder, table, job):
-    """Score of one fit of DP-EBM, whose script reads arrays and writes predictions."""
+    """Score of one fit of a peer, whose script reads arrays and writes predictions."""
     schema = Schema(table.schema)
-    parts = {}
+    parts = {"values": np.array([len(schema[name].values) for name in schema.categories], int)}
     for part, frame in (("train", table.X), ("test", table.X_test)):
         rows = read_table(frame, schema)
         parts |= {f"{part}_numbers": rows.numbers, f"{part}_codes": rows.codes}
@@ -643,6 +676,6 @@ SECTIONS = {
 
 if __name__ == "__main__":
     options = {"only": [], "quick": False, "seeds": 4, "epsilons": list(EPSILONS), "repeats": 5}
-    options |= {"peer_python": Path, "peer_seeds": 3}
+    options |= {"peer_python": Path, "forest_python": Path, "peer_seeds": 3}
     options |= {"useless": [0, 20, 60, 150], "rows": [1000, 3000, 10_000]}
     run(__doc__, SECTIONS, options, ignored=(Warning,), left_out=("columns",))
