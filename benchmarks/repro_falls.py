@@ -181,16 +181,19 @@ def draw(cells, path):
 
     names = sorted({name for _, name in cells})
     colours = {name: plt.get_cmap("tab20")(i) for i, name in enumerate(names)}
-    figure, axes = plt.subplots(2, len(SHOWN) + 1, figsize=(11, 6.2), layout="constrained")
+    shared = {"sharex": "col", "sharey": "row", "layout": "constrained"}
+    figure, axes = plt.subplots(2, len(SHOWN) + 1, figsize=(11, 6.2), **shared)
     for row, (task, (label, least)) in zip(axes, SCORES.items(), strict=True):
         own = {name: sizes for (of, name), sizes in cells.items() if of == task}
         for ax, n in zip(row, SHOWN, strict=False):
             over_epsilon(ax, own, n, colours)
         over_rows(row[-1], own)
         for ax in row:
-            ax.set_ylim(least, 100)
             ax.grid(alpha=0.3)
-        row[0].set_ylabel(label)
+        row[0].set(ylabel=label, ylim=(least, 100))
+    for ax in axes[-1, :-1]:
+        ax.set_xlabel("epsilon")
+    axes[-1, -1].set_xlabel("rows")
     lines = [plt.Line2D([], [], color=colours[name], label=name) for name in names]
     lines.append(plt.Line2D([], [], color="black", linewidth=2.5, label="mean"))
     figure.legend(handles=lines, loc="outside lower center", ncols=7, frameon=False, fontsize=8)
@@ -212,7 +215,7 @@ def over_epsilon(ax, tables, n, colours):
         ax.plot(EPSILONS, np.mean([*lines.values()], axis=0), color="black", linewidth=2.5)
     size = "all" if n is None else f"{n:,}"
     ax.set_title(f"{size} rows, {len(lines)} tables", fontsize=9)
-    ax.set(xscale="log", xlabel="epsilon")
+    ax.set_xscale("log")
     ticks = (0.1, 0.3, 1, 3)
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.set_xticks([], minor=True)
@@ -228,7 +231,7 @@ def over_rows(ax, tables):
         ax.plot(places, means, "-o", color=grey, markersize=3)
         ax.text(-0.2, means[0], f"{epsilon:g}", ha="right", va="center", fontsize=7)
     ax.set_title(f"means of {len(whole)} tables, by epsilon", fontsize=9)
-    ax.set(xlabel="rows", xlim=(-0.8, len(SIZES) - 0.7))
+    ax.set_xlim(-0.8, len(SIZES) - 0.7)
     ax.set_xticks(places, ["all" if n is None else f"{n:,}" for n in SIZES], fontsize=8)
 
 
