@@ -16,6 +16,7 @@ usage: pip install interpret-core==0.7.8 pandas                      # environme
        pip install diffprivlib==0.6.6 scikit-learn==1.7.2
        DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py peer --peer-python EBM/bin/python
        --forest-python FOREST/bin/python
+       FOREST/bin/python benchmarks/peer_tables.py diffprivlib flaws  # no data; interpret-core too
 """
 
 import json
@@ -84,13 +85,53 @@ def forest(job, given):
     return model.fit(X, given["y"]).predict_proba(X_test)[:, 1]
 
 
+# What its claim does not cover ------------------------------------------------------------------
+
+
+def flaws_of_ebm():
+    """How often a model names a category that one row alone has."""
+    import pandas as pd
+    from interpret.privacy import DPExplainableBoostingClassifier
+
+    rng, fits = np.random.default_rng(0), 200
+    X = pd.DataFrame({f"c{i}": rng.integers(5, size=1000).astype(str) for i in range(8)})
+    X.loc[0, "c0"] = "of one row"
+    y = np.arange(1000) % 2
+    options = {"epsilon": 0.3, "delta": 1e-5, "max_rounds": 5, "n_jobs": 1}
+    options |= {"feature_types": ["nominal"] * 8}
+    models = (DPExplainableBoostingClassifier(**options).fit(X, y) for _ in range(fits))
+    named = sum("of one row" in model.bins_[0][0] for model in models)
+    print(f"1,000 rows, epsilon 0.3, delta 1e-5: {named} of {fits} models name it.")
+
+
+def flaws_of_forest():
+    """Rows that change their tree where another leaves, and classes that are not 0 and 1."""
+    from diffprivlib.models import RandomForestClassifier
+
+    n, trees = 1000, 10
+    before, after = ((np.arange(k) // (k / trees)).astype(int) for k in (n, n - 1))
+    print("The first of 1,000 rows leaves: other rows that change their tree:", end=" ")
+    print(int((before[1:] != after).sum()))
+    X = np.random.default_rng(0).random((4000, 2))
+    for classes in ([0, 1], [1, 2], [-1, 1], ["a", "b"]):
+        y = np.array(classes)[(X[:, 0] > 0.5).astype(int)]
+        model = RandomForestClassifier(
+            epsilon=10, bounds=(0, 1), classes=classes, random_state=0
+        ).fit(X, y)
+        print(f"classes {classes}: {model.score(X, y):.2f} of rows are right at epsilon 10")
+
+
 PEERS = {"interpret-core": ebm, "diffprivlib": forest}
+FLAWS = {"interpret-core": flaws_of_ebm, "diffprivlib": flaws_of_forest}
 
 
 def main():
-    """Answer jobs for the peer whose package is named."""
+    """Answer jobs for the peer whose package is named, or show its flaws."""
     warnings.simplefilter("ignore")
     package = sys.argv[1]
+    if sys.argv[2:] == ["flaws"]:
+        FLAWS[package]()
+        return
     print(metadata.version(package), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
