@@ -109,7 +109,7 @@ def stored(paths):
         report = json.loads(path.read_text())
         for task in _raw_tables.TASKS:
             rows = report["results"].get(task, [])
-            for name in {row["table"] for row in rows} - {CHANCE}:
+            for name in sorted({row["table"] for row in rows} - {CHANCE}):
                 number = len(report["arguments"]["seeds"])
                 if number > seeds.get((task, name), 0):
                     seeds[task, name] = number
@@ -141,9 +141,9 @@ def plot(args):
         yield counted(task, "epsilon", curves) | seeds_of(task, seeds)
         curves = {
             f"{name}, epsilon {epsilon}": read(along[task, name][str(epsilon)])
-            for name in own
+            for name, rows in own.items()
             for epsilon in EPSILONS
-            if str(epsilon) in along[task, name]
+            if len(rows) > 1 and str(epsilon) in along[task, name]
         }
         yield counted(task, "rows", curves) | seeds_of(task, seeds)
     if args.picture:
