@@ -261,9 +261,14 @@ def tell_of_classes(estimator: Any) -> None:
     """Warn of classes that no row can be predicted to have, as the released weights prove."""
     classes, offset = estimator.classes_, np.broadcast_to(estimator.offset_, len(estimator.coef_))
     weights = np.column_stack([estimator.coef_, estimator.intercept_])
+    more, row_map = estimator._interaction_weights.T, estimator._fitted_row_map
     if len(classes) == 2:
-        weights, offset = np.vstack([0 * weights, weights]), np.concatenate([[0.0], offset])
-    found = np.flatnonzero(_out_of_reach(weights, offset, estimator._fitted_row_map))
+        weights, more = (np.vstack([0 * own, own]) for own in (weights, more))
+        offset = np.concatenate([[0.0], offset])
+    length = 0.0
+    if estimator._interactions is not None:
+        length = estimator._interactions.longest * row_map.largest_factor
+    found = np.flatnonzero(_out_of_reach(weights, offset, row_map, more, length))
     if not len(found):
         return
     several = len(found) > 1
@@ -279,12 +284,15 @@ def tell_of_classes(estimator: Any) -> None:
     )
 
 
-def _out_of_reach(weights: np.ndarray, offset: np.ndarray, row_map: RowMap) -> np.ndarray:
+def _out_of_reach(
+    weights: np.ndarray, offset: np.ndarray, row_map: RowMap, more: np.ndarray, length: float
+) -> np.ndarray:
     """Classes whose score is below that of one other for all rows that a map can give.
 
     A row (x, t) has ``|(x, t)| <= b``, and also ``|x| <= c`` and ``0 <= t <= s``, so that its score
     ``w_a @ x + v_a t + o_a`` is above another class's by at most ``o_a - o_b`` and the smaller of
-    ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``.
+    ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``. Entries of weights
+    `more` (c, k), if there are any, have at most a `length` together.
     """
     found = np.zeros(len(weights), dtype=bool)
     if row_map.bound == math.inf:
@@ -292,6 +300,8 @@ def _out_of_reach(weights: np.ndarray, offset: np.ndarray, row_map: RowMap) -> n
     for label, (own, start) in enumerate(zip(weights, offset, strict=True)):
         apart = own - weights  # of one class at a time: of all pairs they would fill the memory
         reach = _largest_scores(apart, row_map)
+        if more.size:
+            reach = reach + length * np.linalg.norm(more[label] - more, axis=1)
         found[label] = np.any(start - offset + reach * (1 + 1e-9) < 0)
     return found
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 from sklearn.base import is_classifier
 
 from dpsubspace import _auto
 from dpsubspace._estimators.linear_model import LinearScores
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._tables.encoding import Encoding
+from dpsubspace._tables.marginals import frequencies
 from dpsubspace._tables.schema import Table
 
 # Curvature --------------------------------------------------------------------------------------
@@ -39,8 +39,8 @@ from dpsubspace._tables.schema import Table
 # 12,000 rows, epsilon 1). benchmarks/repro_shapes.py has other tables.
 _CAUTION = 20.0
 
-# Rows that are drawn, places of a number, and how strongly these are drawn to being as frequent.
-_CURVATURE_ROWS, _PLACES, _EVEN = 2_000, 48, 0.01
+# Rows that are drawn, and places of a number.
+_CURVATURE_ROWS, _PLACES = 2_000, 48
 
 
 class Curvature(NamedTuple):
@@ -70,8 +70,9 @@ def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Cur
     used = scores.used(rows, at, (rows**2).sum(axis=1))
     chances = LogLoss().predict(scores.scores(used, at) + model.offset_)
     constant = np.full((len(rows), 1), _auto.CENTRED_BIAS * model.clip_norm_)
-    centred = np.concatenate([used - model.mean_, constant], axis=1)
-    lengths, pulling = np.linalg.norm(centred, axis=1), np.zeros(len(rows))
+    centred = np.concatenate([used - scores.widened(model.mean_, 0.0), constant], axis=1)
+    weighed = centred * np.append(scores.widened(np.ones_like(model.mean_)), 1.0)
+    lengths, pulling = np.linalg.norm(weighed, axis=1), np.zeros(len(rows))
     for k in range(chances.shape[1]):  # gradients that are clipped stay as long as they are
         residual = np.linalg.norm(chances - np.eye(chances.shape[1])[k], axis=1)
         residual /= np.sqrt(2) if chances.shape[1] == 2 else 1.0  # one column of scores
@@ -95,19 +96,10 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
             values = encoding.numbers_at(name, (np.arange(_PLACES) + 0.5) / _PLACES)
         values = np.append(values, kind._gap) if kind.missing else values
         at = encoding.blocks[name]
-        shares = _frequencies(encoded(encoding, {name: values}, len(values))[:, at], means[at])
+        shares = frequencies(encoded(encoding, {name: values}, len(values))[:, at], means[at])
         counts = np.diff(np.round(np.cumsum(shares) * _CURVATURE_ROWS).astype(int), prepend=0)
         columns[name] = rng.permutation(np.repeat(values, counts))
     return encoded(encoding, columns, _CURVATURE_ROWS)
-
-
-def _frequencies(entries: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Frequencies (m,) of rows of entries (m, k) that have about this mean, and are even else."""
-    m, size = len(entries), float(np.abs(entries).max())
-    even = _EVEN * np.sqrt(m)
-    rows = np.concatenate([entries.T / size, even * np.eye(m), 10 * np.ones((1, m))])
-    shares = nnls(rows, np.concatenate([mean / size, np.full(m, even / m), [10.0]]))[0]
-    return shares / shares.sum()
 
 
 # Rows of some columns ---------------------------------------------------------------------------
@@ -224,17 +216,19 @@ class ColumnShapes:
     def _used(self, name: str, values: np.ndarray) -> np.ndarray:
         """What weights act on where a column has these values and all others are average."""
         at = self._encoding.blocks[name]
-        entries = encoded(self._encoding, {name: values}, len(values))[:, at]
-        rest = self._sq_norm - self._sq_blocks[name]
-        return self._scores.used(entries, at, (entries**2).sum(axis=1) + rest)
+        rows = encoded(self._encoding, {name: values}, len(values))
+        entries, rest = rows[:, at], self._sq_norm - self._sq_blocks[name]
+        sq_norms = (entries**2).sum(axis=1) + rest
+        return self._scores.used(entries, at, sq_norms, self._scores.averaged(rows, at))
 
     def _together(self, names: tuple[str, str], first: Any, second: Any) -> np.ndarray:
         """Scores (m, k, c) of rows of usual norm, over a grid of places of two numbers."""
         a, b = (self._values(name, at) for name, at in zip(names, (first, second), strict=True))
         grid = {names[0]: np.repeat(a, len(b)), names[1]: np.tile(b, len(a))}
         rows = encoded(self._encoding, grid, len(a) * len(b))
-        at = np.arange(rows.shape[1])
-        used = self._scores.used(rows, at, np.full(len(rows), self._sq_norm))
+        at, named = np.arange(rows.shape[1]), [self._encoding.blocks[name] for name in names]
+        more = self._scores.averaged(rows, np.concatenate(named))
+        used = self._scores.used(rows, at, np.full(len(rows), self._sq_norm), more)
         return self._scores.scores(used, at).reshape(len(a), len(b), -1)
 
     def _drawn(self, name: str, used: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

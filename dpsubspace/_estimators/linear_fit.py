@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +47,7 @@ from dpsubspace._solvers.intercepts import INTERCEPT, noisy_shift, usual_shift
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._solvers.relevance import Groups, Relevance
 from dpsubspace._tables.encoding import Encoding
+from dpsubspace._tables.interactions import Interactions, drawn
 from dpsubspace.exceptions import warn
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
@@ -74,6 +76,9 @@ class Fitted:
     noise: WeightNoise | None = None  # of the weights, where it is known
     # What to add to the scores against the bias of clipping; None where nothing is known of it.
     intercept: np.ndarray | None = None
+    # Features of several numbers that were added to rows, and their weights (k, c), where any were.
+    interactions: Interactions | None = None
+    interaction_weights: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,8 @@ class LinearFit(Plan):
     guide: PublicGuide | None = None  # What public rows are used for
     descent: Descent = field(default_factory=Descent)  # How to train
     groups: Groups | None = None  # Columns of rows that matter or not together
+    interacting: bool = False  # Whether features of several numbers of a table may be added
+    table: Encoding | None = None  # What rows were encoded by, where these may be added
     constant: bool = True  # Whether centred rows get a constant entry
     chunk: int | None = None  # Rows to visit at once; None leaves it to the device
 
@@ -110,7 +117,9 @@ class LinearFit(Plan):
     def for_table(self, encoding: Encoding, limits: Any) -> LinearFit:
         """The same on encoded tables, with targets within `limits`."""
         groups = Groups(*encoding.groups) if self.guide is None else None
-        return replace(self, bounds=self.bounds.for_table(encoding.bound, limits), groups=groups)
+        bounds = self.bounds.for_table(encoding.bound, limits)
+        table = encoding if groups and self.interacting else None
+        return replace(self, bounds=bounds, groups=groups, table=table)
 
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
@@ -197,15 +206,24 @@ class LinearFit(Plan):
         plan = self.descent.plan(
             budget, scale, features.n_samples, step.noise_size, problem.remaining
         )
-        relevance = self._relevance(plan, clip_norm, features, budget)
+        relevance = self._relevance(plan, clip_norm, features, budget, rng)
         weights, n_iter, rate = self._solved(plan, step, problem, releases, relevance, after_step)
+        interactions = None if relevance is None else relevance.added
+        if interactions is not None:
+            rows = rows.widened(interactions)
         intercept, on = None, problem.directions
         if self._shifts(sizes) and budget.private:
             usual = usual_of(features, to_numpy(weights), clip_norm, persons=sizes.persons)
             intercept = noisy_shift(rows, weights, usual, releases)
         noise = self._noise_left(plan, clip_norm, features.n_samples, problem, budget, relevance)
+        own, added = features.unscaled(to_numpy(weights)), None
+        if interactions is not None:
+            behind = slice(data.X.shape[1], data.X.shape[1] + interactions.width)
+            own, added = np.delete(own, behind, axis=0), own[behind]
         return Fitted(
-            weights=features.unscaled(to_numpy(weights)),
+            weights=own,
+            interactions=interactions,
+            interaction_weights=added,
             shift=features.shift,
             radius=features.radius,
             limits=bounded.limits,
@@ -221,13 +239,17 @@ class LinearFit(Plan):
         )
 
     def _relevance(
-        self, plan: TrainingPlan, clip_norm: float, features: Features, budget: Budget
+        self, plan: TrainingPlan, clip_norm: float, features: Features, budget: Budget, rng: Any
     ) -> Relevance | None:
         """What decides during the steps which columns matter; None where nothing does."""
         if self.groups is None or len(self.groups.shares) == 1 or not budget.private:
             return None
+        table, interactions = self.table, None
         each = _noise_of_entries(clip_norm, features.n_samples, budget)
-        return Relevance(self.groups, plan, each, features.width)
+        if table is not None and table.interacting:
+            means = mean_of_rows(features)
+            interactions = partial(drawn, table, means=means, rng=rng)
+        return Relevance(self.groups, plan, each, features.width, interactions)
 
     def _noise_left(
         self,
@@ -301,6 +323,16 @@ def minimised(
             ConvergenceWarning,
         )
     return found.weights, found.n_iter
+
+
+def mean_of_rows(features: Features) -> np.ndarray | None:
+    """Released mean of the rows as they came, about; None where none was released."""
+    if features.shift is None:
+        return None
+    mean, factor = features.shift.mean, 1.0
+    if features.bias:
+        factor = max(float(mean[-1]) / features.bias, 1e-6)  # of rows, on average
+    return mean[: features.X.shape[1]] / factor
 
 
 def usual_of(

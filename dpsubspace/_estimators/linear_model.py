@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -59,6 +60,7 @@ from dpsubspace._rows.public import (
 )
 from dpsubspace._rows.records import RowMap, check_groups
 from dpsubspace._solvers.descent import WeightNoise
+from dpsubspace._tables.interactions import Interactions
 
 # Scores -----------------------------------------------------------------------------------------
 # What a fitted linear model makes of rows and of single columns: weights, norms, cuts.
@@ -76,6 +78,8 @@ class LinearScores:
     row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
     limits: Any  # (p,): what entries are cut to
     noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
+    # What makes further entries of whole rows, whose weights are behind the first p.
+    interactions: Interactions | None = None
 
     @classmethod
     def of_columns(
@@ -86,32 +90,65 @@ class LinearScores:
         weights = np.concatenate([coef.T, np.zeros((1, len(coef)))])
         return cls(weights, 0.0, row_map, limits, noise)
 
-    def used(self, entries: np.ndarray, at: np.ndarray, sq_norms: np.ndarray) -> np.ndarray:
+    def used(
+        self,
+        entries: np.ndarray,
+        at: np.ndarray,
+        sq_norms: np.ndarray,
+        more: np.ndarray | None = None,
+    ) -> np.ndarray:
         """What weights act on, (m, k + 1), of rows with entries (m, k) at places `at`.
 
         Other entries count as zeros, but for what they add to the squares of the norms of rows.
+        Where interactions make further entries, k counts them: they are made of whole rows, or
+        they are `more`.
         """
         factors = np.ones(len(entries))
         if self.row_map is not None:
             factors = self.row_map.factors(np.sqrt(sq_norms)[:, None])[0]
         if self.limits is not None:
             entries = np.clip(entries, self.limits[0][at], self.limits[1][at])
-        last = np.full((len(entries), 1), self.bias)
-        return factors[:, None] * np.concatenate([entries, last], axis=1)
+        parts = [entries, np.full((len(entries), 1), self.bias)]
+        if self.interactions is not None:
+            parts.insert(1, self.interactions(entries) if more is None else more)
+        return factors[:, None] * np.concatenate(parts, axis=1)
+
+    def averaged(self, rows: np.ndarray, named: np.ndarray) -> np.ndarray | None:
+        """Further entries of rows, on average over all numbers whose entries are not `named`."""
+        return None if self.interactions is None else self.interactions.averaged(rows, named)
+
+    def widened(self, entries: np.ndarray, value: float | None = None) -> np.ndarray:
+        """Entries of all of a row with one value for each further entry.
+
+        None is what further entries are multiplied by beside the others in training.
+        """
+        if self.interactions is None:
+            return entries
+        value = math.sqrt(self.interactions.share) if value is None else value
+        return np.insert(entries, [self.n_own] * self.interactions.width, value)
+
+    @property
+    def n_own(self) -> int:
+        """Number of entries of a row, without those that interactions make."""
+        added = 0 if self.interactions is None else self.interactions.width
+        return len(self.weights) - 1 - added
 
     def scores(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Scores (m, c) of what :meth:`used` has made of entries at places `at`."""
-        return used @ self.weights[np.append(at, len(self.weights) - 1)]
+        return used @ self.weights[self._places(used, at)]
 
     def std(self, used: np.ndarray, at: np.ndarray) -> np.ndarray | None:
         """Standard deviation (m, c) that noise leaves in such scores, where it is known."""
         if self.noise is None:
             return None
-        if self.bias:
-            at = np.append(at, len(self.weights) - 1)
-        else:
-            used = used[:, :-1]
-        return self.noise.std(used, at)
+        at = self._places(used, at)
+        return self.noise.std(used, at) if self.bias else self.noise.std(used[:, :-1], at[:-1])
+
+    def _places(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Places of the weights of what :meth:`used` has made."""
+        last = len(self.weights) - 1
+        behind = np.arange(self.n_own, self.n_own + used.shape[1] - len(at) - 1)
+        return np.concatenate([at, behind, [last]])
 
 
 # Regressors -------------------------------------------------------------------------------------
@@ -528,6 +565,7 @@ class LinearClassifier(PrivateClassifier):
             loss=loss,
             bounds=MappedRows(_row_map(self.row_norm, bias)),
             descent=checked_descent(self),
+            interacting=True,
             constant=constant,
         )
 
@@ -576,12 +614,17 @@ class LinearClassifier(PrivateClassifier):
             self.intercept_ = weights[-1].copy()
         self.offset_ = offset
         self._fitted_row_map, self._weight_noise = row_map, found.noise
+        self._interactions, self._interaction_weights = None, np.zeros((0, weights.shape[1]))
+        if found.interactions is not None:
+            self._interactions = found.interactions
+            self._interaction_weights = found.interaction_weights
         self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)  # last: can predict
 
     def _linear_scores(self) -> LinearScores:
         row_map, noise = self._fitted_row_map, self._weight_noise
-        weights = np.concatenate([self.coef_.T, self.intercept_[None]])
-        return LinearScores(weights, row_map.bias or 0.0, row_map, None, noise)
+        weights = [self.coef_.T, self._interaction_weights, self.intercept_[None]]
+        bias, more = row_map.bias or 0.0, self._interactions
+        return LinearScores(np.concatenate(weights), bias, row_map, None, noise, more)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")
@@ -592,7 +635,10 @@ class LinearClassifier(PrivateClassifier):
             weights = self.coef_.T
             if row_map.bias is not None:
                 weights = np.concatenate([weights, self.intercept_[None, :]])
-            return FeatureBlock(X, factors, row_map.bias, None).scores(weights) + self.offset_
+            scores = FeatureBlock(X, factors, row_map.bias, None).scores(weights) + self.offset_
+            if self._interactions is not None:
+                scores += factors[:, None] * self._interactions.scores(X, self._interaction_weights)
+            return scores
 
 
 def _row_map(row_norm: Any, bias: float | None) -> RowMap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -263,6 +264,10 @@ class PersonSource:
     def weighed(self, columns: np.ndarray) -> PersonSource:
         """The same persons, of whose rows the columns are multiplied by these numbers."""
         return replace(self, source=self.source.weighed(columns))
+
+    def widened(self, more: Callable[[Array], Array]) -> PersonSource:
+        """The same persons, of whose rows `more` makes further columns."""
+        return replace(self, source=self.source.widened(more))
 
     def bytes_read(self, batch: np.ndarray | None = None) -> float:
         return self.source.bytes_read(batch)

@@ -7,6 +7,7 @@ so clipping every record costs no more than the gradient that a model without pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,6 +180,14 @@ class LinearSource:
     def weighed(self, columns: np.ndarray) -> LinearSource:
         """The same rows with columns times these numbers: see :meth:`Features.weighed`."""
         other = changed(self, _rows=self._rows.weighed(columns))
+        other._set_norms()
+        other._set_public(None)
+        return other
+
+    def widened(self, more: Callable[[Array], Array]) -> LinearSource:
+        """The same rows with more columns: see :meth:`Features.widened`."""
+        rows = self._rows.widened(more)
+        other = changed(self, _rows=rows, data=rows.data)
         other._set_norms()
         other._set_public(None)
         return other

@@ -10,6 +10,8 @@ its rows are centred.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -156,6 +158,24 @@ class Features(RecordRows):
         zero = Shift(np.zeros(self.X.shape[1] + (self.bias is not None)), None)
         other.lengths = changed(other, shift=zero, _blocks={}).distances()
         return other
+
+    def widened(self, more: Callable[[Array], Array]) -> Features:
+        """The same records with columns that `more` makes of each row by itself, behind its own.
+
+        They are multiplied by the factor of the row as well, and nothing is subtracted from them.
+        As of :meth:`weighed`, only sums that clip features are bounded.
+        """
+        xp, d = namespace(self.lengths), self.X.shape[1]
+        X = xp.concat([self.X, more(self.X)], axis=1)
+        k, shift = X.shape[1] - d, self.shift
+        if shift is not None:
+            mean = np.concatenate([shift.mean[:d], np.zeros(k), shift.mean[d:]])
+            shift = replace(shift, mean=mean)
+        fresh = {"_distances": None, "_casts": {}, "_blocks": {}, "columns": None}
+        other = changed(self, X=X, data=X, shift=shift, width=self.width + k, **fresh)
+        chunk = chunk_rows(X, self._microbatch_size)
+        other.chunk = chunk if self.dtype == X.dtype else other._narrow(chunk)
+        return other.weighed(np.ones(X.shape[1]))
 
     def _narrow(self, chunk: int) -> int:
         """Rows of a chunk that is a copy in float64, which should stay small however wide it is."""

@@ -77,6 +77,13 @@ class RowMap:
             return float(np.hypot(1.0, (self.bias or 0.0) / (self.data_norm or 1.0)))
         return np.inf
 
+    @property
+    def largest_factor(self) -> float:
+        """Most that the factor of a row can be."""
+        if self.norm == "l2":
+            return 1 / self.bias if self.bias else np.inf
+        return 1 / (self.data_norm or 1.0) if self.norm == "ball" else 1.0
+
     def factors(self, X: Array) -> tuple[Array, Array]:
         """Factor of each row and norm of the mapped row, both float64 of shape (n,).
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -436,8 +437,8 @@ def train(
 
     `params` are public initial values in float64, and `penalised`, which broadcasts against them,
     is 1 where `plan.alpha` applies and 0 elsewhere. The budget has as many "steps" as the plan, or
-    more, on batches or on all records. `relevance` weighs columns by what was released so far
-    (:class:`~dpsubspace._solvers.relevance.Relevance`). `after_step` is called after each step
+    more, on batches or on all records. `relevance` weighs columns by what was released so far, and
+    may add some (:class:`~dpsubspace._solvers.relevance.Relevance`). `after_step` is called after each step
     without any private value; True ends the run (its cost stays that of the whole plan, an upper
     bound).
 
@@ -446,34 +447,42 @@ def train(
     What a batch holds stays private: sums are divided by its *expected* size, and an empty one
     steps like any other. The sums of a step are released jointly, in the shares that the step says,
     and that inside the sampling, since they share the batch. Gradients are taken at points that
-    earlier releases determine, and so is what columns are weighed by: steps compose adaptively, and
-    the bound of :func:`~dpsubspace._gradients.clipping.clipped_sum` holds for any features.
+    earlier releases determine, and so are columns that are added and what columns are weighed by:
+    steps compose adaptively, and the bound of :func:`~dpsubspace._gradients.clipping.clipped_sum`
+    holds for any features.
     Momentum, restarts, penalty, averaging and the tolerance see released gradients only and are
     postprocessing. Event: that of "steps" in the budget, whether or not the run ends early.
     """
     expected = releases.budget.parts[STEPS].fraction * source.n_samples
     whole: Any = source
-    with over_chunks(source) as each:
-        seen = whole
+    with ExitStack() as visits:
+        each, seen = visits.enter_context(over_chunks(whole)), whole
 
         def released(at: Array, t: int) -> Array:
-            """Noisy gradient of the mean loss at `at`: all that is learned from the records."""
+            """Noisy gradient of the mean loss at `at`: all that is learned from the records.
+
+            And that of the penalty, which is public.
+            """
             state, batch = step.begin(at, t), releases.batch(STEPS, source.n_samples)
             totals = each.total(
                 lambda rows: step.sums(state, seen.at(at, rows)), DisjointTotals, batch
             )
             noisy_sums = releases.jointly(STEPS, totals.bounded_sums(), step.budget_shares)
-            return step.combine(state, noisy_sums) / expected
+            return step.combine(state, noisy_sums) / expected + plan.alpha * penalised * at
 
         def turned(t: int, *state: Array) -> tuple[Array, ...]:
-            """Weights and their velocity for the columns as they are weighed from step `t` on."""
-            nonlocal seen
+            """Weights and their velocity for the columns as they are from step `t` on."""
+            nonlocal whole, seen, each, penalised
             if relevance is None or (found := relevance.turn(t, *state)) is None:
                 return state
+            if len(found[0]) > len(state[0]):
+                whole, seen = whole.widened(relevance.added), None
+                each = visits.enter_context(over_chunks(whole))
+                penalised = relevance.widened(penalised, 1.0)
             seen = whole.weighed(relevance.columns)
             return found
 
-        found = _descend(plan, released, turned, params, penalised, after_step)
+        found = _descend(plan, released, turned, params, after_step)
     return found if relevance is None else relevance.unweighed(found)
 
 
@@ -482,14 +491,12 @@ def _descend(
     released: Callable[[Array, int], Array],
     turned: Callable[..., tuple[Array, ...]],
     params: Array,
-    penalised: Array,
     after_step: Callable[[], bool],
 ) -> Array:
     """Nesterov's descent along released gradients: postprocessing."""
     xp = namespace(params)
     velocity = xp.zeros_like(params)
-    total, n_averaged, first = xp.zeros_like(params), 0, plan.first_averaged
-    shrink = plan.alpha * penalised
+    total, n_averaged, first = 0.0, 0, plan.first_averaged
     age = 0  # steps since the momentum last started from zero
     for t in range(plan.n_iter):
         params, velocity = turned(t, params, velocity)
@@ -497,7 +504,7 @@ def _descend(
         if plan.momentum is not None:
             momentum = _auto.momentum_at(t, plan.momentum, n_iter=plan.n_iter)
         ahead = params + momentum * velocity
-        gradient = released(ahead, t) + shrink * ahead
+        gradient = released(ahead, t)
         velocity = momentum * velocity - plan.learning_rate * gradient
         params = params + velocity
         uphill = plan.momentum is None and float(xp.sum(velocity * gradient)) > 0

@@ -15,17 +15,20 @@ norm, whatever the numbers are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from dpsubspace._array import Array, as_like, to_numpy
+from dpsubspace._array import Array, as_like, namespace, to_numpy
 from dpsubspace._solvers.descent import TrainingPlan
 
 # When shares change, as parts of the steps; how much of its first share a group keeps whatever is
 # found. Chosen while looking at ten tables with and without columns that tell nothing
 # (benchmarks/README.md), a few seeds each.
 _TURNS, _KEPT = (0.15, 0.25, 0.4, 0.55), 0.15
+_ADDING = 0.25  # The turn at which columns are added
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +39,40 @@ class Groups:
     shares: np.ndarray  # (g,): share of the largest squared norm of a row, adding up to 1
 
 
+class Added(Protocol):
+    """Columns that are made of the first p of a row, and the share that they have of its norm."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def share(self) -> float: ...
+
+    def __call__(self, rows: Array) -> Array: ...
+
+
 class Relevance:
     """Shares of groups during one descent of weights (width, c), the first p of which are grouped.
 
-    `each` is the standard deviation of the noise of an entry of a mean gradient.
+    `each` is the standard deviation of the noise of an entry of a mean gradient. `interactions`
+    makes more columns of the shares that were found, (g,), or none: the descent goes on with these
+    as well, from weights of 0.
     """
 
-    def __init__(self, groups: Groups, plan: TrainingPlan, each: float, width: int):
+    def __init__(
+        self,
+        groups: Groups,
+        plan: TrainingPlan,
+        each: float,
+        width: int,
+        interactions: Callable[[np.ndarray], Added | None] | None = None,
+    ):
         self._groups, self._plan, self._each = groups, plan, each
         self._others = np.ones(width - len(groups.of))
         self._turns = {round(turn * plan.n_iter) for turn in _TURNS} - {0}
+        self._more, self._adding = interactions, max(1, round(_ADDING * plan.n_iter))
+        self.added: Added | None = None  # columns behind the first p
+        self._beside = np.zeros(plan.n_iter)  # as `_carried`, of these columns
         self._sizes = np.bincount(groups.of, minlength=len(groups.shares))
         self._shares = groups.shares
         # (n_iter, g): what the noise of each step is multiplied by in the weights that stand for it
@@ -54,22 +81,44 @@ class Relevance:
 
     @property
     def columns(self) -> np.ndarray:
-        """What columns are multiplied by now, (p,)."""
-        return np.sqrt(self._shares / self._groups.shares)[self._groups.of]
+        """What columns are multiplied by now, (p,), and those that were added, if any."""
+        own = self._of_groups[self._groups.of]
+        if self.added is None:
+            return own
+        return np.append(own, np.full(self.added.width, np.sqrt(self.added.share)))
+
+    @property
+    def _of_groups(self) -> np.ndarray:
+        """What columns of groups are multiplied by now, (g,)."""
+        left = 1.0 if self.added is None else 1.0 - self.added.share
+        return np.sqrt(left * self._shares / self._groups.shares)
 
     def turn(self, t: int, *params: Array) -> tuple[Array, ...] | None:
         """Weights and their velocity for new shares, where these change before step `t`."""
         if t not in self._turns:
             return None
         of, before = self._groups.of, self.columns
-        found = before[:, None] * to_numpy(params[0])[: len(of)]
+        found = (before[:, None] * to_numpy(params[0])[: len(before)])[: len(of)]
         energies = np.bincount(of, np.sum(found**2, axis=1))
         noise = self._plan.noise_before(t) ** 2 @ self._carried[:t] ** 2
         noise = noise * self._each**2 * self._sizes * found.shape[1]
         left, self._shares = shrunk(energies, noise, self._groups.shares)
+        if self._more is not None and t == self._adding:
+            self.added = self._more(self._shares)
+            params = tuple(self.widened(each, 0.0) for each in params)
         self._carried[:t] *= left
-        self._carried[t:] = np.sqrt(self._shares / self._groups.shares)
-        return tuple(self._times(before * left[of] / self.columns, each) for each in params)
+        self._carried[t:] = self._of_groups
+        self._beside[t:] = self.columns[-1] if self.added is not None else 0.0
+        kept = np.append(left[of] * before[: len(of)], self.columns[len(of) :])
+        return tuple(self._times(kept / self.columns, each) for each in params)
+
+    def widened(self, entries: Array, value: float) -> Array:
+        """Entries (width, c) of columns, with one value for those that were added."""
+        if self.added is None:
+            return entries
+        xp, p = namespace(entries), len(self._groups.of)
+        more = as_like(np.full((self.added.width, entries.shape[1]), value), entries)
+        return xp.concat([entries[:p, :], more, entries[p:, :]], axis=0)
 
     def unweighed(self, weights: Array) -> Array:
         """Weights of the columns as they are, with the same scores."""
@@ -80,8 +129,11 @@ class Relevance:
 
         There, the noise of each step has these `weights`, (n_iter,).
         """
-        found = np.sqrt(weights**2 @ self._carried**2) / max(np.linalg.norm(weights), 1e-300)
-        return np.append(found[self._groups.of], self._others)
+        size = max(float(np.linalg.norm(weights)), 1e-300)
+        found = np.sqrt(weights**2 @ self._carried**2) / size
+        beside = np.linalg.norm(weights * self._beside) / size
+        more = 0 if self.added is None else self.added.width
+        return np.concatenate([found[self._groups.of], np.full(more, beside), self._others])
 
     def _times(self, factors: np.ndarray, weights: Array) -> Array:
         factors = np.append(factors, self._others)

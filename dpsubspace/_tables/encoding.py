@@ -43,6 +43,9 @@ _COSINES, _MORE_COSINES, _MORE_FROM = 8, 16, 4000
 _DECAY, _FASTER, _FASTER_BELOW = 1.0, 1.25, 100
 _PAIRS_FROM, _PAIRS_MOST, _PAIRS_SHARE = 1200, 16, 0.3
 _OF_PAIR = 2  # curves of each of two numbers
+# Share of the norm that random features of several numbers may have where there is much of a ratio,
+# and the ratio at which it is half of that.
+_TOGETHER, _TOGETHER_FROM = 0.25, 1200
 # Columns by themselves come in levels: numbers and categories, polynomials up to these degrees,
 # products of two numbers, and those with one of degree 2. A level counts by half where r is
 # `_CARRIED` times the number of columns up to it. More or fewer rows change the odds of that by the
@@ -75,6 +78,9 @@ class Encoding:
     # Ranges of numbers. Those of the schema's ranges are there from the start; private ones are
     # added by :meth:`with_ranges`.
     ranges: tuple[tuple[str, Pair], ...]
+    # Share of the squared norm of a row that random features of several numbers may have, where a
+    # model adds any (:mod:`dpsubspace._tables.interactions`).
+    interacting: float = 0.0
 
     # What comes out ---------------------------------------------------------------------------
 
@@ -175,6 +181,20 @@ class Encoding:
         )
         squares = np.append(alone, pairs) ** 2
         return of, squares / squares.sum()
+
+    def shares_of_columns(self, shares: np.ndarray) -> dict[str, float]:
+        """Parts of all that columns have, where columns and pairs have these shares, (g,)."""
+        found = dict(zip(self.schema, shares.tolist(), strict=False))
+        for pair, share in zip(self._pairs, shares[len(found) :].tolist(), strict=True):
+            for name in pair:
+                found[name] += share / 2
+        total = sum(found.values())
+        return {name: share / total for name, share in found.items()}
+
+    @property
+    def curve_sizes(self) -> np.ndarray:
+        """Largest values of the curves of a number, (n_curves,)."""
+        return self._sizes.curves
 
     @property
     def _kinds(self) -> dict[str, Any]:
@@ -428,7 +448,10 @@ def encoding_for(
         found = _of_rows(coarse, ratio)
     if interactions != "auto":
         found = replace(found, pairs=bool(interactions) and len(schema.numbers) >= 2)
-    return found
+    if by_column or not interactions or len(schema.numbers) < 2:
+        return found
+    odds = (ratio / _TOGETHER_FROM) ** 2 if interactions == "auto" else math.inf
+    return replace(found, interacting=_TOGETHER / (1 + 1 / odds))
 
 
 def _of_rows(coarse: Encoding, ratio: float) -> Encoding:
