@@ -76,6 +76,8 @@ class LinearScores:
     row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
     limits: Any  # (p,): what entries are cut to
     noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
+    # How far weights may be from those without noise, where shrinking adds to it.
+    hidden: WeightNoise | None = None
 
     @classmethod
     def of_columns(

@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
@@ -34,6 +35,7 @@ from dpsubspace._estimators.base import (
     PrivateEstimator,
     checked_target,
 )
+from dpsubspace._estimators.column_importances import importances_of
 from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
@@ -245,6 +247,12 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Number of columns of the schema.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Their names.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        Share of the variance of the score that goes with each column of the schema, alone and
+        together with others (its total Sobol index), without what noise has of it. They are
+        computed from the released weights, which costs no privacy, and add up to 1 where no columns
+        act together, and to more where some do. See :class:`ImportanceDisplay` for their bands, and
+        for what they do not tell.
 
     See Also
     --------
@@ -414,6 +422,12 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             limits = getattr(model, "target_bounds_", limits)
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
         return self
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        encoder, model = self._checked_steps()
+        check_is_fitted(model)
+        return importances_of(encoder.encoding_, model).values
 
     @nameless
     def predict(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]

@@ -617,6 +617,16 @@ class WeightNoise:
             return np.linalg.norm(lifted, axis=1)[:, None] * self.sizes
         return np.sqrt(lifted**2 @ self.sizes**2)
 
+    def drawn(self, rng: np.random.Generator, c: int, p: int, number: int) -> np.ndarray:
+        """Draws of it, (p, c, number); p and c count where neither size nor F tell them."""
+        factor, sizes = self.factor, self.sizes
+        if factor is not None:
+            p = factor.shape[-1]
+        draws = rng.standard_normal((p, c, number)) * np.atleast_2d(sizes)[:, :, None]
+        if factor is None:
+            return draws
+        return factor[:, None, None] * draws if factor.ndim == 1 else np.tensordot(factor, draws, 1)
+
     def times(self, factors: float | np.ndarray) -> WeightNoise:
         """The same for weights that are multiplied by `factors`, one for each column."""
         return replace(self, sizes=self.sizes * factors)
