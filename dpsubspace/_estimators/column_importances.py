@@ -38,6 +38,9 @@ _PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 64, 32, 512, 256, 30_000_000
 # classes at epsilon 1, in 90 % of 60 fits. benchmarks/repro_shapes.py has other tables.
 _CAUTION = 1.15
 
+# Share of the variance that rounding may make.
+_ROUNDING = 1e-12
+
 # Where missing values are declared and nothing else is known, one in ten is taken to be missing.
 _MISSING = 0.1
 
@@ -69,7 +72,9 @@ def importances_of(
     scores = released_scores(encoding, model)
     outputs = _Outputs.of(scores, classes=several(model), output=output, draws=level is not None)
     parts, whole = _variances(_Points(encoding, scores, public), outputs)
-    values = np.array([min(part.clear / max(whole.clear, 1e-300), 1.0) for part in parts])
+    clear = np.array([part.clear for part in parts])
+    clear[clear <= _ROUNDING * whole.value] = 0.0
+    values = clear / max(whole.clear, clear.max(), 1e-300)
     if level is None or scores.noise is None:
         return ColumnImportances(values)
     low, high = np.array([_band(part, whole, level) for part in parts]).T

@@ -620,8 +620,8 @@ class WeightNoise:
     def drawn(self, rng: np.random.Generator, c: int, p: int, number: int) -> np.ndarray:
         """Draws of it, (p, c, number); p and c count where neither size nor F tell them."""
         factor, sizes = self.factor, self.sizes
-        if factor is not None:
-            p = factor.shape[-1]
+        if factor is not None or sizes.ndim == 2:
+            p = len(sizes) if factor is None else factor.shape[-1]
         draws = rng.standard_normal((p, c, number)) * np.atleast_2d(sizes)[:, :, None]
         if factor is None:
             return draws
