@@ -32,11 +32,12 @@ from dpsubspace._tables.schema import Table
 # noise, and entries of rows that are made for all columns together, at most.
 _PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 64, 32, 512, 256, 30_000_000
 
-# What noise is multiplied by in bands. A descent that learns which columns matter is moved by more
-# than the noise that its weights are left with. Of 1, 1.15 and 1.3 the least with which bands of
-# 90 % covered the importance of every column of Adult (5,000 rows) and California (3,000), with two
-# classes at epsilon 1, in 90 % of 60 fits. benchmarks/repro_shapes.py has other tables.
-_CAUTION = 1.15
+# What noise is multiplied by in bands of a descent in the units of rows. It learns which columns
+# matter, and is moved by more than the noise that its weights are left with: what chance has made
+# large gets a larger share. Of 1, 1.15, 1.3 and 1.5 the least with which bands of 90 % covered the
+# importance of every column of Adult (5,000 rows) and California (3,000 and 5,000), with two
+# classes at epsilon 1, in 90 % of 60 to 80 fits. benchmarks/repro_shapes.py has other tables.
+_CAUTION = 1.3
 
 # Share of the variance that rounding may make.
 _ROUNDING = 1e-12
@@ -77,7 +78,9 @@ def importances_of(
     values = clear / max(whole.clear, clear.max(), 1e-300)
     if level is None or scores.noise is None:
         return ColumnImportances(values)
-    low, high = np.array([_band(part, whole, level) for part in parts]).T
+    by_steps = model._linear_scores().noise.plan is not None
+    caution = _CAUTION if by_steps else 1.0
+    low, high = np.array([_band(part, whole, level, caution) for part in parts]).T
     return ColumnImportances(values, np.minimum(low, values), np.maximum(high, values))
 
 
@@ -108,17 +111,17 @@ class _Variance:
             self.hidden + other.hidden,
         )
 
-    def without_noise(self) -> np.ndarray:
-        """What it may be without noise, (draws,)."""
-        kept = _CAUTION * np.sqrt(self.clear / max(self.value, 1e-300))
+    def without_noise(self, caution: float) -> np.ndarray:
+        """What it may be without noise that is so many times what is known, (draws,)."""
+        kept = caution * np.sqrt(self.clear / max(self.value, 1e-300))
         left = self.value - self.noise - kept * self.products
-        return left - _CAUTION**2 * (self.squares - self.noise)
+        return left - caution**2 * (self.squares - self.noise)
 
 
-def _band(part: _Variance, whole: _Variance, level: float) -> tuple[float, float]:
+def _band(part: _Variance, whole: _Variance, level: float, caution: float) -> tuple[float, float]:
     """Where the ratio of two variances is without noise; anywhere where noise hides it."""
     tail = (1 - level) / 2
-    some, every = part.without_noise(), whole.without_noise()
+    some, every = part.without_noise(caution), whole.without_noise(caution)
     seen = every > 0
     ratios = np.clip(some / np.where(seen, every, 1.0), 0.0, 1.0)
     least, most = np.where(seen, ratios, 0.0), np.where(seen, ratios, 1.0)
