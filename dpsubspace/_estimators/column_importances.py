@@ -30,7 +30,7 @@ from dpsubspace._tables.schema import Table
 
 # Places of a column, rows in which they are tried, rows that tell the whole variance, draws of the
 # noise, and entries of rows that are made for all columns together, at most.
-_PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 64, 32, 512, 256, 30_000_000
+_PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 32, 16, 512, 256, 3_000_000
 
 # What noise is multiplied by in bands of a descent in the units of rows. It learns which columns
 # matter, and is moved by more than the noise that its weights are left with: what chance has made
@@ -156,6 +156,7 @@ class _Outputs:
 
     def variance(self, rows: np.ndarray) -> _Variance:
         """Sum of the squares of scores of rows of what weights act on, (m, p + 1)."""
+        rows = _fewer(rows)
         at = np.arange(rows.shape[1] - 1)
         found = self.scores.scores(rows, at) @ self.mixing
         value, std = float((found**2).sum()), self.scores.std(rows, at)
@@ -168,6 +169,14 @@ class _Outputs:
             moved, more = _products(rows, found, self.hidden)
             hidden = value - moved + more
         return _Variance(value, noise, products, squares, np.maximum(hidden, 0.0))
+
+
+def _fewer(rows: np.ndarray) -> np.ndarray:
+    """Rows, as few as there can be, of which all weights make scores of the same sum of squares."""
+    if len(rows) > rows.shape[1]:
+        return np.linalg.qr(rows, mode="r")
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    return vectors[:, values >= _ROUNDING * values[-1]].T @ rows
 
 
 def _draws(noise: WeightNoise, width: int, mixing: np.ndarray) -> np.ndarray:
@@ -196,7 +205,7 @@ def _variances(points: _Points, outputs: _Outputs) -> tuple[list[_Variance], _Va
     for name in points.columns:
         rows, shares = points.along(name)
         mean = rows.mean(axis=0)
-        rest -= mean[points.places(name)]
+        rest -= mean[points.places[name]]
         weights = np.sqrt(shares)[:, None]
         alone.append(outputs.variance(weights * mean))
         rows *= weights / np.sqrt(len(rows))
@@ -213,16 +222,19 @@ class _Points:
     def __init__(self, encoding: Encoding, scores: LinearScores, public: Table | None):
         self._encoding, self._scores, schema = encoding, scores, encoding.schema
         self.columns = {name: _values(encoding, name, public) for name in schema}
-        # Even midpoints of each column, in an order that is about even for any few of them.
-        even = qmc.Sobol(len(schema), scramble=False).random(_ALL_ROWS) + 0.5 / _ALL_ROWS
-        self._even = dict(zip(schema, even.T, strict=True))
-        self._rows = {name: self.columns[name][0][self.places(name)] for name in schema}
         width = len(schema) * encoding.n_features * _PLACES
-        self._few = int(np.clip(_ENTRIES // width, 1, _ROWS))
+        self._few = 2 ** int(np.log2(np.clip(_ENTRIES // width, 1, _ROWS)))
+        few, self.places = self._even(self._few), self._even(_ALL_ROWS)
+        self._rows = {name: self.columns[name][0][at] for name, at in few.items()}
 
-    def places(self, name: str) -> np.ndarray:
-        """Which of the values of a column each row has."""
-        return np.searchsorted(np.cumsum(self.columns[name][1])[:-1], self._even[name])
+    def _even(self, number: int) -> dict[str, np.ndarray]:
+        """Which of its values each column has in so many rows, 2^k, that are as even as can be."""
+        points = qmc.Sobol(len(self.columns), scramble=False).random(number)
+        points += np.random.default_rng(0).random(points.shape) / number  # one in each part
+        return {
+            name: np.searchsorted(np.cumsum(shares)[:-1], at)
+            for (name, (_, shares)), at in zip(self.columns.items(), points.T, strict=True)
+        }
 
     def along(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Rows (few, v, p) in which one column varies, less their mean while the others stay.
@@ -230,14 +242,15 @@ class _Points:
         And how often each of its v values is.
         """
         values, shares = self.columns[name]
-        rows = {other: np.repeat(at[: self._few], len(values)) for other, at in self._rows.items()}
+        rows = {other: np.repeat(at, len(values)) for other, at in self._rows.items()}
         used = self._used(rows | {name: np.tile(values, self._few)}, self._few * len(values))
         used = used.reshape(self._few, len(values), -1)
         return used - np.einsum("v,rvp->rp", shares, used)[:, None], shares
 
     def everywhere(self) -> np.ndarray:
         """Rows of all columns, less their mean."""
-        used = self._used(self._rows, _ALL_ROWS)
+        rows = {name: self.columns[name][0][at] for name, at in self.places.items()}
+        used = self._used(rows, _ALL_ROWS)
         return used - used.mean(axis=0)
 
     def _used(self, columns: dict[str, np.ndarray], n: int) -> np.ndarray:

@@ -116,8 +116,9 @@ def _frequencies(entries: np.ndarray, mean: np.ndarray) -> np.ndarray:
 def encoded(encoding: Encoding, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
     """Encoded rows with these numbers or codes of columns, and the first ones of all others."""
     schema = encoding.schema
-    firsts = {name: encoding.numbers_at(name, np.zeros(1)) for name in schema.numbers}
-    numbers = [np.broadcast_to(columns.get(name, firsts[name]), n) for name in schema.numbers]
+    others = {a: encoding.numbers_at(a, np.zeros(1)) for a in schema.numbers if a not in columns}
+    known = columns | others
+    numbers = [np.broadcast_to(known[name], n) for name in schema.numbers]
     codes = [np.broadcast_to(columns.get(name, np.zeros(1)), n) for name in schema.categories]
     return encoding(table_of(numbers, codes, n)).astype(np.float64)
 

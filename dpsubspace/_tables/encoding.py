@@ -176,7 +176,7 @@ class Encoding:
         squares = np.append(alone, pairs) ** 2
         return of, squares / squares.sum()
 
-    @property
+    @cached_property
     def _kinds(self) -> dict[str, Any]:
         return dict(self.schema)
 

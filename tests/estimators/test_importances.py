@@ -78,7 +78,7 @@ def test_shares_of_sums_are_those_of_the_variances_of_shapes(estimator, classes)
     model = fitted(clone(estimator), interactions=False, classes=classes)
     shapes, variances = shapes_of(model[0].encoding_, model[-1]), []
     for name in SCHEMA:
-        shape = shapes.of(name, 129)  # every second place is the middle of one of 64 parts
+        shape = shapes.of(name, 65)  # every second place is the middle of one of 32 parts
         values = shape.values if shape.categorical else shape.values[1::2]
         shares = np.full(len(values), 1 / len(values))
         if shape.missing is not None:
