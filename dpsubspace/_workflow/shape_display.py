@@ -110,7 +110,7 @@ class ShapeDisplay(Display):
     :class:`DPLinearRegression` shrinks its weights where there is much noise, so that its curves
     are too flat then, which the band counts for the solver "moments" alone.
 
-    The band of the solver "moments" counts what shrinking may have taken, and is three to five
+    The band of the solver "moments" counts what shrinking may have taken, and is three to eight
     times as wide as noise alone would have it.
 
     There is no band for ``epsilon=float("inf")``, and none where the noise is not known in this
