@@ -30,7 +30,7 @@ from dpsubspace._tables.schema import Table
 
 # Places of a column, rows in which they are tried, rows that tell the whole variance, draws of the
 # noise, and entries of rows that are made for all columns together, at most.
-_PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 32, 16, 512, 256, 3_000_000
+_PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 32, 64, 512, 256, 3_000_000
 
 # What noise is multiplied by in bands of a descent in the units of rows. It learns which columns
 # matter, and is moved by more than the noise that its weights are left with: what chance has made
@@ -174,7 +174,7 @@ class _Outputs:
 def _fewer(rows: np.ndarray) -> np.ndarray:
     """Rows, as few as there can be, of which all weights make scores of the same sum of squares."""
     if len(rows) > rows.shape[1]:
-        return np.linalg.qr(rows, mode="r")
+        return np.asarray(np.linalg.qr(rows, mode="r"))
     values, vectors = np.linalg.eigh(rows @ rows.T)
     return vectors[:, values >= _ROUNDING * values[-1]].T @ rows
 

@@ -85,9 +85,11 @@ class ImportanceDisplay(Display):
     is not known exactly, as the Notes of :class:`ShapeDisplay` say, and bands are cautious: a long
     band means that noise hides how important a column is. On twelve tables, bands of 90 % covered
     at least 95 % of the importances; of single columns of two of them 72 and 84 %. Bands of the
-    solver "moments" are too narrow where there are so few rows that it is not to be used. There are no bands, and nothing is taken
-    out, for ``epsilon=float("inf")`` and where the noise is not known: for
-    :class:`GradientDirections`, for ``mirror=True``, and for the solvers "adassp" and "ambssgd".
+    solver "moments" are too narrow where rows are so few that it should not be used.
+
+    There are no bands, and nothing is taken out, for ``epsilon=float("inf")`` and where the noise
+    is not known: for :class:`GradientDirections`, for ``mirror=True``, and for the solvers "adassp"
+    and "ambssgd".
 
     References
     ----------

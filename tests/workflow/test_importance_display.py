@@ -11,9 +11,9 @@ from sklearn.pipeline import make_pipeline
 
 from dpsubspace import (
     Categories,
-    DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
+    DPSGDRegressor,
     ImportanceDisplay,
     Range,
     TableEncoder,
@@ -87,7 +87,9 @@ def test_public_rows_and_classes_can_be_chosen():
 
 def test_a_pipeline_of_scikit_learn_will_do():
     frame = fitted()[1]
-    of_numbers = make_pipeline(TableEncoder(SCHEMA), DPLinearRegression(target_bounds=(0, 1)))
+    of_numbers = make_pipeline(
+        TableEncoder(SCHEMA), DPSGDRegressor(data_norm=1.0, target_bounds=(0, 1))
+    )
     display = ImportanceDisplay.from_estimator(of_numbers.fit(frame, frame["age"]))
     assert display.importances.argmax() == 0
 
