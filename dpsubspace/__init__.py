@@ -39,6 +39,7 @@ from dpsubspace._workflow.evaluation import (
     PrivateCalibrationDisplay,
     PrivateRocCurveDisplay,
 )
+from dpsubspace._workflow.importance_display import ImportanceDisplay
 from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
@@ -78,6 +79,7 @@ __all__ = [
     "GSDRankingDisplay",
     "GSDScorer",
     "GradientDirections",
+    "ImportanceDisplay",
     "LedgerEntry",
     "PersonalizedLinearRegression",
     "PrivacyBudgetError",

@@ -18,6 +18,7 @@ import pandas as pd
 from dpsubspace import (
     Categories,
     DPSGDFClassifier,
+    ImportanceDisplay,
     PrivacyLedger,
     PrivateRange,
     Range,
@@ -84,4 +85,15 @@ print(f"accuracy on new patients: {model.score(new_patients, new_readmitted):.3f
 # risk falls and rises again with age, though the model is linear: the encoding bends it.
 
 ShapeDisplay.from_estimator(model)
+plt.show()
+
+# %%
+# Which columns matter?
+# ---------------------
+# The bars are shares of the variance of the score: what the model uses, over all values that the
+# schema allows. What noise adds to them on average is taken out, and the whiskers say where an
+# importance may be in the same fit without noise. Columns that go together share their importance,
+# and nothing of this is causal.
+
+ImportanceDisplay.from_estimator(model)
 plt.show()

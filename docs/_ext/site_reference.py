@@ -104,6 +104,7 @@ SUBJECTS = {
         "Pictures. They need matplotlib: the extra `plot`.",
         [
             "ShapeDisplay",
+            "ImportanceDisplay",
             "BudgetDisplay",
             "PrivacyUtilityDisplay",
             "PrivateRocCurveDisplay",

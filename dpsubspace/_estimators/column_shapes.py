@@ -93,7 +93,7 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
         if kind._categorical:
             values = np.arange(float(len(kind.values)))
         else:
-            values = encoding.numbers_at(name, (np.arange(_PLACES) + 0.5) / _PLACES)
+            values = encoding.numbers_at(name, middles(_PLACES))
         values = np.append(values, kind._gap) if kind.missing else values
         at = encoding.blocks[name]
         shares = frequencies(encoded(encoding, {name: values}, len(values))[:, at], means[at])
@@ -108,8 +108,9 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
 def encoded(encoding: Encoding, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
     """Encoded rows with these numbers or codes of columns, and the first ones of all others."""
     schema = encoding.schema
-    firsts = {name: encoding.numbers_at(name, np.zeros(1)) for name in schema.numbers}
-    numbers = [np.broadcast_to(columns.get(name, firsts[name]), n) for name in schema.numbers]
+    others = {a: encoding.numbers_at(a, np.zeros(1)) for a in schema.numbers if a not in columns}
+    known = columns | others
+    numbers = [np.broadcast_to(known[name], n) for name in schema.numbers]
     codes = [np.broadcast_to(columns.get(name, np.zeros(1)), n) for name in schema.categories]
     return encoding(table_of(numbers, codes, n)).astype(np.float64)
 
@@ -162,7 +163,7 @@ class ColumnShapes:
     def __init__(self, encoding: Encoding, scores: LinearScores, *, classes: bool):
         self._encoding, self._scores, self._classes = encoding, scores, classes
         rng, schema = np.random.default_rng(0), encoding.schema
-        evenly = [(rng.permutation(_ROWS) + 0.5) / _ROWS for _ in schema.numbers]
+        evenly = [rng.permutation(middles(_ROWS)) for _ in schema.numbers]
         numbers = [
             encoding.numbers_at(name, places)
             for name, places in zip(schema.numbers, evenly, strict=True)
@@ -180,13 +181,14 @@ class ColumnShapes:
         """Shape of one column, at so many points of its range."""
         said = self._said(name)
         at = self._values(name, np.linspace(0, 1, resolution))
-        used, evenly = self._used(name, at), self._values(name, _middles())
+        used, evenly = self._used(name, at), self._values(name, middles())
         centre = self._used(name, evenly).mean(axis=0)
-        values, std = self._drawn(name, used - centre)
+        block = self._encoding.blocks[name]
+        values, std = self._drawn(block, used - centre)
         missing = missing_std = None
         if said.missing:
             gap = np.array([said._gap])
-            of_gap, std_of_gap = self._drawn(name, self._used(name, gap) - centre)
+            of_gap, std_of_gap = self._drawn(block, self._used(name, gap) - centre)
             missing, missing_std = of_gap[0], None if std_of_gap is None else std_of_gap[0]
         at = np.array(said.values, dtype=object) if said._categorical else at
         return ColumnShape(at, values, std, missing, missing_std, said._categorical, (said.log,))
@@ -195,13 +197,21 @@ class ColumnShapes:
         """What two numbers do together: the sum of their shapes, and what their pair adds."""
         first, second = (self.of(name, resolution) for name in names)
         places = np.linspace(0, 1, resolution)
-        added = self._together(names, places, places)
-        added -= self._together(names, _middles(), places).mean(axis=0)
-        added -= self._together(names, places, _middles()).mean(axis=1)[:, None]
-        added += self._together(names, _middles(), _middles()).mean(axis=(0, 1))
-        values = first.values[:, None] + second.values[None] + self._differences(added)
+        used = self._together(names, places, places)
+        used -= self._together(names, middles(), places).mean(axis=0)
+        used -= self._together(names, places, middles()).mean(axis=1)[:, None]
+        used += self._together(names, middles(), middles()).mean(axis=(0, 1))
+        for name, alone in zip(names, (used, used.swapaxes(0, 1)), strict=True):
+            found = self._used(name, self._values(name, places))
+            at = self._scores.places(found, self._encoding.blocks[name])
+            centre = self._used(name, self._values(name, middles())).mean(axis=0)
+            alone[:, :, at] += (found - centre)[:, None]
+        flat = used.reshape(resolution**2, -1)
+        values, std = self._drawn(np.arange(flat.shape[1] - 1), flat)
+        values = values.reshape(resolution, resolution, -1)
+        std = None if std is None else std.reshape(values.shape)
         log = tuple(self._said(name).log for name in names)
-        return ColumnShape((first.at, second.at), values, log=log)
+        return ColumnShape((first.at, second.at), values, std, log=log)
 
     def _said(self, name: str) -> Any:
         """What the schema says about a column."""
@@ -222,18 +232,17 @@ class ColumnShapes:
         return self._scores.used(entries, at, sq_norms, self._scores.averaged(rows, at))
 
     def _together(self, names: tuple[str, str], first: Any, second: Any) -> np.ndarray:
-        """Scores (m, k, c) of rows of usual norm, over a grid of places of two numbers."""
+        """What weights act on, (m, k, p + 1), over a grid of places of two numbers."""
         a, b = (self._values(name, at) for name, at in zip(names, (first, second), strict=True))
         grid = {names[0]: np.repeat(a, len(b)), names[1]: np.tile(b, len(a))}
         rows = encoded(self._encoding, grid, len(a) * len(b))
         at, named = np.arange(rows.shape[1]), [self._encoding.blocks[name] for name in names]
         more = self._scores.averaged(rows, np.concatenate(named))
         used = self._scores.used(rows, at, np.full(len(rows), self._sq_norm), more)
-        return self._scores.scores(used, at).reshape(len(a), len(b), -1)
+        return used.reshape(len(a), len(b), -1)
 
-    def _drawn(self, name: str, used: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Scores and their standard deviations."""
-        at = self._encoding.blocks[name]
+    def _drawn(self, at: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Scores of entries at these places, and their standard deviations."""
         std = self._scores.std(used, at)
         if std is not None and self._classes:
             std = std * np.sqrt(1 - 1 / std.shape[-1])
@@ -244,18 +253,28 @@ class ColumnShapes:
         return scores - scores.mean(axis=-1, keepdims=True) if self._classes else scores
 
 
-def shapes_of(encoding: Encoding, model: Any) -> ColumnShapes | None:
-    """Shapes of the columns of a fitted model; None where it is not linear."""
-    if not hasattr(model, "_linear_scores"):
-        return None
+def shapes_of(encoding: Encoding, model: Any) -> ColumnShapes:
+    """Shapes of the columns of a fitted linear model."""
+    scores = released_scores(encoding, model)
+    scores = replace(scores, noise=scores.hidden or scores.noise)
+    return ColumnShapes(encoding, scores, classes=several(model))
+
+
+def released_scores(encoding: Encoding, model: Any) -> LinearScores:
+    """How a fitted linear model scores rows, with the noise that is left in its weights."""
     scores: LinearScores = model._linear_scores()
     if scores.noise is not None:
         curvature = usual_curvature(encoding, model, scores)
         if curvature is not None:
             scores = replace(scores, noise=scores.noise.pulled_back(*curvature))
-    several = is_classifier(model) and scores.weights.shape[1] > 1
-    return ColumnShapes(encoding, scores, classes=several)
+    return scores
 
 
-def _middles() -> np.ndarray:
-    return (np.arange(_MIDDLES) + 0.5) / _MIDDLES
+def several(model: Any) -> bool:
+    """Whether there is one score for each of several classes, of which only differences count."""
+    return is_classifier(model) and len(np.atleast_2d(model.coef_)) > 1
+
+
+def middles(number: int = _MIDDLES) -> np.ndarray:
+    """So many places from 0 to 1, each in the middle of its part."""
+    return (np.arange(number) + 0.5) / number

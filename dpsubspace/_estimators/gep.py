@@ -306,7 +306,7 @@ class GEPClassifier(LinearClassifier):
     def _plan(self) -> LinearFit:
         plan = super()._plan()
         refuse_unbounded(self.row_norm)
-        return replace(plan, centre=OneMean(), guide=_guide(self, LABELS))
+        return replace(plan, centre=OneMean(), guide=_guide(self, LABELS), interacting=False)
 
     def _store(self, found: Fitted, labels: Labels) -> None:
         self.init_: str = found.init

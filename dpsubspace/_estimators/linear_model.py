@@ -78,6 +78,8 @@ class LinearScores:
     row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
     limits: Any  # (p,): what entries are cut to
     noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
+    # How far weights may be from those without noise, where shrinking adds to it.
+    hidden: WeightNoise | None = None
     # What makes further entries of whole rows, whose weights are behind the first p.
     interactions: Interactions | None = None
 
@@ -135,16 +137,16 @@ class LinearScores:
 
     def scores(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Scores (m, c) of what :meth:`used` has made of entries at places `at`."""
-        return used @ self.weights[self._places(used, at)]
+        return used @ self.weights[self.places(used, at)]
 
     def std(self, used: np.ndarray, at: np.ndarray) -> np.ndarray | None:
         """Standard deviation (m, c) that noise leaves in such scores, where it is known."""
         if self.noise is None:
             return None
-        at = self._places(used, at)
+        at = self.places(used, at)
         return self.noise.std(used, at) if self.bias else self.noise.std(used[:, :-1], at[:-1])
 
-    def _places(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
+    def places(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Places of the weights of what :meth:`used` has made."""
         last = len(self.weights) - 1
         behind = np.arange(self.n_own, self.n_own + used.shape[1] - len(at) - 1)
@@ -624,7 +626,7 @@ class LinearClassifier(PrivateClassifier):
         row_map, noise = self._fitted_row_map, self._weight_noise
         weights = [self.coef_.T, self._interaction_weights, self.intercept_[None]]
         bias, more = row_map.bias or 0.0, self._interactions
-        return LinearScores(np.concatenate(weights), bias, row_map, None, noise, more)
+        return LinearScores(np.concatenate(weights), bias, row_map, None, noise, interactions=more)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")

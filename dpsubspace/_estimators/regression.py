@@ -94,6 +94,7 @@ class FittedRegression:
     # (c, d): standard deviation of the noise of the weights of rows as they are, about.
     coef_std: np.ndarray
     noise: WeightNoise | None  # Noise that these weights have at most, where it is known
+    hidden: WeightNoise | None  # The same with what shrinking has taken, where that is more
     # Whether noise left the place of each column and each target to be seen.
     found: Mapping[str, np.ndarray]
     view: View  # How rows were seen
@@ -213,9 +214,11 @@ class RegressionFit(Plan):
         weights, constant = solution.weights * targets.scale, targets.location
         if self.constant:
             weights, constant = weights[:-1], constant + weights[-1]
-        lifted, noise = affine.to_input_units(solution.noise[: affine.width]), None
-        if solution.most is not None:
-            noise = WeightNoise(solution.most * targets.scale, lifted)
+        lifted = affine.to_input_units(solution.noise[: affine.width])
+        noise, hidden = (
+            None if most is None else WeightNoise(most * targets.scale, lifted)
+            for most in (solution.most, solution.hidden)
+        )
         spread = 1.0 if solution.spread is None else solution.spread
         return FittedRegression(
             affine=affine,
@@ -225,6 +228,7 @@ class RegressionFit(Plan):
             coef_std=np.linalg.norm(lifted * spread, axis=1)
             * (solution.sizes * targets.scale)[:, None],
             noise=noise,
+            hidden=hidden,
             found=prepared.found,
             view=prepared.view,
             n_iter=solution.n_iter,
@@ -320,7 +324,8 @@ class _LinearRegression(PrivateRegressor):
         return tags
 
     def _linear_scores(self) -> LinearScores:
-        return LinearScores.of_columns(self.coef_, self._weight_noise, limits=self.bounds_)
+        scores = LinearScores.of_columns(self.coef_, self._weight_noise, limits=self.bounds_)
+        return replace(scores, hidden=self._weight_hidden)
 
     # The fit --------------------------------------------------------------------------------
 
@@ -368,7 +373,7 @@ class _LinearRegression(PrivateRegressor):
         self.n_iter_ = found.n_iter
         self.bounds_found_, self.bounds_ = dict(found.found), found.bounds
         self._model = (found.affine, found.limit, found.weights, found.constant)
-        self._weight_noise = found.noise
+        self._weight_noise, self._weight_hidden = found.noise, found.hidden
         if found.view.subspace is not None:
             self.components_ = found.view.subspace.components
             self.n_components_ = len(self.components_)

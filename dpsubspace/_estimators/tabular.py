@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
@@ -34,6 +35,7 @@ from dpsubspace._estimators.base import (
     PrivateEstimator,
     checked_target,
 )
+from dpsubspace._estimators.column_importances import importances_of
 from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
@@ -46,7 +48,7 @@ from dpsubspace._estimators.table_encoder import (
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import remember
 from dpsubspace._rows.records import check_groups
-from dpsubspace._tables.encoding import Encoding
+from dpsubspace._tables.encoding import LEARNED, Encoding
 from dpsubspace._tables.kinds import PrivateRange, Range
 from dpsubspace._tables.schema import Table, read_table
 
@@ -96,10 +98,13 @@ def tabular_pipeline(
         What is public about the target of a regression: its range, which predictions are cut to as
         well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy. None
         is for classifiers, and for regressors that have `target_bounds` or labelled public rows.
-    interactions : bool or "auto", default="auto"
+    interactions : bool, "auto" or "learned", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
-        :class:`DPLinearRegression`) where the number of rows and the budget carry them.
+        :class:`DPLinearRegression`) where the number of rows and the budget carry them. "learned"
+        does the same, and lets :class:`DPSGDClassifier` and :class:`DPSGDFClassifier` add features
+        of several numbers while they train, chosen by what they have learned so far: see Notes of
+        :class:`TableEncoder`.
 
     Returns
     -------
@@ -245,6 +250,12 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Number of columns of the schema.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Their names.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        Share of the variance of the score that goes with each column of the schema, alone and
+        together with others (its total Sobol index), without what noise has of it. They are
+        computed from the released weights, which costs no privacy, and add up to 1 where no columns
+        act together, and to more where some do. See :class:`ImportanceDisplay` for their bands, and
+        for what they do not tell.
 
     See Also
     --------
@@ -415,6 +426,12 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
         return self
 
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        encoder, model = self._checked_steps()
+        check_is_fitted(model)
+        return importances_of(encoder.encoding_, model).values
+
     @nameless
     def predict(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
         self, X: Any
@@ -555,6 +572,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             raise TypeError(
                 f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
                 " estimator, or DPLinearRegression."
+            )
+        if encoder.interactions == LEARNED and not getattr(plan, "interacting", False):
+            raise ValueError(
+                f"{type(model).__name__} does not learn interactions: use DPSGDClassifier or"
+                " DPSGDFClassifier, or interactions='auto'."
             )
         limits, private = _target_limits(self.target, model)
         # Public rows say how columns are seen together, and not by how much each of them counts.

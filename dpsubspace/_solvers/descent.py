@@ -438,9 +438,9 @@ def train(
     `params` are public initial values in float64, and `penalised`, which broadcasts against them,
     is 1 where `plan.alpha` applies and 0 elsewhere. The budget has as many "steps" as the plan, or
     more, on batches or on all records. `relevance` weighs columns by what was released so far, and
-    may add some (:class:`~dpsubspace._solvers.relevance.Relevance`). `after_step` is called after each step
-    without any private value; True ends the run (its cost stays that of the whole plan, an upper
-    bound).
+    may add some (:class:`~dpsubspace._solvers.relevance.Relevance`). `after_step` is called after
+    each step without any private value; True ends the run (its cost stays that of the whole plan,
+    an upper bound).
 
     Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums`` over
     it, with a state that ``step.begin`` makes without the records; it uses them for nothing else.
@@ -623,6 +623,16 @@ class WeightNoise:
         if self.sizes.ndim == 1:
             return np.linalg.norm(lifted, axis=1)[:, None] * self.sizes
         return np.sqrt(lifted**2 @ self.sizes**2)
+
+    def drawn(self, rng: np.random.Generator, c: int, p: int, number: int) -> np.ndarray:
+        """Draws of it, (p, c, number); p and c count where neither size nor F tell them."""
+        factor, sizes = self.factor, self.sizes
+        if factor is not None or sizes.ndim == 2:
+            p = len(sizes) if factor is None else factor.shape[-1]
+        draws = rng.standard_normal((p, c, number)) * np.atleast_2d(sizes)[:, :, None]
+        if factor is None:
+            return draws
+        return factor[:, None, None] * draws if factor.ndim == 1 else np.tensordot(factor, draws, 1)
 
     def times(self, factors: float | np.ndarray) -> WeightNoise:
         """The same for weights that are multiplied by `factors`, one for each column."""

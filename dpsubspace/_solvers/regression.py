@@ -95,11 +95,13 @@ class Solution:
     sizes: np.ndarray  # (c,): factor of the noise of each column
     n_iter: int = 1  # Number of steps
     # Factor that the noise of any column has at most, whatever the curvature is and before weights
-    # are shrunk; None where it is not known.
-    most: float | None = None
+    # are shrunk, or (q, c), those of the noise in weights as they are; None where it is not known.
+    most: float | np.ndarray | None = None
     # (q,): standard deviations of these normal numbers, where curvature differs; None where all
     # are 1.
     spread: np.ndarray | None = None
+    # (q, c): factors with what shrinking may have taken from weights, where that is more.
+    hidden: np.ndarray | None = None
 
 
 class Solver(Protocol):
@@ -179,7 +181,8 @@ def shrunk_least_squares(
     prediction, and v is that of the noise in both moments. The best linear estimate
     of the weight is then ``t a / (t a^2 + s a / n + v)`` times it. What t is, the noisy numbers
     tell: estimates for a grid of values are averaged by their likelihood (Bernstein, Sheldon,
-    2019, is the Bayesian view of such moments).
+    2019, is the Bayesian view of such moments). In that view the weight without noise is off by the
+    variance ``t v / (t a^2 + v)``: noise, and what shrinking has taken.
     """
     p = len(own)
     own = without_noise(own, noise)
@@ -189,15 +192,16 @@ def shrunk_least_squares(
     t = np.exp(np.linspace(-10, 4, 57))[:, None, None] * spread / p
     explained = np.minimum((t * a).sum(axis=1, keepdims=True) / spread, 0.95)
     variance = t * a**2 + spread * (1 - explained) * a / n
-    variance = variance + noise**2 / (2 * tau**2) + noise**2 * t * (p + 1) / 2
-    variance = np.maximum(variance, 1e-300)
+    of_noise = noise**2 / (2 * tau**2) + noise**2 * t * (p + 1) / 2
+    variance = np.maximum(variance + of_noise, 1e-300)
     likelihood = -0.5 * (np.log(variance) + b**2 / variance).sum(axis=1)
     chances = np.exp(likelihood - likelihood.max(axis=0))
     chances = (chances / chances.sum(axis=0))[:, None, :]
     gain = (chances * t * a / variance).sum(axis=0)  # (p, c)
     weights = vectors @ (gain * b[0])
     total = math.sqrt(0.5) * noise * np.sqrt(1 / tau**2 + (weights**2).sum(axis=0))
-    return Solution(weights, vectors * gain.mean(axis=1), total)
+    left = np.sqrt((chances * t * of_noise / (t * a**2 + of_noise + 1e-300)).sum(axis=0))
+    return Solution(weights, vectors, total, 1, gain * total, gain.mean(axis=1), left)
 
 
 @dataclass(frozen=True)

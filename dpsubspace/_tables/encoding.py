@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 Pair = tuple[float, float]
 
+# Value of `interactions` with which a model adds features of several numbers, by what it has
+# learned of them.
+LEARNED = "learned"
+
 # How fine the encoding is, by r = n_samples / sigma of the whole fit as one Gaussian release.
 # Rows of bounded norm: how many cosines a number has, and how fast their weights fall.
 _COSINES, _MORE_COSINES, _MORE_FROM = 8, 16, 4000
@@ -196,7 +200,7 @@ class Encoding:
         """Largest values of the curves of a number, (n_curves,)."""
         return self._sizes.curves
 
-    @property
+    @cached_property
     def _kinds(self) -> dict[str, Any]:
         return dict(self.schema)
 
@@ -434,9 +438,10 @@ def encoding_for(
 
     The ratio is the number of rows over the noise multiplier of the whole fit as one Gaussian
     release, inf without privacy. With `interactions` pairs of numbers get features of their own;
-    "auto" gives them where the ratio is large, to tables of not too many numbers. `by_column` says
-    that the model scales every column by itself, and rows need no bound on their norm. With `alike`
-    it has no use for what columns are to count: those that would count for less than half are out.
+    "auto" gives them where the ratio is large, to tables of not too many numbers, and "learned"
+    lets a model add features of several numbers as well. `by_column` says that the model scales
+    every column by itself, and rows need no bound on their norm. With `alike` it has no use for
+    what columns are to count: those that would count for less than half are out.
     """
     kinds: dict[str, Any] = dict(schema)
     known = [(a, kinds[a]._ends) for a in schema.numbers if kinds[a]._ends is not None]
@@ -446,12 +451,11 @@ def encoding_for(
     else:
         coarse = Encoding(schema, _COSINES, False, _DECAY, ratio, ranges)
         found = _of_rows(coarse, ratio)
+    if interactions == LEARNED:
+        return replace(found, interacting=_TOGETHER / (1 + (_TOGETHER_FROM / ratio) ** 2))
     if interactions != "auto":
         found = replace(found, pairs=bool(interactions) and len(schema.numbers) >= 2)
-    if by_column or not interactions or len(schema.numbers) < 2:
-        return found
-    odds = (ratio / _TOGETHER_FROM) ** 2 if interactions == "auto" else math.inf
-    return replace(found, interacting=_TOGETHER / (1 + 1 / odds))
+    return found
 
 
 def _of_rows(coarse: Encoding, ratio: float) -> Encoding:

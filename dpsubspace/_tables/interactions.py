@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsubspace._array import Array, as_like, namespace, slices
+from dpsubspace._array import Array, as_like, device, namespace, slices
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.marginals import frequencies
 
@@ -82,7 +82,7 @@ class Interactions:
         lies, as it does where BLAS adds up. Rows of persons may lie anywhere.
         """
         xp, m = namespace(rows), len(self.means) // 2
-        found = xp.empty((rows.shape[0], 2 * m), dtype=rows.dtype, device=rows.device)
+        found = xp.empty((rows.shape[0], 2 * m), dtype=rows.dtype, device=device(rows))
         waves, means = as_like(self.frequencies, rows), as_like(self.means, rows)
         for some in slices(rows.shape[0], max(1, _ENTRIES // max(m, 1))):
             angles = xp.zeros_like(found[some, :m])

@@ -69,8 +69,8 @@ class ShapeDisplay(Display):
         Panels, in the order of `shapes`.
     lines_ : dict of str to list of matplotlib Artist
         Curve of each output, by the name of the column.
-    bands_ : dict of str to list of matplotlib Artist
-        Bands around these; empty where there are none.
+    bands_ : dict of str or tuple to list of matplotlib Artist
+        Bands around these, and of pairs the hatches; empty where there are none.
     bars_ : dict of str to list of matplotlib Container
         Bars of the categories.
     missing_ : dict of str to list of matplotlib Container
@@ -91,7 +91,7 @@ class ShapeDisplay(Display):
     does, a column is drawn with all others at their average over the schema: each number of a
     range is as likely as any other on the scale that it is read on, and each category as any
     other. There, pairs of numbers add nothing to the shape of either number. A pair is drawn as a
-    map, with what both numbers add alone.
+    map, with what both numbers add alone. It is hatched where the band includes 0.
 
     A classifier with ``row_norm="l2"`` divides each row by its length, which depends on all
     columns a little. The length is taken from the value that is drawn and from the average of the
@@ -108,11 +108,14 @@ class ShapeDisplay(Display):
     :class:`DPSGDClassifier` and :class:`DPSGDRegressor` it counts none: such bands are nearly exact
     for many columns and few rows, and can be several times too wide for few columns and many rows.
     :class:`DPLinearRegression` shrinks its weights where there is much noise, so that its curves
-    are too flat then, which the band does not count.
+    are too flat then, which the band counts for the solver "moments" alone.
+
+    The band of the solver "moments" counts what shrinking may have taken, and is three to eight
+    times as wide as noise alone would have it.
 
     There is no band for ``epsilon=float("inf")``, and none where the noise is not known in this
-    form: for :class:`GradientDirections`, for ``mirror=True``, and for solvers other than
-    "descent" and "plain".
+    form: for :class:`GradientDirections`, for ``mirror=True``, and for the solvers "adassp" and
+    "ambssgd".
 
     Examples
     --------
@@ -189,15 +192,10 @@ class ShapeDisplay(Display):
         cls._pyplot()
         check_real("level", level, low=0, high=1)
         check_integer("grid_resolution", grid_resolution, low=2)
-        encoder, model = _steps(estimator)
+        encoder, model = table_steps(cls.__name__, estimator)
         found = shapes_of(encoder.encoding_, model)
-        if found is None:
-            raise ValueError(
-                f"ShapeDisplay draws linear models, not {type(model).__name__}. Use scikit-learn's"
-                " PartialDependenceDisplay on public rows for it."
-            )
         names = _checked_features(features, encoder.schema_)
-        outputs, chosen = _outputs(model, target)
+        outputs, chosen = outputs_of(model, target)
         shapes = {}
         for name in names:
             if isinstance(name, str):
@@ -207,7 +205,7 @@ class ShapeDisplay(Display):
             if chosen is not None:
                 shapes[name] = shapes[name].of_output(chosen)
         display = cls(
-            shapes=shapes, outputs=outputs, score_name=_score_name(model, outputs), level=level
+            shapes=shapes, outputs=outputs, score_name=score_name_of(model, outputs), level=level
         )
         return display.plot(ax=ax, **plot_params)
 
@@ -266,7 +264,7 @@ class ShapeDisplay(Display):
         own = ax is None
         self.axes_, self.figure_ = _panels(plt, ax, len(self.shapes), n_cols)
         self.lines_: dict[str, Any] = {}
-        self.bands_: dict[str, Any] = {}
+        self.bands_: dict[Any, Any] = {}
         self.bars_: dict[str, Any] = {}
         self.missing_: dict[str, Any] = {}
         self.maps_: dict[tuple[str, str], Any] = {}
@@ -349,7 +347,7 @@ class ShapeDisplay(Display):
                 std = np.concatenate([std, shape.missing_std[None]])
         count = len(labels)
         kept = np.sort(np.argsort(-np.abs(values).max(axis=1), kind="stable")[:most])
-        labels = [_shortened(labels[i]) for i in kept]
+        labels = [shortened(labels[i]) for i in kept]
         values, std = values[kept], None if std is None else std[kept]
         places, height = np.arange(len(labels)), 0.7 / len(self.outputs)
         bars = []
@@ -370,8 +368,13 @@ class ShapeDisplay(Display):
         self, ax: Any, name: tuple[str, str], shape: ColumnShape, reach: float, map_kw: Any
     ) -> None:
         first, second = shape.at
+        values, half = shape.values[:, :, 0], self._half(shape.std, 0)
         usual = {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach, "shading": "gouraud"}
-        found = ax.pcolormesh(first, second, shape.values[:, :, 0].T, **styled(map_kw, **usual))
+        found = ax.pcolormesh(first, second, values.T, **styled(map_kw, **usual))
+        self.bands_[name] = []
+        if half is not None and (hidden := np.abs(values) < half).any():
+            options = {"levels": [0.5, 1.5], "colors": "none", "hatches": ["////"]}
+            self.bands_[name].append(ax.contourf(first, second, hidden.T.astype(float), **options))
         _scale_axis(ax.xaxis, ax.set_xscale, first, shape.log[0])
         _scale_axis(ax.yaxis, ax.set_yscale, second, shape.log[1])
         ax.set(xlabel=name[0], ylabel=name[1], title=f"{name[0]} and {name[1]}")
@@ -382,6 +385,8 @@ class ShapeDisplay(Display):
         """Say below the panels what the bands are, and which curve is whose."""
         if any(shape.std is not None for shape in self.shapes.values()):
             words = f"Bands and whiskers: how far the noise may have moved it ({self.level:.0%})"
+            if any(isinstance(name, tuple) and bands for name, bands in self.bands_.items()):
+                words += "; hatched: not told from 0"
             self.figure_.supxlabel(words, fontsize="small", color=_GREY)
         if len(self.outputs) > 1:
             drawn = [*self.lines_.values(), *self.bars_.values()][0]
@@ -390,19 +395,29 @@ class ShapeDisplay(Display):
 
 # What is drawn ------------------------------------------------------------------------------
 
+# What does the same from public rows.
+_INSTEAD = {
+    "ShapeDisplay": "Use scikit-learn's PartialDependenceDisplay on public rows",
+    "ImportanceDisplay": "Use scikit-learn's permutation_importance on public rows",
+}
 
-def _steps(estimator: Any) -> tuple[TableEncoder, Any]:
-    """Fitted encoder and model of a pipeline; ValueError for anything else."""
+
+def table_steps(name: str, estimator: Any) -> tuple[TableEncoder, Any]:
+    """Fitted encoder and linear model of a pipeline that `name` draws; ValueError for any other."""
     steps = estimator.steps if isinstance(estimator, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0][1], TableEncoder):
         raise ValueError(
-            "ShapeDisplay draws a fitted pipeline of a TableEncoder and a linear model, such as"
+            f"{name} draws a fitted pipeline of a TableEncoder and a linear model, such as"
             f" tabular_pipeline(DPSGDFClassifier(), schema) makes, not {type(estimator).__name__}."
-            " Use scikit-learn's PartialDependenceDisplay on public rows for any other model."
+            f" {_INSTEAD[name]} for any other model."
         )
     encoder, model = (step for _, step in steps)
     for step in (encoder, model):
         check_is_fitted(step)
+    if not hasattr(model, "_linear_scores"):
+        raise ValueError(
+            f"{name} draws linear models, not {type(model).__name__}. {_INSTEAD[name]} for it."
+        )
     return encoder, model
 
 
@@ -436,7 +451,7 @@ def _checked_features(features: Any, schema: Schema) -> list[str | tuple[str, st
     return found
 
 
-def _outputs(model: Any, target: Any) -> tuple[list[str], int | None]:
+def outputs_of(model: Any, target: Any) -> tuple[list[str], int | None]:
     """Names of what is drawn, and which output that is; None for all of them."""
     count = len(np.atleast_2d(model.coef_))
     names = [f"target {k}" for k in range(count)] if count > 1 else ["target"]
@@ -454,7 +469,7 @@ def _outputs(model: Any, target: Any) -> tuple[list[str], int | None]:
     return [names[chosen]], chosen
 
 
-def _score_name(model: Any, outputs: Sequence[str]) -> str:
+def score_name_of(model: Any, outputs: Sequence[str]) -> str:
     """What values add to."""
     losses = CLASSIFIER_LOSSES | REGRESSOR_LOSSES
     what = losses[getattr(model, "loss", "squared_error")].adds_to
@@ -532,5 +547,5 @@ def _written(x: float) -> str:
     return f"{x:g}"
 
 
-def _shortened(label: str) -> str:
+def shortened(label: str) -> str:
     return label if len(label) <= _LETTERS else f"{label[: _LETTERS - 1]}…"

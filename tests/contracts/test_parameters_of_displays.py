@@ -15,6 +15,7 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     GSDRankingDisplay,
+    ImportanceDisplay,
     PrivacyLedger,
     PrivacyUtilityDisplay,
     PrivateCalibrationDisplay,
@@ -388,7 +389,35 @@ SHAPES = walks_of(
     },
 )
 
-WALKS = [*AUDITS, *BUDGETS, *RANKINGS, *UTILITY, *ROCS, *CALIBRATIONS, *SHAPES]
+
+def importances(**options):
+    return ImportanceDisplay.from_estimator(TABLE, **options)
+
+
+def importances_made(**options):
+    fixed = {"importances": [0.5, 0.2], "names": ["a", "b"], "low": [0, 0], "high": [1, 1]}
+    return ImportanceDisplay(**{**fixed, **options})
+
+
+IMPORTANCES = walks_of(
+    ImportanceDisplay,
+    {
+        "made": (
+            drawn(lambda **options: importances_made(**options).plot()),
+            {"importances": [0.3, 0.6], "names": ["c", "d"], "low": None, "high": None}
+            | {"score_name": "ours", "level": 0.5},
+            PLAIN,
+        ),
+        "from_estimator": (
+            drawn(importances),
+            AX | {"X_public": FRAME[:20], "target": 1, "level": 0.5},
+            PLAIN,
+        ),
+        "plot": (of_plot(importances_made), AX | {"max_columns": 1, "bar_kw": BLACK}, PLAIN),
+    },
+)
+
+WALKS = [*AUDITS, *BUDGETS, *RANKINGS, *UTILITY, *ROCS, *CALIBRATIONS, *SHAPES, *IMPORTANCES]
 
 
 @pytest.mark.parametrize(("walk", "mode"), rows(WALKS))

@@ -19,6 +19,7 @@ EXTRAS = {
     "_estimators.torch_features": "torch",
     "_estimators.torch_models": "torch",
     "_workflow.budget_display": "matplotlib",
+    "_workflow.importance_display": "matplotlib",
     "_workflow.audit": "matplotlib",
     "_workflow.evaluation": "matplotlib",
     "_workflow.ranking": "matplotlib",

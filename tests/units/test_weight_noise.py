@@ -78,6 +78,10 @@ def test_noise_of_scores_follows_from_that_of_weights():
         noise.std(rows[:, :2], np.array([3, 1]))[:, 0],
         0.5 * np.linalg.norm(rows[:, :2] @ factor[[3, 1]], axis=1),
     )
+    for one in (noise, WeightNoise(noise.sizes), WeightNoise(np.full((4, 2), 2.0))):
+        drawn = one.drawn(rng, 2, 4, N_RUNS)
+        expected = [one.std(np.eye(4))[:, k] for k in (0, 1)]
+        np.testing.assert_allclose(drawn.std(axis=2).T, expected, rtol=0.035)  # 7 deviations
     assert noise == WeightNoise(np.array([0.5, 2.0]), factor.copy())
     assert noise != noise.times(2.0) and noise != WeightNoise(noise.sizes) and noise != 1
     np.testing.assert_allclose(noise.times(2.0).std(rows), 2 * noise.std(rows))
