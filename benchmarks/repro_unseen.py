@@ -42,6 +42,7 @@ SETTINGS = {  # parameters of `tabular_pipeline` by name
     "auto": {"interactions": "auto"},
     "never": {"interactions": False},
     "always": {"interactions": True},
+    "learned": {"interactions": "learned"},
 }
 REFERENCES = {"linear": repro_tables.not_private, "boosting": repro_tables.boosting}
 EPSILONS = (0.3, 1.0, 3.0)

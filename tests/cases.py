@@ -7,6 +7,7 @@ its `settings` is a fit that releases something that the others do not.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import dpsubspace
 from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
+from dpsubspace._tables import encoding
 
 # Options that are no parameters, but of the plan of a fit.
 _OF_PLANS = ("descent", "chunk", "centre", "bounds")
@@ -245,13 +247,20 @@ def tabular(X, target, random_state, *, groups=None, **options):
     if aims is not None:
         y = np.clip(X[:, 0], -50, 50) + np.clip(X[:, 2], -50, 50)
     made = dpsubspace.tabular_pipeline(model, schema, epsilon=target.epsilon, target=aims)
-    return made.fit(frame, y, groups=groups)
+    if not options.get("learned"):
+        return made.fit(frame, y, groups=groups)
+    made.set_params(tableencoder__interactions="learned")
+    with mock.patch.object(encoding, "_TOGETHER_FROM", 0.0):  # in tables of few rows as well
+        fitted = made.fit(frame, y, groups=groups)
+    assert target.epsilon == np.inf or fitted[-1]._interactions is not None
+    return fitted
 
 
 TABLES = {
     "plain": {"free": True},
     "estimated": {},
     "adaptive mean": {"free": True, "model": dpsubspace.DPSGDFClassifier},
+    "interactions": {"free": True, "model": dpsubspace.DPSGDFClassifier, "learned": True},
     "target": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9)},
     "estimated target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
     "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},

@@ -208,7 +208,7 @@ class LinearFit(Plan):
         )
         relevance = self._relevance(plan, clip_norm, features, budget, rng)
         weights, n_iter, rate = self._solved(plan, step, problem, releases, relevance, after_step)
-        interactions = None if relevance is None else relevance.added
+        interactions: Any = None if relevance is None else relevance.added
         if interactions is not None:
             rows = rows.widened(interactions)
         intercept, on = None, problem.directions

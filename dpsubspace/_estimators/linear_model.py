@@ -616,10 +616,8 @@ class LinearClassifier(PrivateClassifier):
             self.intercept_ = weights[-1].copy()
         self.offset_ = offset
         self._fitted_row_map, self._weight_noise = row_map, found.noise
-        self._interactions, self._interaction_weights = None, np.zeros((0, weights.shape[1]))
-        if found.interactions is not None:
-            self._interactions = found.interactions
-            self._interaction_weights = found.interaction_weights
+        self._interactions, more = found.interactions, found.interaction_weights
+        self._interaction_weights = np.zeros((0, weights.shape[1])) if more is None else more
         self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)  # last: can predict
 
     def _linear_scores(self) -> LinearScores:

@@ -476,7 +476,7 @@ def train(
             if relevance is None or (found := relevance.turn(t, *state)) is None:
                 return state
             if len(found[0]) > len(state[0]):
-                whole, seen = whole.widened(relevance.added), None
+                whole = whole.widened(relevance.added)
                 each = visits.enter_context(over_chunks(whole))
                 penalised = relevance.widened(penalised, 1.0)
             seen = whole.weighed(relevance.columns)

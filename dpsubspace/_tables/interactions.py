@@ -118,11 +118,11 @@ def drawn(
     waves = rng.standard_cauchy((len(kept), _FREQUENCIES)) * scales[:, None]
     waves = np.clip(waves, -_LARGEST, _LARGEST).astype(np.float32)
     places = np.array([encoding.blocks[numbers[i]][0] for i in kept])
-    usual = np.ones(_FREQUENCIES, dtype=complex)
+    usual: np.ndarray = np.ones(_FREQUENCIES, dtype=np.complex128)
     for i, wave in zip(kept, waves, strict=True):
         at, often = _distribution(encoding, numbers[i], means)
-        usual *= np.exp(1j * np.outer(wave, at)) @ often
-    means = np.concatenate([usual.real, usual.imag]) / math.sqrt(_FREQUENCIES)
+        usual = usual * (np.exp(1j * np.outer(wave, at)) @ often)
+    means = np.concatenate([np.real(usual), np.imag(usual)]) / math.sqrt(_FREQUENCIES)
     return Interactions(places, float(encoding.curve_sizes[0]), waves, means, share)
 
 
