@@ -161,6 +161,12 @@ MUTANTS = [
                 f"{SUMS} {BOUNDS}",
             ),
             (
+                "features",
+                "X = xp.concat([self.X, more(self.X)], axis=1)",
+                "X = xp.concat([self.X, more(self.X - self.X.mean(axis=0))], axis=1)",
+                "units/test_interactions.py",
+            ),
+            (
                 "records",
                 "shrink = 1 - 4 * eps_of(X)",
                 "shrink = 1 + 1e-3",
@@ -546,7 +552,7 @@ MUTANTS = [
             ),
             (
                 "_estimators/linear_fit.py",
-                "rest = 1 - sum(part.share for part in before.values())",
+                "rest = 1 - sum(part.share for part in others.values())",
                 "rest = 1.0",
                 f"{BOUNDS} estimators/test_linear.py",
             ),

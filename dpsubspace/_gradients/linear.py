@@ -179,15 +179,15 @@ class LinearSource:
 
     def weighed(self, columns: np.ndarray) -> LinearSource:
         """The same rows with columns times these numbers: see :meth:`Features.weighed`."""
-        other = changed(self, _rows=self._rows.weighed(columns))
-        other._set_norms()
-        other._set_public(None)
-        return other
+        return self._of(self._rows.weighed(columns))
 
     def widened(self, more: Callable[[Array], Array]) -> LinearSource:
         """The same rows with more columns: see :meth:`Features.widened`."""
-        rows = self._rows.widened(more)
-        other = changed(self, _rows=rows, data=rows.data)
+        return self._of(self._rows.widened(more))
+
+    def _of(self, features: Features) -> LinearSource:
+        """The same targets of other features of the rows."""
+        other = changed(self, _rows=features, data=features.data)
         other._set_norms()
         other._set_public(None)
         return other

@@ -181,6 +181,21 @@ def test_a_neighbour_moves_clipped_sums_of_wider_rows_by_a_clip_norm_at_most(rng
             assert moved <= bounded.norm_bound
 
 
+def test_another_row_changes_the_gradient_of_no_row(rng):
+    encoding, rows = encoded(300, rng)
+    more, labels = made(encoding, rng), rng.integers(0, 2, 300)
+    columns, params = rng.uniform(0.1, 2.0, encoding.n_features + more.width), None
+    found = []
+    for last in (rows[-1], -rows[0]):
+        changed = np.concatenate([rows[:-1], last[None]])
+        features = Features(changed, RowMap(norm="l2", bias=0.5))
+        seen = LinearSource(LogLoss(), features, labels, n_outputs=1).widened(more).weighed(columns)
+        params = rng.normal(size=(seen.width, 1)) if params is None else params
+        found.append(seen.at(params, slice(0, 300)).dense())
+    np.testing.assert_array_equal(found[0][:-1], found[1][:-1])
+    assert (found[0][-1] != found[1][-1]).any()
+
+
 def data(n, rng):
     frame = frame_of(n, rng)
     return frame, ((frame["a"] - 0.5) * frame["c"] > 0).astype(int)
