@@ -106,8 +106,8 @@ class ImportanceDisplay(Display):
     >>> frame = pd.DataFrame({"age": age, "ward": ward})
     >>> model = tabular_pipeline(DPSGDFClassifier(), {"age": (18, 100), "ward": ["A", "B"]})
     >>> display = ImportanceDisplay.from_estimator(model.fit(frame, frame["age"] > 65))
-    >>> dict(zip(display.names, display.importances > 0.5))
-    {'age': np.True_, 'ward': np.False_}
+    >>> dict(zip(display.names, (display.importances > 0.5).tolist()))
+    {'age': True, 'ward': False}
     """
 
     importances: Any
