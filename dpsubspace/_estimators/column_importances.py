@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import qmc
 
-from dpsubspace._estimators.column_shapes import encoded, middles, released_scores, several
+from dpsubspace._estimators.column_shapes import encoded, released_scores, several
 from dpsubspace._estimators.linear_model import LinearScores
 from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._tables.encoding import Encoding
+from dpsubspace._tables.marginals import middles
 from dpsubspace._tables.schema import Table
 
 # Places of a column, rows in which they are tried, rows that tell the whole variance, draws of the

@@ -17,10 +17,11 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from dpsubspace import _auto
+from dpsubspace._estimators.linear_fit import mean_of_rows
 from dpsubspace._estimators.linear_model import LinearScores
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._tables.encoding import Encoding
-from dpsubspace._tables.marginals import frequencies
+from dpsubspace._tables.marginals import frequencies, middles
 from dpsubspace._tables.schema import Table
 
 # Curvature --------------------------------------------------------------------------------------
@@ -64,8 +65,7 @@ def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Cur
     clipped = np.isfinite(getattr(model, "radius_", np.inf))
     if clipped or scores.row_map is None or not scores.bias:
         return None
-    shrunk = max(float(model.mean_[-1]) / scores.bias, 1e-6)  # by the map of rows, on average
-    rows = _usual_rows(encoding, model.mean_[:-1] / shrunk)
+    rows = _usual_rows(encoding, mean_of_rows(model.mean_, scores.bias))
     at = np.arange(rows.shape[1])
     used = scores.used(rows, at, (rows**2).sum(axis=1))
     chances = LogLoss().predict(scores.scores(used, at) + model.offset_)
@@ -181,7 +181,7 @@ class ColumnShapes:
         """Shape of one column, at so many points of its range."""
         said = self._said(name)
         at = self._values(name, np.linspace(0, 1, resolution))
-        used, evenly = self._used(name, at), self._values(name, middles())
+        used, evenly = self._used(name, at), self._values(name, middles(_MIDDLES))
         centre = self._used(name, evenly).mean(axis=0)
         block = self._encoding.blocks[name]
         values, std = self._drawn(block, used - centre)
@@ -198,13 +198,13 @@ class ColumnShapes:
         first, second = (self.of(name, resolution) for name in names)
         places = np.linspace(0, 1, resolution)
         used = self._together(names, places, places)
-        used -= self._together(names, middles(), places).mean(axis=0)
-        used -= self._together(names, places, middles()).mean(axis=1)[:, None]
-        used += self._together(names, middles(), middles()).mean(axis=(0, 1))
+        used -= self._together(names, middles(_MIDDLES), places).mean(axis=0)
+        used -= self._together(names, places, middles(_MIDDLES)).mean(axis=1)[:, None]
+        used += self._together(names, middles(_MIDDLES), middles(_MIDDLES)).mean(axis=(0, 1))
         for name, alone in zip(names, (used, used.swapaxes(0, 1)), strict=True):
             found = self._used(name, self._values(name, places))
             at = self._scores.places(found, self._encoding.blocks[name])
-            centre = self._used(name, self._values(name, middles())).mean(axis=0)
+            centre = self._used(name, self._values(name, middles(_MIDDLES))).mean(axis=0)
             alone[:, :, at] += (found - centre)[:, None]
         flat = used.reshape(resolution**2, -1)
         values, std = self._drawn(np.arange(flat.shape[1] - 1), flat)
@@ -273,8 +273,3 @@ def released_scores(encoding: Encoding, model: Any) -> LinearScores:
 def several(model: Any) -> bool:
     """Whether there is one score for each of several classes, of which only differences count."""
     return is_classifier(model) and len(np.atleast_2d(model.coef_)) > 1
-
-
-def middles(number: int = _MIDDLES) -> np.ndarray:
-    """So many places from 0 to 1, each in the middle of its part."""
-    return (np.arange(number) + 0.5) / number

@@ -95,7 +95,7 @@ class LinearFit(Plan):
     descent: Descent = field(default_factory=Descent)  # How to train
     groups: Groups | None = None  # Columns of rows that matter or not together
     interacting: bool = False  # Whether features of several numbers of a table may be added
-    table: Encoding | None = None  # What rows were encoded by, where these may be added
+    table: Encoding | None = None  # What rows were encoded by, where these are to be added
     constant: bool = True  # Whether centred rows get a constant entry
     chunk: int | None = None  # Rows to visit at once; None leaves it to the device
 
@@ -118,7 +118,7 @@ class LinearFit(Plan):
         """The same on encoded tables, with targets within `limits`."""
         groups = Groups(*encoding.groups) if self.guide is None else None
         bounds = self.bounds.for_table(encoding.bound, limits)
-        table = encoding if groups and self.interacting else None
+        table = encoding if groups and self.interacting and encoding.interacting else None
         return replace(self, bounds=bounds, groups=groups, table=table)
 
     def budget(self, sizes: Sizes) -> Budget:
@@ -209,10 +209,9 @@ class LinearFit(Plan):
         relevance = self._relevance(plan, clip_norm, features, budget, rng)
         weights, n_iter, rate = self._solved(plan, step, problem, releases, relevance, after_step)
         interactions: Any = None if relevance is None else relevance.added
-        if interactions is not None:
-            rows = rows.widened(interactions)
         intercept, on = None, problem.directions
         if self._shifts(sizes) and budget.private:
+            rows = rows if interactions is None else rows.widened(interactions)
             usual = usual_of(features, to_numpy(weights), clip_norm, persons=sizes.persons)
             intercept = noisy_shift(rows, weights, usual, releases)
         noise = self._noise_left(plan, clip_norm, features.n_samples, problem, budget, relevance)
@@ -246,8 +245,10 @@ class LinearFit(Plan):
             return None
         table, interactions = self.table, None
         each = _noise_of_entries(clip_norm, features.n_samples, budget)
-        if table is not None and table.interacting:
-            means = mean_of_rows(features)
+        if table is not None:
+            means, shift = None, features.shift
+            if shift is not None:
+                means = mean_of_rows(shift.mean, features.bias)
             interactions = partial(drawn, table, means=means, rng=rng)
         return Relevance(self.groups, plan, each, features.width, interactions)
 
@@ -325,14 +326,12 @@ def minimised(
     return found.weights, found.n_iter
 
 
-def mean_of_rows(features: Features) -> np.ndarray | None:
-    """Released mean of the rows as they came, about; None where none was released."""
-    if features.shift is None:
-        return None
-    mean, factor = features.shift.mean, 1.0
-    if features.bias:
-        factor = max(float(mean[-1]) / features.bias, 1e-6)  # of rows, on average
-    return mean[: features.X.shape[1]] / factor
+def mean_of_rows(mean: np.ndarray, bias: float | None) -> np.ndarray:
+    """About the mean of rows as they came, from that of rows after their map, with its entry."""
+    if not bias:
+        return mean
+    factor = max(float(mean[-1]) / bias, 1e-6)  # of rows, on average
+    return mean[:-1] / factor
 
 
 def usual_of(

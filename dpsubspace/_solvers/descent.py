@@ -457,6 +457,7 @@ def train(
     whole: Any = source
     with ExitStack() as visits:
         each, seen = visits.enter_context(over_chunks(whole)), whole
+        shrink = plan.alpha * penalised
 
         def released(at: Array, t: int) -> Array:
             """Noisy gradient of the mean loss at `at`: all that is learned from the records.
@@ -468,17 +469,17 @@ def train(
                 lambda rows: step.sums(state, seen.at(at, rows)), DisjointTotals, batch
             )
             noisy_sums = releases.jointly(STEPS, totals.bounded_sums(), step.budget_shares)
-            return step.combine(state, noisy_sums) / expected + plan.alpha * penalised * at
+            return step.combine(state, noisy_sums) / expected + shrink * at
 
         def turned(t: int, *state: Array) -> tuple[Array, ...]:
             """Weights and their velocity for the columns as they are from step `t` on."""
-            nonlocal whole, seen, each, penalised
+            nonlocal whole, seen, each, shrink
             if relevance is None or (found := relevance.turn(t, *state)) is None:
                 return state
             if len(found[0]) > len(state[0]):
                 whole = whole.widened(relevance.added)
                 each = visits.enter_context(over_chunks(whole))
-                penalised = relevance.widened(penalised, 1.0)
+                shrink = relevance.widened(shrink, plan.alpha)
             seen = whole.weighed(relevance.columns)
             return found
 

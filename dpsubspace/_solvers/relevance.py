@@ -98,17 +98,17 @@ class Relevance:
         if t not in self._turns:
             return None
         of, before = self._groups.of, self.columns
-        found = (before[:, None] * to_numpy(params[0])[: len(before)])[: len(of)]
+        found = before[: len(of), None] * to_numpy(params[0])[: len(of)]
         energies = np.bincount(of, np.sum(found**2, axis=1))
         noise = self._plan.noise_before(t) ** 2 @ self._carried[:t] ** 2
         noise = noise * self._each**2 * self._sizes * found.shape[1]
         left, self._shares = shrunk(energies, noise, self._groups.shares)
         if self._more is not None and t == self._adding:
             self.added = self._more(self._shares)
+            self._beside[t:] = 0.0 if self.added is None else np.sqrt(self.added.share)
             params = tuple(self.widened(each, 0.0) for each in params)
         self._carried[:t] *= left
         self._carried[t:] = self._of_groups
-        self._beside[t:] = self.columns[-1] if self.added is not None else 0.0
         kept = np.append(left[of] * before[: len(of)], self.columns[len(of) :])
         return tuple(self._times(kept / self.columns, each) for each in params)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpsubspace._array import Array, as_like, device, namespace, slices
 from dpsubspace._tables.encoding import Encoding
-from dpsubspace._tables.marginals import frequencies
+from dpsubspace._tables.marginals import frequencies, middles
 
 # Random frequencies, each of which gives a cosine and a sine; of how many columns, at most; and the
 # largest frequency, over pi of the range of a column.
@@ -131,7 +131,7 @@ def _distribution(
     encoding: Encoding, name: str, means: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Places of a number about the middle of its scale, and how often each of them is."""
-    places = (np.arange(_PLACES) + 0.5) / _PLACES
+    places = middles(_PLACES)
     if means is None:
         return places - 0.5, np.full(_PLACES, 1 / _PLACES)
     at = encoding.blocks[name][: encoding.n_curves]

@@ -9,6 +9,11 @@ from scipy.optimize import nnls
 _EVEN = 0.01
 
 
+def middles(number: int) -> np.ndarray:
+    """So many places from 0 to 1, each in the middle of its part."""
+    return (np.arange(number) + 0.5) / number
+
+
 def frequencies(entries: np.ndarray, mean: np.ndarray) -> np.ndarray:
     """Frequencies (m,) of rows of entries (m, k) that have about this mean, and are even else."""
     m, size = len(entries), float(np.abs(entries).max())

@@ -1,4 +1,4 @@
-"""The picture of how much each column of a table counts in a private model."""
+"""The plot of how much each column of a table counts in a private model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ImportanceDisplay(Display):
     the log loss, and the prediction for a regressor. A column that the model does not use has 0,
     and if the model uses a single column, that one has 1.
 
-    The picture is made of the fitted model alone. Its weights are released and the schema is
+    The plot is made of the fitted model alone. Its weights are released and the schema is
     public, so that it costs no privacy and can be published with the model. Importances by
     permuting private rows, as :func:`sklearn.inspection.permutation_importance` has them, would
     cost some.
