@@ -575,8 +575,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             )
         if encoder.interactions == LEARNED and not getattr(plan, "interacting", False):
             raise ValueError(
-                f"{type(model).__name__} does not learn interactions: use DPSGDClassifier or"
-                " DPSGDFClassifier, or interactions='auto'."
+                f"{type(model).__name__} does not learn interactions: use DPSGDClassifier,"
+                " DPSGDFClassifier or DPSGDRegressor, or interactions='auto'."
             )
         limits, private = _target_limits(self.target, model)
         # Public rows say how columns are seen together, and not by how much each of them counts.
