@@ -539,11 +539,10 @@ def main() -> None:
         kinds = [isinstance(kind, Range) for kind in table.schema.values()]
         columns = f"{sum(kinds)} numbers, {len(kinds) - sum(kinds)} categories"
         print(f"{name:<9} {len(X.y)} rows, {len(X.y_test)} to test, {columns}")
-        if task_of(name) == "values":
-            beyond = np.mean((X.y < table.kind.low) | (X.y > table.kind.high))
-            print(
-                f"          values {table.kind.low:g} to {table.kind.high:g}: {beyond:.2%} beyond"
-            )
+        if isinstance(table.kind, Range):
+            low, high = table.kind.low, table.kind.high
+            beyond = np.mean((X.y < low) | (X.y > high))
+            print(f"          values {low:g} to {high:g}: {beyond:.2%} beyond")
         else:
             print(f"          {np.mean(X.y):.1%} {table.kind[1]!r}, others {table.kind[0]!r}")
         for column, kind in table.schema.items():
