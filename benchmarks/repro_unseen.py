@@ -1,12 +1,15 @@
-"""Do the defaults of classifiers hold on tables that nothing was chosen on? Gains on seven of them.
+"""Do models of tables hold on tables that nothing was chosen on? Gains on seventeen of them.
 
 Tables are those of ``_unseen_tables.py``, whose schemas were written before any model was fitted to
-them. Fits are ``tabular_pipeline("classification", schema, epsilon, interactions=...)`` at the
-default delta. A seed draws the rows to train with and the noise, and all settings and packages
-share it. Scores are in points: 100 times AUC on test rows. Sections:
+them: seven with classes, and ten with values, for ``--task values``. Fits are
+``tabular_pipeline("classification", schema, epsilon, interactions=...)`` at the default delta, and
+the same with "regression". Of these, "descent" is ``DPSGDRegressor`` with ``interactions="auto"``,
+and "learned" the same with "learned". A seed draws the rows to train with and the noise, and all
+settings and packages share it. Scores are in points: 100 times AUC, or R2 where it is above 0, on
+test rows. Sections:
 
-- ``run``: fits of the package that is imported, a row of the report for each seed, with the AUC and
-  the CPU seconds of each epsilon. Let an older checkout do the same, and compare the two reports.
+- ``run``: fits of the package that is imported, a row of the report for each seed, with the score
+  and the CPU seconds of each epsilon. Let an older checkout do the same, and compare the reports.
   `--tables` may name those of ``_raw_tables.py`` as well, on which constants were chosen.
 - ``reference``: scikit-learn's linear model and boosting on the same rows, without privacy.
 - ``means``: over seeds, of what ran before it in the same call.
@@ -18,7 +21,8 @@ share it. Scores are in points: 100 times AUC on test rows. Sections:
   "all" does.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_unseen.py [run reference means] [--seeds 10]
-       [--tables NAME ...] [--settings auto ...] [--sizes 1000 4000 0] [--out AFTER]
+       [--task classes] [--tables NAME ...] [--settings auto ...] [--sizes 1000 4000 0]
+       [--out AFTER]
        DPSUBSPACE_DATA=folder PYTHONPATH=old/checkout python benchmarks/repro_unseen.py run
        --out BEFORE
        python benchmarks/repro_unseen.py compare --reports BEFORE AFTER [--settings auto]
@@ -34,9 +38,9 @@ import _run
 import _unseen_tables
 import numpy as np
 import repro_tables
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import r2_score, roc_auc_score
 
-from dpsubspace import tabular_pipeline
+from dpsubspace import DPSGDRegressor, tabular_pipeline
 from dpsubspace.exceptions import PrivacyWarning
 
 SETTINGS = {  # parameters of `tabular_pipeline` by name
@@ -44,7 +48,9 @@ SETTINGS = {  # parameters of `tabular_pipeline` by name
     "never": {"interactions": False},
     "always": {"interactions": True},
     "learned": {"interactions": "learned"},
+    "descent": {"interactions": "auto"},
 }
+DESCENTS = ("learned", "descent")  # settings of values that the default model does not have
 REFERENCES = {"linear": repro_tables.not_private, "boosting": repro_tables.boosting}
 EPSILONS = (0.3, 1.0, 3.0)
 LOSS = 0.3  # points
@@ -54,28 +60,37 @@ LOSS = 0.3  # points
 
 
 def private(table, setting, epsilon, seed):
-    """100 times the AUC of one fit, and its CPU seconds."""
-    model = tabular_pipeline("classification", table.schema, epsilon=epsilon, **SETTINGS[setting])
-    model.set_params(random_state=seed)
+    """The score of one fit, and its CPU seconds."""
+    options = {"epsilon": epsilon, "target": table.target} | SETTINGS[setting]
+    kind = "classification"
+    if table.target is not None:
+        kind = DPSGDRegressor() if setting in DESCENTS else "regression"
+    model = tabular_pipeline(kind, table.schema, **options).set_params(random_state=seed)
     _, cpu = _run.seconds(lambda: model.fit(table.X, table.y))
-    return 100 * roc_auc_score(table.y_test, model.decision_function(table.X_test)), cpu
+    return score(table, model, table.X_test), cpu
 
 
-def loaded(name):
-    """One of the seven tables, or one of those that constants were chosen on, for comparison."""
-    if name in _unseen_tables.names():
+def score(table, model, X_test):
+    """100 times the AUC, or the R2 where it is above 0."""
+    if table.target is not None:
+        return 100 * max(0.0, r2_score(table.y_test, model.predict(X_test)))
+    return 100 * float(roc_auc_score(table.y_test, model.decision_function(X_test)))
+
+
+def loaded(name, task, seed=0):
+    """One of the seventeen tables, or one that constants were chosen on, for comparison."""
+    if name in _unseen_tables.names(task):
         return _unseen_tables.load(name)
-    return _raw_tables.load(name, "classes")
+    return _raw_tables.load(name, task, seed)
 
 
 def tables(args):
     """Name, number of rows, seed and table, of sizes that a table has more of, and then all."""
-    for name in args.tables or _unseen_tables.names():
-        whole = loaded(name)
-        sizes = dict.fromkeys(min(n or len(whole.y), len(whole.y)) for n in args.sizes)
-        for n in sizes:
+    for name in args.tables or _unseen_tables.names(args.task):
+        most = len(loaded(name, args.task).y)
+        for n in dict.fromkeys(min(n or most, most) for n in args.sizes):
             for seed in args.seeds:
-                yield name, n, seed, _raw_tables.few(whole, n, seed)
+                yield name, n, seed, _raw_tables.few(loaded(name, args.task, seed), n, seed)
 
 
 def run(args):
@@ -84,7 +99,9 @@ def run(args):
         for setting in args.settings:
             found = [private(table, setting, epsilon, seed) for epsilon in EPSILONS]
             row = {"table": name, "rows": n, "setting": setting, "seed": seed}
-            row |= {str(e): round(auc, 3) for e, (auc, _) in zip(EPSILONS, found, strict=True)}
+            row |= {
+                str(e): round(points, 3) for e, (points, _) in zip(EPSILONS, found, strict=True)
+            }
             cpu = {str(e): round(s, 3) for e, (_, s) in zip(EPSILONS, found, strict=True)}
             yield row | {"cpu_s": cpu}
 
@@ -92,13 +109,12 @@ def run(args):
 def reference(args):
     """Without privacy; a model that draws nothing is fitted once for all seeds of all rows."""
     for name, n, seed, table in tables(args):
-        if n == len(loaded(name).y) and seed != args.seeds[0]:
+        if n == len(loaded(name, args.task).y) and seed != args.seeds[0]:
             continue
         row = {"table": name, "rows": n, "seed": seed}
         for model, fit in REFERENCES.items():
             fitted, X_test = fit(table, None, seed)
-            found = 100 * roc_auc_score(table.y_test, fitted.predict_proba(X_test)[:, 1])
-            row[model] = round(float(found), 3)
+            row[model] = round(score(table, fitted, X_test), 3)
         yield row
 
 
@@ -192,6 +208,7 @@ if __name__ == "__main__":
         {"run": run, "reference": reference, "means": means, "compare": compare},
         {
             "seeds": 10,
+            "task": "classes",
             "tables": [],
             "settings": ["auto"],
             "sizes": [1000, 4000, 0],

@@ -262,6 +262,7 @@ TABLES = {
     "adaptive mean": {"free": True, "model": dpsubspace.DPSGDFClassifier},
     "interactions": {"free": True, "model": dpsubspace.DPSGDFClassifier, "learned": True},
     "target": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9)},
+    "values": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9), "learned": True},
     "estimated target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
     "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},
 }

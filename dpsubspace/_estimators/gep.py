@@ -565,8 +565,8 @@ class GEPRegressor(LinearRegressor):
 
     def _plan(self) -> LinearFit:
         plan = super()._plan()
-        bounds = self._bounds(from_public=True)
-        return replace(plan, bounds=bounds, centre=OneMean(), guide=_guide(self, VALUES))
+        guide, bounds = _guide(self, VALUES), self._bounds(from_public=True)
+        return replace(plan, bounds=bounds, centre=OneMean(), guide=guide, interacting=False)
 
     def _store(self, found: Fitted, values: Values) -> None:
         self.init_: str = found.init

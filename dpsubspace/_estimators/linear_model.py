@@ -84,13 +84,11 @@ class LinearScores:
     interactions: Interactions | None = None
 
     @classmethod
-    def of_columns(
-        cls, coef: np.ndarray, noise: Any, row_map: RowMap | None = None, limits: Any = None
-    ) -> LinearScores:
-        """Those of a model whose constant is the same for all rows."""
+    def of_columns(cls, coef: np.ndarray, noise: Any, **options: Any) -> LinearScores:
+        """Those of a model whose constant is the same for all rows; `coef` is (p,) or (c, p)."""
         coef = np.atleast_2d(coef)
         weights = np.concatenate([coef.T, np.zeros((1, len(coef)))])
-        return cls(weights, 0.0, row_map, limits, noise)
+        return cls(weights, 0.0, **{"row_map": None, "limits": None, "noise": noise} | options)
 
     def used(
         self,
@@ -276,6 +274,9 @@ class LinearRegressor(PrivateRegressor):
         check_is_fitted(self, "coef_")
         X = check_rows(self, X, reset=False)
         scores = X @ self.coef_.T
+        if self._interactions is not None:
+            more = self._interactions.scores(X, self._interaction_weights)
+            scores = scores + (more[:, 0] if scores.ndim == 1 else more)
         if not self.bounds_found_["data_norm"]:
             # Weights were learned from rows of this norm: on longer ones they are good for nothing.
             shrink = self.data_norm_ / np.maximum(to_numpy(row_norms(X)), self.data_norm_)
@@ -301,6 +302,7 @@ class LinearRegressor(PrivateRegressor):
             loss=loss,
             bounds=self._bounds(),
             descent=checked_descent(self),
+            interacting=True,
             constant=constant,
         )
 
@@ -347,6 +349,9 @@ class LinearRegressor(PrivateRegressor):
             weights, constant = found.shift.undo(weights)
             self.mean_ = found.shift.mean
         coef = (weights[: self.n_features_in_] * (slope / data_norm)).T
+        self._interactions, more = found.interactions, found.interaction_weights
+        self._interaction_weights = np.zeros((0, len(slope))) if more is None else more
+        self._interaction_weights = self._interaction_weights * (slope / data_norm)
         if row_map.bias is not None:
             constant = constant + row_map.bias / data_norm * weights[-1]
         intercept = middle + slope * constant
@@ -360,7 +365,9 @@ class LinearRegressor(PrivateRegressor):
     def _linear_scores(self) -> LinearScores:
         found = self.bounds_found_["data_norm"]
         row_map = None if found else RowMap(norm="clip", data_norm=self.data_norm_)
-        return LinearScores.of_columns(self.coef_, self._weight_noise, row_map=row_map)
+        coef = np.concatenate([np.atleast_2d(self.coef_), self._interaction_weights.T], axis=1)
+        more = self._interactions
+        return LinearScores.of_columns(coef, self._weight_noise, row_map=row_map, interactions=more)
 
 
 # Classifiers ------------------------------------------------------------------------------------

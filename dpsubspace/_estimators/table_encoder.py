@@ -156,9 +156,9 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
         :class:`DPLinearRegression`) where the number of rows and the budget carry them. "learned"
-        does the same, and lets :class:`DPSGDClassifier` and :class:`DPSGDFClassifier` add features
-        of several numbers while they train, chosen by what they have learned so far: see Notes of
-        :class:`TableEncoder`.
+        does the same, and lets :class:`DPSGDClassifier`, :class:`DPSGDFClassifier` and
+        :class:`DPSGDRegressor` add features of several numbers while they train, chosen by what
+        they have learned so far: see Notes of :class:`TableEncoder`.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
@@ -221,7 +221,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     share, and the rest goes to columns in proportion to the norm of the weights that were released
     so far, less their noise.
 
-    With ``interactions="learned"`` the two classifiers add 600 random features of up to 16 numbers
+    With ``interactions="learned"`` these three models add 600 random features of up to 16 numbers
     after a quarter of their steps: cosines and sines of sums of these numbers, each times a random
     frequency. Frequencies have Cauchy distributions, which are wider for columns whose released
     weights are larger. They are drawn by public randomness. The features have at most a quarter of

@@ -102,9 +102,9 @@ def tabular_pipeline(
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
         :class:`DPLinearRegression`) where the number of rows and the budget carry them. "learned"
-        does the same, and lets :class:`DPSGDClassifier` and :class:`DPSGDFClassifier` add features
-        of several numbers while they train, chosen by what they have learned so far: see Notes of
-        :class:`TableEncoder`.
+        does the same, and lets :class:`DPSGDClassifier`, :class:`DPSGDFClassifier` and
+        :class:`DPSGDRegressor` add features of several numbers while they train, chosen by what
+        they have learned so far: see Notes of :class:`TableEncoder`.
 
     Returns
     -------
@@ -575,8 +575,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             )
         if encoder.interactions == LEARNED and not getattr(plan, "interacting", False):
             raise ValueError(
-                f"{type(model).__name__} does not learn interactions: use DPSGDClassifier or"
-                " DPSGDFClassifier, or interactions='auto'."
+                f"{type(model).__name__} does not learn interactions: use DPSGDClassifier,"
+                " DPSGDFClassifier or DPSGDRegressor, or interactions='auto'."
             )
         limits, private = _target_limits(self.target, model)
         # Public rows say how columns are seen together, and not by how much each of them counts.
