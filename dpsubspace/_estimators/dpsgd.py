@@ -346,9 +346,9 @@ class DPSGDFClassifier(LinearClassifier):
         About how far noise has moved ``mean_``, in L2 norm. Half of ``radius_`` or more means that
         rows are not centred: noise hides where they are.
     radius_ : float
-        Released radius around the mean to which mapped rows were clipped. About half of them are
-        within half of it. It is inf where rows were not clipped: with practical preprocessing, or
-        without privacy.
+        Released radius around the mean to which mapped rows were clipped. Where it is below their
+        bound, about half of them are within half of it. It is inf where rows were not clipped: with
+        practical preprocessing, or without privacy.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. It is set just before the first release: a fit
         that fails later keeps it, since the budget is gone.
