@@ -220,8 +220,8 @@ DOMINANT, MANY_COLUMNS, LONG_ROWS = 0.6, 8, 0.1
 ALIKE = 0.05
 
 # Rows are off centre where noise has moved their mean by at least this part of half the radius
-# about it. With 1,000 and 4,000 rows of 30 and 200 columns, all offsets that cost 3 points have at
-# least 0.83; seven data sets have at most 0.65 (benchmarks/repro_dpsgdf.py).
+# about it. Of fits that offsets cost a third of the accuracy or more, 85 to 100 % have that. Seven
+# data sets have 0.65 at most (benchmarks/repro_dpsgdf.py).
 OFF_CENTRE = 0.8
 
 # Ranges are too wide where the standard deviation of what they are of is at most this in half
