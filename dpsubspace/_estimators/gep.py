@@ -198,15 +198,14 @@ class GEPClassifier(LinearClassifier):
     the choice is a release to pay for.
 
     Without public rows this is :class:`DPSGDFClassifier` with ``preprocessing="practical"``, and
-    ``fit`` warns. ``clip_norm="auto"``
-    is a quarter of the bound on a row. How steps are made is said in :class:`DPSGDClassifier`.
-    Scores are shifted as there where there are no public rows. With them they are not, and clipping
-    and noise bias probabilities: those of rare classes are mostly too low. Columns in different
-    units need public scaling first (:class:`BoundedScaler`), public rows like the private ones.
-    ``fit`` warns where the released mean shows that one or two columns make up most of the length
-    of the rows. With ``epsilon=float("inf")`` the penalised mean loss is minimised by L-BFGS,
-    without clipping; with ``mirror=True``, or a :class:`GradientDirections` without residuals, it
-    is trained by descent.
+    ``fit`` warns. ``clip_norm="auto"`` is a quarter of the bound on a row. How steps are made is
+    said in :class:`DPSGDClassifier`. Scores are shifted as there where there are no public rows.
+    With them they are not, and clipping and noise bias probabilities: those of rare classes are
+    mostly too low. Columns in different units need public scaling first (:class:`BoundedScaler`),
+    public rows like the private ones. ``fit`` warns where the released mean shows that one or two
+    columns make up most of the length of the rows. With ``epsilon=float("inf")`` the penalised mean
+    loss is minimised by L-BFGS, without clipping; with ``mirror=True``, or a
+    :class:`GradientDirections` without residuals, it is trained by descent.
 
     Public rows help where noise outweighs the signal: few rows, small epsilon. Labelled ones from
     the same source help most, and the model fitted to them alone is what to beat. No gradient is
