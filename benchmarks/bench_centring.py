@@ -34,7 +34,7 @@ def counted_mean(features, norm_bound, releases, *, shrunk):
 
     def mean(rows, bound, name):
         if shrunk:
-            return noisy_mean(rows, bound, releases, name)
+            return noisy_mean(rows, bound, releases, name).mean
         return releases.gaussian(name, bounded_row_sum(rows, bound)) / n
 
     first = mean(features, norm_bound, "centre")

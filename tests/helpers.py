@@ -40,8 +40,9 @@ from dpsubspace._solvers.descent import _EMBEDDING_FLOOR as EMBEDDING_FLOOR
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]
+PracticalClassifier = partial(DPSGDFClassifier, preprocessing="practical")
 AdaptiveClassifier = partial(DPSGDFClassifier, preprocessing="adaptive")
-VERSIONS = [*CLASSIFIERS, AdaptiveClassifier]
+VERSIONS = [DPSGDClassifier, PracticalClassifier, AdaptiveClassifier]
 GEP = [GEPClassifier, GEPRegressor]
 PLAIN = RowMap(norm=None)
 

@@ -15,7 +15,7 @@ from dpsubspace._checks import shown
 from dpsubspace._estimators.base import Checked
 from dpsubspace._estimators.bounds import ScaledRows, warn_of_largest
 from dpsubspace._estimators.linear_fit import Fitted
-from dpsubspace._rows.records import RowMap
+from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._solvers.descent import STEPS
 from dpsubspace._statistics.quantiles import visible
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -207,8 +207,7 @@ def _tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
     """
     if fitted.shift is None or not budget.private:
         return False
-    noise = budget.scales.get("coarse mean", budget.scales.get("mean", 0.0))
-    noise *= fitted.limits.row_map.bound / fitted.n_samples
+    noise = fitted.shift.error / math.sqrt(len(fitted.shift.mean))
     n_features = estimator.n_features_in_
     names = getattr(estimator, "feature_names_in_", range(n_features))
     found = _dominant(fitted.shift.mean, noise, n_features, fitted.limits.row_map)
@@ -218,7 +217,7 @@ def _tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
         warn(
             f"the released mean shows that column{'s' * several} {' and '.join(columns)}"
             f" make{'s' * (not several)} up most of the length of the rows. Columns are in"
-            " different units or far from 0, and the model hardly sees the others. Scale the"
+            " different units or far from 0, and the model may hardly see the others. Scale the"
             " columns before the fit, for example with a BoundedScaler.",
             PrivacyWarning,
             about=("units", type(estimator).__name__, *columns),
@@ -227,34 +226,44 @@ def _tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
 
 
 def _tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
-    """Warn where the released mean shows that rows hardly differ beside their distance from 0.
+    """Warn where releases show that rows hardly differ beside their distance from 0.
+
+    Either the released mean is as long as rows can be, or rows are clipped to a radius about it and
+    noise has moved the mean by about as much as they are away from it.
+    """
+    if fitted.shift is None or not budget.private:
+        return
+    if fitted.radius < fitted.limits.row_map.bound:
+        # Of the distances from the mean, the median is about half the radius.
+        found = 2 * fitted.shift.error >= _auto.OFF_CENTRE * fitted.radius
+        why = "noise has moved the released mean by about as much as the rows are away from it"
+    else:
+        found = _alike(fitted.shift, fitted.limits.row_map.bound)
+        why = "the released mean is as long as the rows can be"
+    if not found:
+        return
+    one_mean = getattr(estimator, "preprocessing", None) == "practical"
+    way_out = "Use preprocessing='auto', or scale" if one_mean else "Scale"
+    warn(
+        f"{why}: they are far from 0 and hardly differ beside that, so that noise may hide how they"
+        f" do. {way_out} the columns before the fit, for example with a BoundedScaler.",
+        PrivacyWarning,
+        about=("offset", type(estimator).__name__),
+    )
+
+
+def _alike(shift: Shift, bound: float) -> bool:
+    """Whether a released mean shows that rows of norm at most `bound` are hardly away from it.
 
     Rows of norm at most b have a mean square distance of at most ``b^2 - |mean|^2`` from their
     mean, whatever the rows are. Noise of deviation s makes the square of the released mean larger
     by s^2 an entry, with a deviation of about ``2 s |mean|``.
     """
-    if fitted.shift is None or not budget.private:
-        return
-    if "mean" not in budget.scales or "coarse mean" in budget.scales:
-        return  # no mean of rows as they are, or rows are scaled to their distance from it
-    bound = fitted.limits.row_map.bound
-    mean = fitted.shift.mean / bound
-    noise = budget.scales["mean"] / fitted.n_samples
+    mean, error = shift.mean / bound, shift.error / bound
     square = float(mean @ mean)
-    deviation = 2 * noise * math.sqrt(square)
-    spread = 1 - square + len(mean) * noise**2
-    if spread > 2 * deviation or spread + 2 * deviation > _auto.ALIKE:
-        return
-    way_out = (
-        "Use preprocessing='auto', or scale" if hasattr(estimator, "preprocessing") else "Scale"
-    )
-    warn(
-        "the released mean is as long as the rows can be: they are far from 0 and hardly differ"
-        f" beside that, so that noise may hide how they do. {way_out} the columns before the fit,"
-        " for example with a BoundedScaler.",
-        PrivacyWarning,
-        about=("offset", type(estimator).__name__),
-    )
+    deviation = 2 * error * math.sqrt(square / len(mean))
+    spread = 1 - square + error**2
+    return spread <= 2 * deviation and spread + 2 * deviation <= _auto.ALIKE
 
 
 def tell_of_classes(estimator: Any) -> None:

@@ -79,8 +79,8 @@ class OneMean:
         public: np.ndarray | None,
         constant: float | None,
     ) -> Features:
-        mean = noisy_mean(features, features.bound, releases, "mean", public=public)
-        return features.shifted(Shift(mean, constant))
+        mean, error = noisy_mean(features, features.bound, releases, "mean", public=public)
+        return features.shifted(Shift(mean, constant, error))
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,15 @@ class AdaptiveCentre:
     ) -> Features:
         bound = features.bound
         if not releases.budget.private:  # nothing is clipped then
-            mean = noisy_mean(features, bound, releases, "mean")
+            mean = noisy_mean(features, bound, releases, "mean").mean
             return features.shifted(Shift(mean, constant))
-        mean = recentred_mean(features, bound, releases)
+        # Further from the mean than the bound are few rows, which more noise would cost more than.
+        mean, error = recentred_mean(features, bound, releases, furthest=bound)
         about = features.shifted(Shift(mean, None))
         radius = min(bound, 2 * noisy_radius(about.distances(), bound, releases, "radius"))
         # Rows that fill the radius as others fill the bound: all else stays as it is.
         zoom = bound / radius
-        shift = Shift(mean, None if constant is None else constant / zoom)
+        shift = Shift(mean, None if constant is None else constant / zoom, error)
         return about.shifted(shift).clipped(radius, zoom)
 
 

@@ -57,20 +57,22 @@ class Curvature(NamedTuple):
 def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Curvature | None:
     """Curvature at the weights of a fitted classifier; None where nothing tells it.
 
-    That is without a released mean or an intercept, for rows that were clipped about the mean, and
-    for losses other than the log loss.
+    That is without a released mean or an intercept, and for losses other than the log loss.
     """
     if getattr(model, "mean_", None) is None or getattr(model, "loss", None) != "log_loss":
         return None
-    clipped = np.isfinite(getattr(model, "radius_", np.inf))
-    if clipped or scores.row_map is None or not scores.bias:
+    if scores.row_map is None or not scores.bias:
         return None
     rows = _usual_rows(encoding, mean_of_rows(model.mean_, scores.bias))
     at = np.arange(rows.shape[1])
     used = scores.used(rows, at, (rows**2).sum(axis=1))
     chances = LogLoss().predict(scores.scores(used, at) + model.offset_)
-    constant = np.full((len(rows), 1), _auto.CENTRED_BIAS * model.clip_norm_)
+    bound, radius = scores.row_map.bound, getattr(model, "radius_", np.inf)
+    zoom = max(1.0, bound / radius)  # of rows that were clipped about the mean
+    constant = np.full((len(rows), 1), _auto.CENTRED_BIAS * model.clip_norm_ / zoom)
     centred = np.concatenate([used - scores.widened(model.mean_, 0.0), constant], axis=1)
+    distances = np.linalg.norm(centred, axis=1, keepdims=True)
+    centred *= zoom * np.minimum(1.0, radius / np.maximum(distances, 1e-300))
     weighed = centred * np.append(scores.widened(np.ones_like(model.mean_)), 1.0)
     lengths, pulling = np.linalg.norm(weighed, axis=1), np.zeros(len(rows))
     for k in range(chances.shape[1]):  # gradients that are clipped stay as long as they are

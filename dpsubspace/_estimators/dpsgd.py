@@ -249,7 +249,9 @@ class DPSGDFClassifier(LinearClassifier):
     Rows that have much in common (the grey of all images, say) have gradients that have it in
     common too. Clipping then keeps the common part and drowns what tells the classes apart. So a
     tenth of the budget pays for a noisy mean of the rows, and :class:`DPSGDClassifier` trains on
-    rows less that mean. The weights are mapped back, and ``predict`` takes rows as they are.
+    rows less that mean. Where rows are many enough, it also pays for a radius about the mean that
+    rows are clipped to, so that noise does not hide rows that are far from the origin and near each
+    other. The weights are mapped back, and ``predict`` takes rows as they are.
 
     Choose `epsilon`, and look at `neighboring_relation`, `preprocessing`, `row_norm` and
     `classes`. All parameters from `alpha` on can be left alone. Their defaults follow from public
@@ -267,13 +269,13 @@ class DPSGDFClassifier(LinearClassifier):
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
-    preprocessing : {"practical", "adaptive", "auto"}, default="practical"
+    preprocessing : {"practical", "adaptive", "auto"}, default="auto"
         What is released before training. "practical" releases a mean of the rows. "adaptive"
         releases a mean, a radius around it, and then a better mean and radius; training runs on
         rows clipped to that radius, with less noise. It is for rows that are far from the origin
         compared with their spread. "auto" is "adaptive" where `n_samples` and the noise, both
-        public, say that a radius can be found (about ``n_samples * epsilon > 800``). Not used with
-        ``epsilon=float("inf")``: rows are then centred by their mean.
+        public, say that a radius can be found (about ``n_samples * epsilon > 800``), and else
+        "practical". Not used with ``epsilon=float("inf")``: rows are then centred by their mean.
     row_norm : "l2" or float, default="l2"
         How the length of rows is bounded, in ``fit`` and ``predict`` alike. "l2" divides each row,
         together with the constant entry of 0.5 that gives the intercept, by its L2 norm. A number
@@ -340,9 +342,13 @@ class DPSGDFClassifier(LinearClassifier):
         Released mean of the mapped rows, with that of their constant entry. It is shrunk towards
         zero (a second mean: towards the first) by the estimator of James and Stein: where noise
         outweighs it, it is zero.
+    mean_error_ : float
+        About how far noise has moved ``mean_``, in L2 norm. Half of ``radius_`` or more means that
+        rows are not centred: noise hides where they are.
     radius_ : float
-        Released radius around the mean to which mapped rows were clipped. It is inf where they
-        were not: with practical preprocessing, or without privacy.
+        Released radius around the mean to which mapped rows were clipped. Where it is below their
+        bound, about half of them are within half of it. It is inf where rows were not clipped: with
+        practical preprocessing, or without privacy.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on. It is set just before the first release: a fit
         that fails later keeps it, since the budget is gone.
@@ -365,8 +371,8 @@ class DPSGDFClassifier(LinearClassifier):
 
     Notes
     -----
-    What is released first is the noisy sum of the mapped rows. One row changes it by at most R in
-    L2 norm (``"zero_out"``) or 2R (``"replace_one"``), with R = 1 for "l2" and
+    What practical preprocessing releases is the noisy sum of the mapped rows. One row changes it by
+    at most R in L2 norm (``"zero_out"``) or 2R (``"replace_one"``), with R = 1 for "l2" and
     ``hypot(row_norm, 0.5)`` for a number (`row_norm` itself without an intercept). Then, as in
     :class:`DPSGDClassifier`, the noisy sum of clipped gradients of every step is released, which a
     row changes by at most C or 2C with C = `clip_norm`, and the noisy sum that scores are shifted
@@ -379,11 +385,12 @@ class DPSGDFClassifier(LinearClassifier):
     mu^2): the sum of mapped rows as above; six counts of rows outside of radii around their mean,
     each of which a row changes by at most 1 in both relations, and from which twice the median
     distance is read, up to a factor of 2^(1/4); the sum of rows less that mean, clipped to that
-    radius, which a row changes by at most the radius or twice it; and six counts around the new
+    radius or to R, which a row changes by at most that or twice it; and six counts around the new
     mean. Each of these is one Gaussian mechanism. Rows are then zoomed in on until `radius_` is
     the bound on a row: the penalty, `learning_rate` and `clip_norm` are in units of the zoomed
     rows. Where the radius is below half the bound on rows, rows of float32 are used in float64,
-    which takes about twice the time.
+    which takes about twice the time. Where ``mean_error_`` is about half of ``radius_``, ``fit``
+    warns that rows are still off centre.
 
     ``clip_norm="auto"`` is a quarter of the bound on a row. How steps are made, what
     ``epsilon=float("inf")`` does and how scores are shifted is said in :class:`DPSGDClassifier`.
@@ -403,7 +410,8 @@ class DPSGDFClassifier(LinearClassifier):
     Centring pays where rows share a common part (images, counts) and can cost a little where they
     do not. Where the noise of the mean outweighs it, the mean is shrunk to zero, which costs no
     more privacy. Rows that are far from the origin compared with their spread need the adaptive
-    version, which does harm where rows are too few for a radius: "auto" does not take it there.
+    version: on the paper's counter-example (its Theorem 3) the practical one is no better than
+    chance. It does harm where rows are too few for a radius, and "auto" does not take it there.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.
@@ -437,7 +445,7 @@ class DPSGDFClassifier(LinearClassifier):
     epsilon: float | None = 1.0
     delta: float | str = "auto"
     neighboring_relation: str = "zero_out"
-    preprocessing: str = "practical"
+    preprocessing: str = "auto"
     row_norm: str | float | None = "l2"
     classes: Any = None
     class_weight: dict[Any, float] | None = None

@@ -141,6 +141,8 @@ class GEPClassifier(LinearClassifier):
         logarithm of the class weights.
     mean_ : ndarray of shape (n_features,) or (n_features + 1,)
         Mean by which mapped rows were shifted, made of released and public values.
+    mean_error_ : float
+        About how far noise has moved ``mean_``, in L2 norm.
     n_components_ : int or None
         Number of directions that gradients were embedded on (the most, for directions of
         gradients). None where the whole space was trained.
@@ -195,15 +197,15 @@ class GEPClassifier(LinearClassifier):
     determine. That fails if public rows were *chosen* or scaled by looking at private ones: then
     the choice is a release to pay for.
 
-    Without public rows this is :class:`DPSGDFClassifier`, and ``fit`` warns. ``clip_norm="auto"``
-    is a quarter of the bound on a row. How steps are made is said in :class:`DPSGDClassifier`.
-    Scores are shifted as there where there are no public rows. With them they are not, and clipping
-    and noise bias probabilities: those of rare classes are mostly too low. Columns in different
-    units need public scaling first (:class:`BoundedScaler`), public rows like the private ones.
-    ``fit`` warns where the released mean shows that one or two columns make up most of the length
-    of the rows. With ``epsilon=float("inf")`` the penalised mean loss is minimised by L-BFGS,
-    without clipping; with ``mirror=True``, or a :class:`GradientDirections` without residuals, it
-    is trained by descent.
+    Without public rows this is :class:`DPSGDFClassifier` with ``preprocessing="practical"``, and
+    ``fit`` warns. ``clip_norm="auto"`` is a quarter of the bound on a row. How steps are made is
+    said in :class:`DPSGDClassifier`. Scores are shifted as there where there are no public rows.
+    With them they are not, and clipping and noise bias probabilities: those of rare classes are
+    mostly too low. Columns in different units need public scaling first (:class:`BoundedScaler`),
+    public rows like the private ones. ``fit`` warns where the released mean shows that one or two
+    columns make up most of the length of the rows. With ``epsilon=float("inf")`` the penalised mean
+    loss is minimised by L-BFGS, without clipping; with ``mirror=True``, or a
+    :class:`GradientDirections` without residuals, it is trained by descent.
 
     Public rows help where noise outweighs the signal: few rows, small epsilon. Labelled ones from
     the same source help most, and the model fitted to them alone is what to beat. No gradient is

@@ -107,7 +107,7 @@ class LinearFit(Plan):
 
     def resolved(self, sizes: Sizes) -> LinearFit:
         """The same with the number of steps and the version of centring that it runs with."""
-        if self.centre_if is not None:
+        if self.centre_if is not None and self.target.private:
             n_samples = sizes.known("n_samples", "preprocessing='auto'")
             adaptive = replace(self, centre=self.centre_if, centre_if=None).resolved(sizes)
             if self.centre_if.legible(adaptive.budget(sizes), n_samples):

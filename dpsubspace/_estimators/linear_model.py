@@ -553,6 +553,7 @@ class LinearClassifier(PrivateClassifier):
     learning_rate_: float | None
     clip_norm_: float
     mean_: np.ndarray
+    mean_error_: float
     radius_: float
     intercept_: np.ndarray
     coef_: np.ndarray
@@ -613,7 +614,7 @@ class LinearClassifier(PrivateClassifier):
         if found.shift is not None:
             weights, constant = found.shift.undo(weights)
             offset = offset + constant
-            self.mean_ = found.shift.mean
+            self.mean_, self.mean_error_ = found.shift.mean, found.shift.error
             self.radius_ = found.radius
         if found.intercept is not None:
             offset = offset + found.intercept

@@ -184,7 +184,7 @@ class SpectralPlan(Plan):
             if private and mechanism.recentres:
                 mean = recentred_mean(
                     features, radius, releases, public=_dense_rows(shown), **_NEAR
-                )
+                ).mean
                 # Nearly all rows are clipped: their directions tell of the subspace, at the
                 # price of the shortest rows and not of the longest.
                 features = features.shifted(Shift(mean, None))
@@ -194,7 +194,7 @@ class SpectralPlan(Plan):
                 far = noisy_radius(distances, 2.0, releases, "far", within=0.9, margin=0.0)
                 spread = noisy_spread(distances, 2 * far, releases)
             else:
-                mean = noisy_mean(features, radius, releases, public=_dense_rows(shown))
+                mean = noisy_mean(features, radius, releases, public=_dense_rows(shown)).mean
                 features, radius = features.shifted(Shift(mean, None)), 1.0 if private else 2.0
             shift = features.shift
             features = features.clipped(radius, dense=mechanism.forms_rows)

@@ -128,6 +128,7 @@ class Shift:
 
     mean: np.ndarray  # (width,): released mean of the mapped rows
     constant: float | None  # Public value of the constant entry; None appends none
+    error: float = 0.0  # About how far noise has moved the mean, as public and released numbers say
 
     def undo(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (width, c) and offset (c,) with the same scores on unshifted rows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,6 +106,13 @@ def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
     return vector_sum(total.value, norm_bound, slack)
 
 
+class NoisyMean(NamedTuple):
+    """A released mean of rows, and about how far noise has moved it, as released numbers say."""
+
+    mean: np.ndarray
+    error: float
+
+
 def noisy_mean(
     features: Features,
     norm_bound: float,
@@ -114,7 +121,7 @@ def noisy_mean(
     *,
     public: np.ndarray | None = None,
     beyond: float = 0.0,
-) -> np.ndarray:
+) -> NoisyMean:
     """Release the mean of bounded rows, in float64, shrunk towards zero or a public mean.
 
     Rows have norms of at most `norm_bound` already, and so have the `public` ones (m, width).
@@ -125,21 +132,25 @@ def noisy_mean(
     mechanism. What follows is postprocessing: the positive-part estimator of James and Stein
     (1961), which has a smaller mean squared error than the noisy mean whatever the mean is, and is
     zero where noise outweighs it; or the mean with the public one, weighted by their variances.
+    The error is the root of the unbiased estimate of the mean squared error (Stein, 1981), but at
+    most that of the noise.
     """
     total = bounded_row_sum(features, norm_bound)
     noisy = to_numpy(releases.gaussian(name, total))
     variance = releases.noise_of(name, total) ** 2
     if public is not None:
         return _between(noisy / features.n_samples, variance / features.n_samples**2, public)
+    of_noise = math.sqrt(len(noisy) * variance) / features.n_samples
     excess = max(0, len(noisy) - 2) * variance
     square = float(noisy @ noisy)
     if beyond > 0 and square <= (len(noisy) + beyond * math.sqrt(2 * len(noisy))) * variance:
-        return np.zeros_like(noisy)
+        return NoisyMean(np.zeros_like(noisy), of_noise)
     shrinkage = max(0.0, 1 - excess / square) if square > 0 else 0.0
-    return shrinkage * noisy / features.n_samples
+    error = of_noise * math.sqrt(shrinkage) if shrinkage > 0 else of_noise
+    return NoisyMean(shrinkage * noisy / features.n_samples, error)
 
 
-def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarray:
+def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> NoisyMean:
     """Released mean with noise of `variance` an entry, and that of `public` rows, weighted.
 
     The public mean has the variance of its sampling, and more where it is further from the
@@ -153,7 +164,10 @@ def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> np.ndarra
     excess = float(((mean - guess) ** 2).sum()) - sampling - private
     bias = excess if excess > 3 * math.sqrt(2 / p) * (sampling + private) else 0.0
     total = sampling + bias + private
-    return mean if total == 0 else guess + (sampling + bias) / total * (mean - guess)
+    if total == 0:
+        return NoisyMean(mean, 0.0)
+    share = (sampling + bias) / total
+    return NoisyMean(guess + share * (mean - guess), math.sqrt(share * private))
 
 
 def _squares(norms: Array, largest: float, records: Records) -> Total:
@@ -197,8 +211,9 @@ def recentred_mean(
     releases: Releases,
     *,
     public: np.ndarray | None = None,
+    furthest: float = math.inf,
     **radius: Any,
-) -> np.ndarray:
+) -> NoisyMean:
     """Release a mean, a radius about it, and the mean of the rows within it.
 
     The noise of the last is that of the distance of the rows from each other, and not of
@@ -206,21 +221,24 @@ def recentred_mean(
 
     Rows have norms of at most `norm_bound` already, and so have the `public` ones (m, width). The
     budget has a "coarse mean", the counts of a "coarse radius", and a "mean"; `radius` are options
-    of :func:`noisy_radius`.
+    of :func:`noisy_radius`. Rows that are further from the coarse mean than `furthest`, a public
+    number, are taken to be as far as that.
 
     Privacy: the coarse mean and radius are constants once they are released, so a row that is
-    shifted by the one and clipped to twice the other is a function of its record alone, of
-    norm at most that. Event: that of :func:`noisy_mean`, :func:`noisy_radius` and
+    shifted by the one and clipped to twice the other, or to `furthest`, is a function of its record
+    alone, of norm at most that. Event: that of :func:`noisy_mean`, :func:`noisy_radius` and
     :func:`noisy_mean` again, which compose adaptively.
     """
-    coarse = noisy_mean(features, norm_bound, releases, "coarse mean", public=public)
+    coarse = noisy_mean(features, norm_bound, releases, "coarse mean", public=public).mean
     # In float64 throughout: products are as good then as sums of rows that are formed.
     about = features.wide().shifted(Shift(coarse, None))
     near = 2 * noisy_radius(about.distances(), norm_bound, releases, "coarse radius", **radius)
+    near = min(near, furthest)
     about = about.clipped(near)
     # A mean that public rows know well is not moved by what may be noise.
     beyond = 0.0 if public is None else 2.0
-    return coarse + noisy_mean(about, near, releases, beyond=beyond)
+    move = noisy_mean(about, near, releases, beyond=beyond)
+    return NoisyMean(coarse + move.mean, move.error)
 
 
 def searched_mean(

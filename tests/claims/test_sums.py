@@ -431,6 +431,24 @@ def test_no_row_near_a_first_mean_is_longer_than_the_radius(dtype, as_rows, rng,
     assert 0.99 * radius < lengths.max() <= radius * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("multiplier", [0.3, 3.0, 30.0])
+def test_the_error_of_a_released_mean_is_how_far_noise_has_moved_it(multiplier, rng):
+    """Its square is that of the distance on average, or above it where noise outweighs the mean.
+
+    A ratio of means of 300 squares has a deviation of 0.02 or less: the limit is 12 of them.
+    """
+    X = np.tile(rng.standard_normal(20), (30, 1))
+    features = Features(X, RowMap(norm="l2"))
+    found = [
+        means.noisy_mean(features, 1.0, some_releases(multiplier, name="mean", seed=seed))
+        for seed in range(300)
+    ]
+    exact = X[0] / np.linalg.norm(X[0])
+    squares = [np.sum((mean - exact) ** 2) for mean, _ in found]
+    ratio = np.mean(squares) / np.mean([error**2 for _, error in found])
+    assert (0.76 if multiplier < 10 else 0.0) < ratio < 1.24
+
+
 def test_a_long_row_moves_the_mean_square_of_lengths_by_all_of_its_bound(monkeypatch):
     with releases(monkeypatch) as seen:
         for first in (100.0, 0.0):

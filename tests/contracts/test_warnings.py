@@ -3,6 +3,7 @@
 import re
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -158,14 +159,32 @@ def test_rows_that_hardly_differ_beside_their_offset_are_told_by_the_released_me
     40 fits tell it with a chance below 1e-13.
     """
     X, y = alike(1000.0)
-    fits = [messages(DPSGDFClassifier(random_state=seed), X, y) for seed in range(40)]
+    one_mean = partial(DPSGDFClassifier, preprocessing="practical")
+    fits = [messages(one_mean(random_state=seed), X, y) for seed in range(40)]
     told = [text for texts in fits for text in texts if "as long as the rows can be" in text]
     assert len(told) >= 25
     assert "preprocessing='auto'" in told[0] and "BoundedScaler" in told[0]
     # Where rows differ by most of their length, it would take noise of 30 deviations.
-    assert messages(DPSGDFClassifier(random_state=0), *alike(1.0)) == []
-    assert messages(DPSGDFClassifier(preprocessing="auto", random_state=0), X, y) == []
+    for model in (one_mean(random_state=0), DPSGDFClassifier(random_state=0)):
+        assert messages(model, *alike(1.0)) == []
+    assert messages(DPSGDFClassifier(random_state=0), X, y) == []
     assert messages(DPSGDFClassifier(epsilon=float("inf")), *alike(1000.0, n=200)) == []
+
+
+def test_rows_that_are_still_off_centre_are_told_by_the_released_radius():
+    """Noise has moved the second mean by a dozen times the distance of the rows from their own.
+
+    All of 400 fits tell it, so that more than 1 fit in 40 does not with a chance of 4e-5 at most.
+    At 1 in 40, fewer than 25 of 40 fits tell it with a chance below 1e-13.
+    """
+    X, y = alike(100.0, n=1000, d=200)
+    models = [DPSGDFClassifier(random_state=seed) for seed in range(40)]
+    fits = [messages(model, X, y) for model in models]
+    told = [text for texts in fits for text in texts if text.startswith("noise has moved")]
+    assert len(told) >= 25
+    assert "preprocessing=" not in told[0] and "BoundedScaler" in told[0]
+    assert all(model.mean_error_ < model.radius_ for model in models)
+    assert messages(DPSGDFClassifier(random_state=0), *alike(1.0, n=1000, d=200)) == []
 
 
 def test_classes_that_no_row_can_have_are_told_by_the_released_weights():

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def apart(n, noise=1.0):
 # Without public rows ------------------------------------------------------------------------
 
 TWINS = [
-    (GEPClassifier, DPSGDFClassifier, {}),
+    (GEPClassifier, partial(DPSGDFClassifier, preprocessing="practical"), {}),
     (GEPClassifier, DPSGDClassifier, {"centre": None}),
     (GEPRegressor, DPSGDRegressor, {"centre": None}),
 ]
