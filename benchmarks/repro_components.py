@@ -121,7 +121,7 @@ def public_rows(name, n, m, seed, origin):
         P = P[:, rng.permutation(P.shape[1])]
     elif origin == "noise":
         P = rng.random(P.shape, dtype=np.float32)
-    elif origin != "own":
+    elif origin not in ("", "own"):
         other = loaded(origin)[0]
         P = other[rng.permutation(len(other))[:m]]
     return X[order[:n]], y[order[:n]], P, X_test, y_test
