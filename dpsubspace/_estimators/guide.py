@@ -443,8 +443,10 @@ class PublicGuide:
         kept = principal.first(_auto.n_worth(principal.energies, clear))
         if principal.outside > clear or kept.are_all:
             return None, None
-        n_off = sizes.width - len(kept.energies)
-        return kept, 1 - n_off * clear / principal.total
+        # No less than what is needed where noise hides nearly everything: see `break_even`.
+        n_kept = len(kept.energies)
+        clearly = 1 - (sizes.width - n_kept) * clear / principal.total
+        return kept, max(math.sqrt(n_kept / sizes.width), clearly)
 
     def _checked(
         self,
@@ -466,7 +468,7 @@ class PublicGuide:
         """
         sizes = Sizes(None, n_public=1, labelled=labelled is not None)
         columns: dict[str, Array] = {}
-        most = min(1.0, 2 * needed) if needed is not None and needed > 0 else 1.0
+        most = 1.0 if needed is None else min(1.0, 2 * needed)
         if self._asks_held(sizes):
             held, of = (nothing, {}) if needed is None else (share_inside, {"most": most})
             columns["held"] = where_rows_are(held, source, **of)
