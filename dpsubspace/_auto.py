@@ -49,7 +49,17 @@ FOCUS_SHARE = 0.05
 # public rows are like the private ones.
 PUBLIC_MEAN_SHARE, CHECK_SHARE = 0.05, 0.05
 
-# Directions of public features: those whose energy is above this many times the noise in their
+# Directions of public features: this times the root of the rows over the noise multiplier of all
+# steps, at least so many, and fewer for many classes (benchmarks/repro_components.py). Not where
+# they are more than a share of the columns, or where public rows are fewer than a share of them.
+DIRECTIONS, FEWEST_DIRECTIONS = 2.0, 5
+MOST_OF_COLUMNS, LEAST_ROWS = 1 / 4, 2 / 3
+
+# Norm of the mean gradient over the clip norm, for the share of energy that these directions must
+# hold. It was 0.04 to 0.34 at zero weights; more is stricter where there are many rows.
+DIRECTIONS_COHERENCE = 0.1
+
+# Where they hold less: directions whose energy is above this many times the noise in their
 # gradient, and at least so many that they hold this share of all energy.
 WORTH, LEAST_ENERGY = 6.7, 0.6
 
@@ -110,6 +120,19 @@ def clear_energy(n_outputs: int, noise: float) -> float:
     return WORTH * (noise * n_outputs) ** 2
 
 
+def n_directions(reach: float, n_outputs: int, *, n_public: int, width: int) -> int:
+    """Directions of public rows to keep where they hold enough; 0 where they cannot be told.
+
+    `reach` is the number of rows over the noise multiplier of all steps. The more noise, the fewer
+    weights can be trained, whatever the number of columns, and with up to twenty classes.
+    """
+    wanted = DIRECTIONS * math.sqrt(reach) / many_classes(n_outputs) ** 2
+    wanted = max(FEWEST_DIRECTIONS, wanted)
+    if wanted > MOST_OF_COLUMNS * width or n_public < LEAST_ROWS * wanted:
+        return 0
+    return round(wanted)
+
+
 def n_worth(energies: np.ndarray, clear: float) -> int:
     """Directions to keep: of clear energy, or among those that hold the least share of it all.
 
@@ -142,7 +165,14 @@ def remaining(
     return 1 / (1 + n_public * free * multiplier**2 / (4 * n_samples**2))
 
 
-def break_even(n_weights: float, n_kept: float, *, n_samples: int, multiplier: float) -> float:
+def break_even(
+    n_weights: float,
+    n_kept: float,
+    *,
+    n_samples: int,
+    multiplier: float,
+    coherence: float = COHERENCE,
+) -> float:
     """Share of centred energy that directions must hold for training on them to be worth it.
 
     Without directions `n_weights` are trained, and on them `n_kept`. The multiplier is that of all
@@ -151,11 +181,11 @@ def break_even(n_weights: float, n_kept: float, *, n_samples: int, multiplier: f
     Private training of q weights errs in the loss by about ``z / (1 + z)`` of what there is to
     learn, with ``z = multiplier sqrt(q) / (n gamma)``: the rate of private empirical risk
     minimisation where that is small (Bassily, Smith, Thakurta, 2014), and no more than a constant
-    model where it is large. gamma is how much of the clip norm the mean gradient has. On
-    directions that hold a share u of the energy, only u can be learned: the error is
+    model where it is large. gamma is how much of the clip norm the mean gradient has: `coherence`.
+    On directions that hold a share u of the energy, only u can be learned: the error is
     ``1 - u / (1 + z_k)``, which is that of all weights at ``u = (1 + z_k) / (1 + z_p)``.
     """
-    noise = multiplier / (n_samples * COHERENCE)
+    noise = multiplier / (n_samples * coherence)
     return (1 + noise * math.sqrt(n_kept)) / (1 + noise * math.sqrt(n_weights))
 
 

@@ -272,8 +272,8 @@ def select_public(
         trained on the set alone predicts the label of the row; labels of the sets must mean the
         same as `y`.
     n_components : int or "auto", default="auto"
-        Number of leading directions of each set; "auto" is 16. A linear model has as many as there
-        are features. "validation" has no use for it.
+        Number of leading directions of each set. "auto" is 8, and for linear models at most half as
+        many as there are features. "validation" has no use for it.
     y_public : dict of array-like of shape (n_public,), optional
         Labels of the candidates by name, for "validation"; a tuple of them for a tuple of sets.
     none : float, estimator or None, default=None

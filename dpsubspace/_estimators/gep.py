@@ -107,10 +107,12 @@ class GEPClassifier(LinearClassifier):
         Whether the model has an intercept.
     n_components : int or "auto", default="auto"
         Number of directions of features; each has one weight for every column of scores. Fewer are
-        used where public rows span fewer, and 0 is plain DP-SGD. "auto" keeps every direction
-        that is stronger than the noise, and at least as many as hold 60 % of the sum of squares of
-        the public rows. It takes the whole space where all stand out, or where a released number
-        tells that private rows have much off the directions. Leave it at "auto" with a
+        used where public rows span fewer, and 0 is plain DP-SGD. "auto" is ``2 * sqrt(r)`` where
+        public rows have enough on so few, with r the number of rows over the noise multiplier of
+        all steps. Else it keeps every direction that is stronger than the noise, and at least as
+        many as hold 60 % of the sum of squares of the public rows. It takes the whole space where
+        all stand out, or where a released number tells that private rows have too little on the
+        directions. Leave it at "auto" with a
         :class:`GradientDirections`, which has a number of its own. Without public rows it has no
         effect.
     directions : {"auto", "features"} or GradientDirections, default="auto"
@@ -176,7 +178,8 @@ class GEPClassifier(LinearClassifier):
     budget" in ``docs/privacy.md``). It is combined with
     the mean of the public rows, each weighted by what it is worth. With another twentieth, noisy
     checks are released: up to two means of numbers in [0, 1], which together a row changes as sums
-    by at most sqrt(2) in L2 norm. One is how much of a row is off the directions, and is asked
+    by at most sqrt(2) in L2 norm. One is the share of a row's square that is on the directions,
+    cut off at twice what makes them of use, which is a public number. It is asked
     where ``n_components="auto"`` with directions of features. The other is whether the fit to the
     public rows is right about the row, and is asked where ``init="auto"`` and `y_public` is given.
     That fit is used where it is right more often than half-way from chance to what it gets right
@@ -389,10 +392,12 @@ class GEPRegressor(LinearRegressor):
         Whether the model has an intercept.
     n_components : int or "auto", default="auto"
         Number of directions of features; each has one weight for every column of scores. Fewer are
-        used where public rows span fewer, and 0 is plain DP-SGD. "auto" keeps every direction
-        that is stronger than the noise, and at least as many as hold 60 % of the sum of squares of
-        the public rows. It takes the whole space where all stand out, or where a released number
-        tells that private rows have much off the directions. Leave it at "auto" with a
+        used where public rows span fewer, and 0 is plain DP-SGD. "auto" is ``2 * sqrt(r)`` where
+        public rows have enough on so few, with r the number of rows over the noise multiplier of
+        all steps. Else it keeps every direction that is stronger than the noise, and at least as
+        many as hold 60 % of the sum of squares of the public rows. It takes the whole space where
+        all stand out, or where a released number tells that private rows have too little on the
+        directions. Leave it at "auto" with a
         :class:`GradientDirections`, which has a number of its own. Without public rows it has no
         effect.
     directions : {"auto", "features"} or GradientDirections, default="auto"

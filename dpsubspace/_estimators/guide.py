@@ -30,10 +30,10 @@ from dpsubspace._public.anchors import (
     anchor_subspace,
     beside_each_other,
     correct,
-    energy_outside,
     group_sizes,
     mean_gradient,
     nothing,
+    share_inside,
 )
 from dpsubspace._public.subspace import Directions, FeatureSubspace, Subspace, principal_directions
 from dpsubspace._release.mechanisms import check_lattice
@@ -285,6 +285,33 @@ def _moved(values: np.ndarray, problem: Problem) -> Array:
 # Guides -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublicSizes:
+    """Public sizes of rows and noise, which decide how many directions are of use."""
+
+    n_samples: int
+    n_public: int
+    width: int
+    n_outputs: int
+    multiplier: float  # of the noise of all steps
+
+    @property
+    def n_directions(self) -> int:
+        reach = self.n_samples / max(self.multiplier, 1e-300)
+        sizes = {"n_public": self.n_public, "width": self.width}
+        return _auto.n_directions(reach, self.n_outputs, **sizes)
+
+    def needed(self, directions: Directions) -> float:
+        """Share of the energy of rows from which on these are better than all of the space."""
+        return _auto.break_even(
+            self.width * self.n_outputs,
+            len(directions.energies) * self.n_outputs,
+            n_samples=self.n_samples,
+            multiplier=self.multiplier,
+            coherence=_auto.DIRECTIONS_COHERENCE,
+        )
+
+
 @dataclass(frozen=True)
 class PublicGuide:
     targets: Targets  # Whether targets are labels or values
@@ -315,11 +342,11 @@ class PublicGuide:
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
         """One release of what tells whether public rows are of use, where that is asked."""
-        asked = self._asks_missed(sizes) or self._asks_right(sizes)
+        asked = self._asks_held(sizes) or self._asks_right(sizes)
         return {"checks": Part(_auto.CHECK_SHARE)} if asked else {}
 
-    def _asks_missed(self, sizes: Sizes) -> bool:
-        """Whether private rows are asked how much of them public directions miss."""
+    def _asks_held(self, sizes: Sizes) -> bool:
+        """Whether private rows are asked how much of them public directions hold."""
         return self.anchors is None and self.n_components == "auto" and sizes.n_public > 0
 
     def _asks_right(self, sizes: Sizes) -> bool:
@@ -353,14 +380,20 @@ class PublicGuide:
                 labelled = Labelled(source.loss, to_numpy(formed), targets, linear.n_outputs)
                 start = as_like(labelled.fitted(), start)
         clear = _clear(releases.budget, features, linear.n_outputs, clip_norm)
+        multiplier = releases.budget.per_record_multiplier(STEPS)
         principal = principal_directions(unshifted, features)
-        directions = self._kept(principal, clear)
+        known = PublicSizes(
+            n_samples=features.n_samples,
+            n_public=rows.n_samples,
+            width=features.width,
+            n_outputs=linear.n_outputs,
+            multiplier=multiplier,
+        )
+        directions, needed = self._kept(principal, known, clear)
         knowing = source if directions is None else source.with_public(directions.vectors)
-        shares = self._checked(knowing, directions, start, labelled, releases)
-        if directions is not None and "missed" in shares:
-            n_off = features.width - len(directions.energies)
-            if shares["missed"] * features.bound**2 > n_off * clear:
-                directions = None
+        shares = self._checked(knowing, needed, start, labelled, releases)
+        if needed is not None and "held" in shares and shares["held"] < needed:
+            directions = None
         if labelled is not None and "right" in shares:
             expected = labelled.held_out(self.targets.right(labelled.targets))
             chance = self.targets.chance(labelled.targets)
@@ -387,42 +420,58 @@ class PublicGuide:
             n_public=rows.n_samples,
             n_outputs=linear.n_outputs,
             n_samples=features.n_samples,
-            multiplier=releases.budget.per_record_multiplier(STEPS),
+            multiplier=multiplier,
         )
         return replace(guided, start=start, remaining=remaining, init="public")
 
-    def _kept(self, principal: Directions, clear: float) -> Directions | None:
-        """Directions of features to embed gradients on; None for all of the space."""
+    def _kept(
+        self, principal: Directions, sizes: PublicSizes, clear: float
+    ) -> tuple[Directions | None, float | None]:
+        """Directions of features to embed gradients on, None for all of the space.
+
+        The second is the share of the energy of private rows that they must hold, where it is to be
+        asked.
+        """
         none = self.n_components == 0 or not len(principal.energies)  # rows that span none
         if self.anchors is not None or none:
-            return None
+            return None, None
         if self.n_components != "auto":
-            return principal.first(int(self.n_components))
-        if principal.outside > clear:
-            return None
+            return principal.first(int(self.n_components)), None
+        few = principal.first(sizes.n_directions)
+        if len(few.energies) and few.energies.sum() >= sizes.needed(few) * principal.total:
+            return few, sizes.needed(few)
         kept = principal.first(_auto.n_worth(principal.energies, clear))
-        return None if kept.are_all else kept
+        if principal.outside > clear or kept.are_all:
+            return None, None
+        # No less than what is needed where noise hides nearly everything: see `break_even`.
+        n_kept = len(kept.energies)
+        clearly = 1 - (sizes.width - n_kept) * clear / principal.total
+        return kept, max(math.sqrt(n_kept / sizes.width), clearly)
 
     def _checked(
         self,
         source: LinearSource,
-        directions: Directions | None,
+        needed: float | None,
         start: Array,
         labelled: Labelled | None,
         releases: Releases,
     ) -> dict[str, float]:
-        """Release how much of the private rows is off the directions, and how many `start` fits.
+        """Release how much of the private rows is on the directions, and how many `start` fits.
 
         Privacy: each is the mean over records of a number in [0, 1] that depends on its own record
         alone, given public rows and the released mean. Both are released as one vector
         (:func:`~dpsubspace._statistics.counts.noisy_shares`) and decide what is trained:
         postprocessing.
+
+        Whether more than `needed` is held is what counts. So shares are cut off at twice that,
+        a public number, and noise is in proportion to it.
         """
         sizes = Sizes(None, n_public=1, labelled=labelled is not None)
         columns: dict[str, Array] = {}
-        if self._asks_missed(sizes):
-            missed = nothing if directions is None else energy_outside
-            columns["missed"] = where_rows_are(missed, source)
+        most = 1.0 if needed is None else min(1.0, 2 * needed)
+        if self._asks_held(sizes):
+            held, of = (nothing, {}) if needed is None else (share_inside, {"most": most})
+            columns["held"] = where_rows_are(held, source, **of)
         if labelled is not None and self._asks_right(sizes):
             right = self.targets.right(labelled.targets)
             columns["right"] = where_rows_are(correct, source, start, right)
@@ -431,7 +480,8 @@ class PublicGuide:
         shares = noisy_shares(
             where_rows_are(beside_each_other, *columns.values()), releases, "checks"
         )
-        return dict(zip(columns, map(float, shares), strict=True))
+        found = dict(zip(columns, map(float, shares), strict=True))
+        return found | {"held": found["held"] * most} if "held" in found else found
 
     # How it is trained ----------------------------------------------------------------------
 

@@ -133,16 +133,18 @@ class Labelled:
         return found.x.reshape(shape)
 
 
-def energy_outside(source: LinearSource) -> Array:
-    """Energy of each record off the directions of `source`, (n,), in units of the bound on rows."""
-    features, xp = source.features, namespace(source.features.lengths)
-    whole = features.distances() / features.bound
+def share_inside(source: LinearSource, most: float) -> Array:
+    """Share of the energy of each record along the directions of `source`, over `most`, (n,).
+
+    A record without energy has a share of 0.
+    """
+    whole, xp = source.features.distances(), namespace(source.features.lengths)
 
     def part(rows: Any) -> Array:
-        products = source.products(rows)
+        products, of_rows = source.products(rows), whole[rows]
         assert products is not None, "a source that knows the directions"
-        inside = products / features.bound
-        return whole[rows] ** 2 - xp.vecdot(inside, inside)
+        inside = products / xp.where(of_rows > 0, of_rows, xp.ones_like(of_rows))[:, None]
+        return xp.vecdot(inside, inside) / most
 
     with over_chunks(source) as each:
         return xp.concat(list(each(part)))

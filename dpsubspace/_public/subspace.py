@@ -195,6 +195,12 @@ class Directions:
         return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
 
     @property
+    def total(self) -> float:
+        """Public energy along all directions that there are."""
+        q, width = self.vectors.shape
+        return float(self.energies.sum()) + self.outside * (width - q)
+
+    @property
     def are_all(self) -> bool:
         return self.vectors.shape[0] == self.vectors.shape[1]
 

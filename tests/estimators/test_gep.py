@@ -12,11 +12,13 @@ from helpers import (
     PLAIN,
     RELATIONS,
     assert_refused,
+    assert_within_bounds,
     blobs,
     epsilon_of,
     examples,
     formed,
     mapped,
+    move,
     multipliers,
     oracle,
     pairs_first,
@@ -49,9 +51,9 @@ from dpsubspace._estimators.bounds import OneMean
 from dpsubspace._estimators.linear_fit import LinearFit
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._public.anchors import mean_gradient
+from dpsubspace._public.anchors import mean_gradient, share_inside
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._rows.records import NullRecords, RowMap, Shift
 from dpsubspace._solvers.descent import MirrorStep
 from dpsubspace._statistics.counts import noisy_shares
 
@@ -72,6 +74,18 @@ def apart(n, noise=1.0):
     """Rows of three classes around 4 times the unit vectors: 1 in 200 is nearer to another one."""
     y = np.arange(n) % 3
     return 4 * np.eye(5)[y] + noise * np.random.default_rng((n, 1)).normal(size=(n, 5)), y
+
+
+def far_apart(n):
+    """The same with next to no noise."""
+    return apart(n, noise=0.01)
+
+
+def wide(n, d=200):
+    """Rows of three classes that vary along few of many columns."""
+    y = np.arange(n) % 3
+    scale = 1 / np.arange(1, d + 1)
+    return (np.random.default_rng((n, 2)).normal(size=(n, d)) + 2 * np.eye(d)[y]) * scale, y
 
 
 # Without public rows ------------------------------------------------------------------------
@@ -410,6 +424,76 @@ def test_public_rows_that_miss_the_private_ones_are_found_out(rng):
     assert checked.score(wide, y) > 0.8 > 0.65 > trusted.score(wide, y)
 
 
+@noisy
+@pytest.mark.parametrize("unrelated", ["shuffled", "noise"])
+def test_columns_in_another_order_and_noise_are_found_out(unrelated, rng):
+    (X, y), (rows, _) = wide(4000), wide(300)
+    bad = {"shuffled": rows[:, ::-1], "noise": rng.normal(size=rows.shape)}[unrelated]
+    counts = [
+        GEPClassifier(epsilon=0.5, n_iter=1, random_state=0).fit(X, y, X_public=part).n_components_
+        for part in (rows, bad)
+    ]
+    # Directions need 0.84 of the squares of rows, and have 0.98 of them or less than 0.3. What is
+    # released has a deviation of 0.008.
+    assert 40 < counts[0] < 50 and counts[1] is None
+
+
+@pytest.mark.parametrize("n_outputs", [1, 20, 100])
+def test_more_rows_and_fewer_classes_have_more_directions(n_outputs):
+    reach = [0.0, 1.0, 1e2, 1e4, 1e6, 1e300, math.inf]
+    options = {"n_public": 10**6, "width": 10**7}
+    counts = [_auto.n_directions(each, n_outputs, **options) for each in reach]
+    assert counts[:2] == [5, 5] and counts[-2:] == [0, 0]
+    assert counts[:-2] == sorted(counts[:-2]) and counts[3] == (200 if n_outputs <= 20 else 68)
+    # Few public rows, and few columns, have none.
+    found = {
+        sizes: _auto.n_directions(100.0, 1, n_public=sizes[0], width=sizes[1])
+        for sizes in ((20, 80), (14, 80), (13, 80), (20, 79))
+    }
+    assert list(found.values()) == [20, 20, 0, 0]
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_share_on_directions_is_what_it_is_by_hand(rng, shifted):
+    X, y = blobs(n=40)
+    X[3] = 0.0
+    features = Features(X, RowMap(norm="l2"))
+    if shifted:
+        features = features.shifted(Shift(rng.normal(size=5) / 9, None))
+    V, rows = np.linalg.qr(rng.normal(size=(5, 2)))[0].T, formed(features)
+    whole = np.maximum((rows**2).sum(axis=1), 1e-300)
+    source = LinearSource(LogLoss(), features, y).with_public(V)
+    found = share_inside(source, 0.5)
+    np.testing.assert_allclose(found, ((rows @ V.T) ** 2).sum(axis=1) / whole / 0.5, atol=1e-9)
+    assert (found[3] > 0) == shifted  # a row of zeros has no square
+
+
+@noisy
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("rows_each", [1, 4])
+def test_the_share_on_directions_moves_within_its_bound(monkeypatch, relation, rows_each):
+    """All rows of one person, from all on the directions to null or to nothing on them."""
+    (X, y), (rows, _) = wide(1600), wide(300)
+    person = np.arange(len(X)) // rows_each
+    X[person == 0] = 1e3 * np.eye(200)[0]  # as strong as it gets on the directions
+    other, present = X.copy(), None
+    if relation == "zero_out":
+        present = person > 0
+    else:
+        other[person == 0] = 1e3 * np.eye(200)[-1]
+    model = GEPClassifier(n_iter=2, random_state=0, neighboring_relation=relation)
+    with releases(monkeypatch) as first:
+        model.fit(X, y, groups=person, X_public=rows)
+    assert 5 <= model.n_components_ < 50
+    with releases(monkeypatch, outputs=first) as second:
+        groups = person if present is None else NullRecords(person, present)
+        model.fit(other, y, groups=groups, X_public=rows)
+    assert [len(one.value.reshape(-1)) for one, *_ in first[:2]] == [201, 1]
+    assert_within_bounds(first, second, relation)
+    assert move(first[1][0], second[1][0]) > 0.5
+    assert len(first) == len(multipliers(model.privacy_.event))
+
+
 @given(
     values=hnp.arrays(np.float64, (5, 2), elements=st.floats(allow_nan=True, allow_infinity=True)),
     other=hnp.arrays(np.float64, 2, elements=st.floats(allow_nan=True, allow_infinity=True)),
@@ -439,23 +523,18 @@ def test_bounds_of_a_regressor_come_from_public_rows():
 
 @noisy
 def test_what_auto_stood_for_is_said():
-    # Two directions tell classes apart, and there is next to nothing in the others. Of 4000 rows
-    # the start gets all right, 1300 more than the limit: the noise has a deviation of 180.
-    (X, y), (rows, labels) = apart(4000, noise=0.01), apart(60, noise=0.01)
+    # Two directions tell classes apart, and all others are empty. Of 4000 rows the start gets all
+    # right, 1300 more than the limit: the noise has a deviation of 180.
+    (X, y), (rows, labels) = (
+        (np.pad(rows, ((0, 0), (0, 115))), y) for rows, y in map(far_apart, (4000, 60))
+    )
     public = {"X_public": rows, "y_public": labels}
-
-    def fits():
-        for seed in range(30):
-            model = GEPClassifier(epsilon=0.1, n_iter=5, random_state=seed).fit(X, y, **public)
-            assert model.init_ == "public"
-            yield model.n_components_
-
-    # Whether little lies in the others is asked with noise, which is as often below 0 as above:
-    # 30 fits all take the whole space with a chance of 1e-9. Most often the first or second do not.
-    assert any(count is not None and 0 < count < 6 for count in fits())
-    X, y = blobs(n=400)
-    model = GEPClassifier(epsilon=50.0, random_state=0).fit(X, y, X_public=P)
-    assert model.init_ == "zero" and (model.n_components_ is None or model.n_components_ >= 4)
+    model = GEPClassifier(epsilon=0.1, n_iter=5, random_state=0).fit(X, y, **public)
+    # All of a row is on directions of public rows, and half of it is too little. Noise has a
+    # deviation of 0.06, and is that much with a chance of 1e-15.
+    assert model.init_ == "public" and 5 <= model.n_components_ <= 7
+    model = GEPClassifier(epsilon=50.0, random_state=0).fit(X, y, X_public=rows)
+    assert model.init_ == "zero" and model.n_components_ is None
 
 
 class Constant:
