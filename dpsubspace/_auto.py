@@ -289,3 +289,35 @@ def moments_suffice(n_samples: int, reach: float, n_weights: float) -> bool:
     Its part of the error of predictions is about ``9 n_weights^2 / reach^2`` to ``1 / n_samples``.
     """
     return 9 * n_weights**2 * n_samples <= MOMENTS_ENOUGH * reach**2
+
+
+# Regression in directions of public tasks -------------------------------------------------------
+
+# Variance of the noise of a weight over the number of weights and over the square of the reach.
+import os
+OFF = float(os.environ.get("OFF", 3))
+WEIGHT_NOISE = float(os.environ.get("WN", 5))
+
+# Ranges of the share of noise that directions off those of public tasks are learned with.
+_SHARES = np.geomspace(1e-3, 1.0, 121)
+
+
+def importance_of_rest(
+    inside: float, outside: float, k: int, rest: int, n_samples: float, reach: float
+) -> tuple[float, float]:
+    """Factor by which columns off k directions should count, and the error that is expected then.
+
+    Weights along the k directions explain about the share `inside` of the variance of a target, and
+    those of the `rest` the share `outside`. A gradient of rows whose columns count by a has noise
+    in proportion to |a|, and so have weights, over the factor of their column. Best linear
+    estimates of weights of variance t by numbers with noise of variance v have the error
+    ``t v / (t + v)``. Where it is best to leave the rest out, the factor is 0.
+    """
+    squares = np.append(0.0, _SHARES)  # of the factors
+    noise = WEIGHT_NOISE * (k + rest * squares) / reach**2
+    own, off = noise + 1 / n_samples, OFF * noise / np.maximum(squares, 1e-300) + 1 / n_samples
+    error = inside * own / (inside / k + own)
+    if rest:
+        error = error + outside * off / (outside / rest + off)
+    best = int(np.argmin(error)) if math.isfinite(reach) else len(squares) - 1
+    return math.sqrt(squares[best]), float(error[best])

@@ -11,6 +11,7 @@ weights are made of by the solvers of ``_solvers/regression.py``. Rows are cut a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -142,7 +143,10 @@ class RegressionFit(Plan):
     # Before the data are seen ---------------------------------------------------------------
 
     def with_public_view(self, data: Data) -> RegressionFit:
-        view = self.public(data)
+        reach = math.inf
+        if self.target.private:
+            reach = data.records.n / self.target.multiplier(data.records.n)
+        view = self.public(data, reach)
         if not self.constant and data.public is not None:
             view = view.about_zero(data.public.X)
         return replace(self, view=view)
@@ -163,6 +167,11 @@ class RegressionFit(Plan):
         as_they_are = self.importance is None and not sizes.n_public
         return "plain" if as_they_are and reach < _auto.WHITENING_FROM else "descent"
 
+    @property
+    def factors(self) -> np.ndarray | None:
+        """Factors by which what is seen counts: public ones of columns, or those of a view."""
+        return self.importance if self.view is None or not self.view.levels else self.view.importance
+
     def counting(self, width: int) -> float:
         """Number of columns, of which each counts by the square of its factor."""
         return width if self.importance is None else float(self.importance @ self.importance)
@@ -180,7 +189,7 @@ class RegressionFit(Plan):
             targets = _OPEN if public is None else public.target_range
         # Public rows say it well enough for a solver that looks at the rows once.
         trust_public_scale = known and (self.solver == "moments" or self.trust_public_scale)
-        return Standards(columns, targets, self.reach, trust_public_scale, self.importance)
+        return Standards(columns, targets, self.reach, trust_public_scale, self.factors)
 
     def budget(self, sizes: Sizes) -> Budget:
         before = self.standards(sizes).parts(sizes.n_features)
@@ -236,7 +245,7 @@ class RegressionFit(Plan):
         )
 
     def standardised(self, data: Data, releases: Releases) -> Prepared:
-        view = self.view or self.public(data)
+        view = self.view or self.public(data, self.reach)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
         seen = where_rows_are(AffineRows, data.X, view.affine, constant=False, records=data.records)
         values = data.targets
@@ -250,8 +259,8 @@ class RegressionFit(Plan):
             columns = columns.without(~standard.found["bounds"])
         else:
             columns, targets = columns.about_zero(), targets.about_zero()
-        if self.importance is not None:
-            columns = replace(columns, scale=columns.scale / self.importance)
+        if self.factors is not None:
+            columns = replace(columns, scale=columns.scale / self.factors)
         affine = view.affine.scaled(columns.location, columns.scale)
         rows = where_rows_are(
             AffineRows,
@@ -263,9 +272,9 @@ class RegressionFit(Plan):
         )
         location, scale = (as_like(x, values) for x in (targets.location, targets.scale))
         importance = None
-        if self.importance is not None:
-            importance = np.append(self.importance, np.ones(int(self.constant)))
-        problem = Regression(rows, (values - location) / scale, importance)
+        if self.factors is not None:
+            importance = np.append(self.factors, np.ones(int(self.constant)))
+        problem = Regression(rows, (values - location) / scale, importance, view.levels)
         limit, fills = standard.limit, standard.columns.fills
         return Prepared(problem, affine, targets, limit, standard.found, view, fills)
 

@@ -59,6 +59,15 @@ _COUNTING = 0.05
 
 
 @dataclass(frozen=True)
+class Level:
+    """Entries of rows that are next to each other, of which as much is expected."""
+
+    size: int  # Number of entries
+    explained: float  # Share of the variance of a target that their weights explain, about
+    importance: float = 1.0  # Root mean square that the entries have
+
+
+@dataclass(frozen=True)
 class Regression:
     # Rows, of location 0 and scale 1 by public or released numbers, with a constant entry where
     # there is an intercept.
@@ -66,6 +75,9 @@ class Regression:
     targets: Array  # (n, c): targets, likewise
     # (p,): root mean squares that entries have, at most 1; None where all have 1.
     importance: np.ndarray | None = None
+    # What is expected of the entries from the first on; nothing where there are none. A constant
+    # entry belongs to the first of them.
+    levels: tuple[Level, ...] = ()
 
     @property
     def n_targets(self) -> int:
@@ -125,6 +137,12 @@ def exact_solution(data: Regression, releases: Releases) -> Solution:
     joint = data.rows.with_columns(data.targets)
     total = to_numpy(second_moment(Rows(joint, 1.0)).value)
     p = data.rows.width
+    if data.levels:
+        left, at = max(0.05, 1 - sum(level.explained for level in data.levels)), 0
+        for level in data.levels:
+            own = np.arange(at, at + level.size)
+            total[own, own] += left * level.size / max(level.explained, 1e-4) * level.importance**2
+            at += level.size
     weights = linalg.pinvh(total[:p, :p], rtol=1e-14 * p) @ total[:p, p:]
     return Solution(weights, np.zeros((p, 1)), np.zeros(data.n_targets))
 
@@ -253,6 +271,8 @@ class WhitenedDescent:
         path = Path(np.stack(step.points), np.stack(step.gradients) / n, rate, own)
         path, found = path.along_some(white.clear), np.where(white.clear[:, None], found, 0.0)
         least = curvature_left(data.noise(releases, STEPS), c)
+        if data.levels:
+            return by_levels(data, white, path, plan, found, least, mixing=rows.mixing.weights)
         factors, each = found_on(path, plan, found[white.clear], least)
         most = own * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max()))
         assert mixing is not None
@@ -477,16 +497,79 @@ def found_on(
     reached of them at the least curvature, beside the noise there, is the most that is taken to be
     theirs unless it is clear that it is not. Where gradients point back, less is left.
     """
-    curvature = path.curvature(least)
-    weights = plan.noise_at(curvature)
+    reached, most, weights = whole_way(path, plan, found, least)
     each = path.noise * float(np.linalg.norm(weights))
-    along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
-    reached = np.array([plan.reached_at(float(value)) for value in along])
     signal = plan.reached_at(least) / float(np.linalg.norm(plan.noise_at(least)))
     factors = james_stein(found, each, (signal * float(np.linalg.norm(weights))) ** 2)
-    most = path.not_beyond(plan.first_averaged, curvature)
     factors = np.where(most < 1, np.minimum(factors / reached, most), factors / reached)
     return factors, each
+
+
+def whole_way(
+    path: Path, plan: TrainingPlan, found: np.ndarray, least: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Share of the way that columns of `found` have gone, what is not beyond, and noise of steps.
+
+    The first two are (c,), and the last are weights of the noise of each step, (n_iter,).
+    """
+    curvature = path.curvature(least)
+    weights = plan.noise_at(curvature)
+    along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
+    reached = np.array([plan.reached_at(float(value)) for value in along])
+    return reached, path.not_beyond(plan.first_averaged, curvature), weights
+
+
+def by_levels(
+    data: Regression,
+    white: Whitening,
+    path: Path,
+    plan: TrainingPlan,
+    found: np.ndarray,
+    least: float,
+    mixing: np.ndarray,
+) -> Solution:
+    clear = white.clear
+    reached, most, weights = whole_way(path, plan, found[clear], least)
+    each = path.noise * float(np.linalg.norm(weights))
+    factors = np.where(most < 1, np.minimum(1 / reached, most), 1 / reached)
+    lifted = mixing @ (found * factors)
+    p = len(lifted)
+    kept = np.ones_like(lifted)
+    left = max(0.05, 1 - sum(level.explained for level in data.levels))
+    start = 0
+    for i, level in enumerate(data.levels):
+        own = np.arange(start, start + level.size)
+        start += level.size
+        if i == 0:
+            own = np.append(own, np.arange(sum(l.size for l in data.levels), p))
+        W = mixing[np.ix_(own, np.flatnonzero(clear))]
+        values, vectors = np.linalg.eigh(W @ W.T)
+        ok = values > 1e-9 * max(values[-1], 1e-300)
+        z = (vectors[:, ok].T @ lifted[own]) / np.sqrt(values[ok])[:, None]
+        kept[own] = gains(z, each * factors, left / data.rows.n_samples, level.explained)
+    sizes = each * factors * np.sqrt((kept**2).max(axis=0))
+    return Solution(
+        lifted * kept,
+        mixing,
+        sizes,
+        plan.n_iter,
+        path.noise * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max())),
+        None,
+    )
+
+
+_DOUBT = 1.5
+
+
+def gains(z: np.ndarray, noise: np.ndarray, chance: float, explained: float) -> np.ndarray:
+    r = len(z)
+    x = np.linspace(-5, 5, 61)[:, None]
+    t = np.minimum(max(explained, 1e-4) * np.exp(x), 1.0) / r
+    variance = t + noise**2 + chance
+    likelihood = -r / 2 * np.log(variance) - (z**2).sum(axis=0) / (2 * variance)
+    likelihood = likelihood - x**2 / (2 * _DOUBT**2)
+    chances = np.exp(likelihood - likelihood.max(axis=0))
+    return (chances * t / variance).sum(axis=0) / chances.sum(axis=0)
 
 
 def james_stein(weights: np.ndarray, noise: float, signal: float = math.inf) -> np.ndarray:
