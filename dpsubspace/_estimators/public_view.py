@@ -280,7 +280,7 @@ class FewDirections:
             for k, (one, off) in enumerate(zip(usual.inside, usual.outside, strict=True), start=1)
         ]
         k = 1 + int(np.argmin(errors))
-        own = explained_elsewhere(sets, targets, self.method, k)
+        own = explained_elsewhere(sets, targets, self.method, k) or usual
         return k, (float(own.inside[-1]), float(own.outside[-1]))
 
 

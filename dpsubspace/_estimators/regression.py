@@ -170,7 +170,9 @@ class RegressionFit(Plan):
     @property
     def factors(self) -> np.ndarray | None:
         """Factors by which what is seen counts: public ones of columns, or those of a view."""
-        return self.importance if self.view is None or not self.view.levels else self.view.importance
+        return (
+            self.importance if self.view is None or not self.view.levels else self.view.importance
+        )
 
     def counting(self, width: int) -> float:
         """Number of columns, of which each counts by the square of its factor."""

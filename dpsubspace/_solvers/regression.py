@@ -246,41 +246,81 @@ class WhitenedDescent:
         each coordinate. Both follow from the curvature, which the released gradients tell
         (:func:`found_on`).
         """
-        p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
         rows = data.rows.materialised()
         white = released_whitening(rows, data, releases)
-        rows = rows.mixed(rows.mixing_by(white.weights))
-        features: Any = rows  # they have what is asked of Features here
-        rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
-        size = math.sqrt(data.size * c) * _auto.regression_clip(data.noise(releases, STEPS))
-        part = releases.budget.parts[STEPS]
-        rate = _auto.regression_rate(n / releases.budget.per_record_multiplier(STEPS))
-        rate = min(rate, 2 / white.hidden)
-        plan = TrainingPlan(
-            n_iter=part.count,
-            learning_rate=rate,
-            momentum=0.0,
-            alpha=0.0,
-            average=True,
-            averaged=_auto.REGRESSION_AVERAGED,
-        )
-        start, every = (as_like(x, rows.norms()) for x in (np.zeros((p, c)), np.ones(1)))
-        step, source = RecordedStep(clip_norm=size), of_records(rows_only, size)
-        found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
-        own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
-        path = Path(np.stack(step.points), np.stack(step.gradients) / n, rate, own)
-        path, found = path.along_some(white.clear), np.where(white.clear[:, None], found, 0.0)
-        least = curvature_left(data.noise(releases, STEPS), c)
-        if data.levels:
-            return by_levels(data, white, path, plan, found, least, mixing=rows.mixing.weights)
-        factors, each = found_on(path, plan, found[white.clear], least)
-        most = own * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max()))
-        assert mixing is not None
-        weights, spread = mixing.weights @ (found * factors), None
+        plan = plan_of_steps(data, white, releases)
+        steps = white_steps(plan, data, rows, white, releases, after_step)
+        path, clear = steps.path.along_some(white.clear), white.clear[:, None]
+        least = curvature_left(data.noise(releases, STEPS), data.n_targets)
+        factors, each = found_on(path, plan, steps.found[white.clear], least)
+        weights = steps.mixing @ (np.where(clear, steps.found, 0.0) * factors)
+        most, spread = steps.most_noise * max(1.0, float(factors.max())), None
         if data.importance is not None:
             usual = path.curvature(least)
             spread = white.clear * plan.noise_beside(usual * white.curvature, usual)
-        return Solution(weights, mixing.weights, each * factors, part.count, most, spread)
+        return Solution(weights, steps.mixing, each * factors, plan.n_iter, most, spread)
+
+
+def plan_of_steps(data: Regression, white: Whitening, releases: Releases) -> TrainingPlan:
+    reach = data.rows.n_samples / releases.budget.per_record_multiplier(STEPS)
+    return TrainingPlan(
+        n_iter=releases.budget.parts[STEPS].count,
+        learning_rate=min(_auto.regression_rate(reach), 2 / white.hidden),
+        momentum=0.0,
+        alpha=0.0,
+        average=True,
+        averaged=_auto.REGRESSION_AVERAGED,
+    )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Noisy gradient steps that were taken in white coordinates."""
+
+    plan: TrainingPlan
+    path: Path  # Points, and gradients that were released there
+    found: np.ndarray  # (q, c): what the plan returns
+    mixing: np.ndarray  # (p, q): W
+    ended: bool  # Whether the caller has ended them before the last one
+
+    @property
+    def most_noise(self) -> float:
+        """Size of the noise in each coordinate of what was found, at most."""
+        return self.path.noise * float(np.linalg.norm(self.plan.noise_at(0.0)))
+
+
+def white_steps(
+    plan: TrainingPlan,
+    data: Regression,
+    rows: AffineRows,
+    white: Whitening,
+    releases: Releases,
+    after_step: Callable[[], bool],
+    start: np.ndarray | None = None,
+) -> Steps:
+    """Steps of a plan in coordinates of released directions, from `start` or from zero.
+
+    Privacy: see :meth:`WhitenedDescent.__call__`.
+    """
+    p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
+    rows = rows.mixed(rows.mixing_by(white.weights))
+    features: Any = rows  # they have what is asked of Features here
+    rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
+    size = math.sqrt(data.size * c) * _auto.regression_clip(data.noise(releases, STEPS))
+    start = np.zeros((p, c)) if start is None else start
+    first, every = (as_like(x, rows.norms()) for x in (start, np.ones(1)))
+    step, source, ended = RecordedStep(clip_norm=size), of_records(rows_only, size), []
+
+    def after() -> bool:
+        ended.append(after_step())
+        return ended[-1]
+
+    found = to_numpy(train(plan, step, source, first, every, releases, after_step=after))
+    own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
+    assert mixing is not None
+    gradients = np.stack(step.gradients) / n
+    path = Path(np.stack(step.points), gradients, plan.learning_rate, own)
+    return Steps(plan, path, found, mixing.weights, ended[-1])
 
 
 @dataclass(frozen=True)
@@ -294,14 +334,20 @@ class Whitening:
 
 
 def released_whitening(rows: AffineRows, data: Regression, releases: Releases) -> Whitening:
-    """What whitens rows, of their released second moment.
+    moment, noise = moment_of_rows(rows, data, releases)
+    return whitening(moment, noise, data.importance)
+
+
+def moment_of_rows(
+    rows: AffineRows, data: Regression, releases: Releases
+) -> tuple[np.ndarray, float]:
+    """Released second moment that rows are whitened by, and the noise of its diagonal.
 
     Privacy: rows are shrunk to a public norm, with the bounds and the event of
     :func:`~dpsubspace._statistics.moments.released_moment`. What follows is postprocessing.
     """
     size = math.sqrt(data.size)
-    moment, noise = released_moment(Rows(rows.clipped(size), size), releases, MOMENT)
-    return whitening(moment, noise, data.importance)
+    return released_moment(Rows(rows.clipped(size), size), releases, MOMENT)
 
 
 def without_noise(moment: np.ndarray, noise: float, mean: float | None = None) -> np.ndarray:
@@ -342,20 +388,27 @@ def _standing_out(apart: np.ndarray, noise: float, common: float, kept: float) -
     return (vectors * np.maximum(wanted - common - kept * values, 0.0)) @ vectors.T
 
 
-def whitening(moment: np.ndarray, noise: float, importance: np.ndarray | None = None) -> Whitening:
+def whitening(
+    moment: np.ndarray,
+    noise: float,
+    importance: np.ndarray | None = None,
+    more: np.ndarray | None = None,
+) -> Whitening:
     """What whitens vectors u, by noisy moments of them.
 
     Entries have a root mean square of about `importance`, (p,), or of 1. Those that count alike
     make a level, and have noise in common. Directions in which there is less than the noise of
-    their level are taken to have that much.
+    their level are taken to have that much. `more`, (p,), is by how much noise is larger along
+    entries; None where it is alike.
     """
     each = np.ones(len(moment)) if importance is None else importance
     levels = [np.flatnonzero(each == one) for one in np.unique(each)[::-1]]
-    moment = _without_noise_of_levels(moment, noise, levels, each)
+    noises = [noise * (1.0 if more is None else float(more[level[0]])) for level in levels]
+    moment = _without_noise_of_levels(moment, noises, levels, each)
     usual = max(float(np.diag(moment)[levels[0]].mean()), _FAINT)
     floors, hidden = np.empty(len(moment)), 0.0
     for i, level in enumerate(levels):
-        edge = noise * math.sqrt(2 * len(level))
+        edge = noises[i] * math.sqrt(2 * len(level))
         floors[level] = min(max(edge, 1e-3 * usual), usual)
         most = math.inf if i == 0 else float((each[level] ** 2).sum())  # all that a level can have
         hidden = max(hidden, min(edge, most) / 2)
@@ -370,12 +423,12 @@ def whitening(moment: np.ndarray, noise: float, importance: np.ndarray | None = 
 
 
 def _without_noise_of_levels(
-    moment: np.ndarray, noise: float, levels: list[np.ndarray], each: np.ndarray
+    moment: np.ndarray, noises: list[float], levels: list[np.ndarray], each: np.ndarray
 ) -> np.ndarray:
     """What noise leaves of blocks of a moment: those of entries that count alike, and others."""
     found, mean = np.empty_like(moment), None
     for i, one in enumerate(levels):
-        own, square = moment[np.ix_(one, one)], float(each[one[0]]) ** 2
+        own, square, noise = moment[np.ix_(one, one)], float(each[one[0]]) ** 2, noises[i]
         if mean is None:
             found[np.ix_(one, one)] = without_noise(own, noise)
             mean = max(float(np.trace(own)) / len(one), _FAINT)
@@ -384,9 +437,9 @@ def _without_noise_of_levels(
             own_mean = float(np.trace(own)) / len(one) / square
             mean_here = (_SPREAD * own_mean + unsure * mean) / (_SPREAD + unsure)
             found[np.ix_(one, one)] = without_noise(own, noise, max(mean_here, _FAINT) * square)
-        for other in levels[:i]:
+        for j, other in enumerate(levels[:i]):
             block = moment[np.ix_(one, other)]
-            block = _kept(block, noise**2 / 2 * block.size) * block
+            block = _kept(block, noise * noises[j] / 2 * block.size) * block
             found[np.ix_(one, other)], found[np.ix_(other, one)] = block, block.T
     return found
 
@@ -517,59 +570,6 @@ def whole_way(
     along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
     reached = np.array([plan.reached_at(float(value)) for value in along])
     return reached, path.not_beyond(plan.first_averaged, curvature), weights
-
-
-def by_levels(
-    data: Regression,
-    white: Whitening,
-    path: Path,
-    plan: TrainingPlan,
-    found: np.ndarray,
-    least: float,
-    mixing: np.ndarray,
-) -> Solution:
-    clear = white.clear
-    reached, most, weights = whole_way(path, plan, found[clear], least)
-    each = path.noise * float(np.linalg.norm(weights))
-    factors = np.where(most < 1, np.minimum(1 / reached, most), 1 / reached)
-    lifted = mixing @ (found * factors)
-    p = len(lifted)
-    kept = np.ones_like(lifted)
-    left = max(0.05, 1 - sum(level.explained for level in data.levels))
-    start = 0
-    for i, level in enumerate(data.levels):
-        own = np.arange(start, start + level.size)
-        start += level.size
-        if i == 0:
-            own = np.append(own, np.arange(sum(l.size for l in data.levels), p))
-        W = mixing[np.ix_(own, np.flatnonzero(clear))]
-        values, vectors = np.linalg.eigh(W @ W.T)
-        ok = values > 1e-9 * max(values[-1], 1e-300)
-        z = (vectors[:, ok].T @ lifted[own]) / np.sqrt(values[ok])[:, None]
-        kept[own] = gains(z, each * factors, left / data.rows.n_samples, level.explained)
-    sizes = each * factors * np.sqrt((kept**2).max(axis=0))
-    return Solution(
-        lifted * kept,
-        mixing,
-        sizes,
-        plan.n_iter,
-        path.noise * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max())),
-        None,
-    )
-
-
-_DOUBT = 1.5
-
-
-def gains(z: np.ndarray, noise: np.ndarray, chance: float, explained: float) -> np.ndarray:
-    r = len(z)
-    x = np.linspace(-5, 5, 61)[:, None]
-    t = np.minimum(max(explained, 1e-4) * np.exp(x), 1.0) / r
-    variance = t + noise**2 + chance
-    likelihood = -r / 2 * np.log(variance) - (z**2).sum(axis=0) / (2 * variance)
-    likelihood = likelihood - x**2 / (2 * _DOUBT**2)
-    chances = np.exp(likelihood - likelihood.max(axis=0))
-    return (chances * t / variance).sum(axis=0) / chances.sum(axis=0)
 
 
 def james_stein(weights: np.ndarray, noise: float, signal: float = math.inf) -> np.ndarray:
