@@ -128,6 +128,9 @@ _FLAT = 1e-6
 # Most directions that are looked for where nobody says how many.
 _MOST = 64
 
+# Expected error over the least one, up to which fewer directions are taken.
+_ALIKE = 1.05
+
 # Shares of the variance of a target that directions and all others are taken to explain, where
 # public tasks do not tell.
 _UNTOLD = 0.25, 0.25
@@ -261,9 +264,9 @@ class FewDirections:
         factor, _ = _auto.importance_of_rest(
             inside, outside, k, rest, n_samples=data.records.n, reach=reach
         )
-        levels, directions = (Level(k, inside),), found.directions
+        levels, directions = (), found.directions
         if factor > 0 and rest:
-            levels = (*levels, Level(rest, outside, factor))
+            levels = Level(k, inside), Level(rest, outside, factor)
             directions = np.hstack([directions, found.others])
         affine = Affine(found.mean, directions)
         return View(affine, _ranges(affine, public.X), found, levels=levels)
@@ -279,7 +282,7 @@ class FewDirections:
             _auto.importance_of_rest(one, off, k, usual.rank - k, data.records.n, reach)[1]
             for k, (one, off) in enumerate(zip(usual.inside, usual.outside, strict=True), start=1)
         ]
-        k = 1 + int(np.argmin(errors))
+        k = 1 + int(np.argmax(np.array(errors) <= _ALIKE * min(errors)))
         own = explained_elsewhere(sets, targets, self.method, k) or usual
         return k, (float(own.inside[-1]), float(own.outside[-1]))
 

@@ -68,9 +68,6 @@ class Descent:
         moment, noise = moment_of_rows(rows, data, releases)
         white = whitening(moment, noise, data.importance)
         plan = plan_of_steps(data, white, releases)
-        if len(data.levels) == 1:
-            steps = white_steps(plan, data, rows, white, releases, after_step)
-            return _shrunk(steps, data, white, releases, plan.n_iter)
         asked = min(max(_FEWEST, round(_ASKED * plan.n_iter)), plan.n_iter - 1)
         part = replace(plan, n_iter=asked, average=False)
         begun = white_steps(part, data, rows, white, releases, after_step)
