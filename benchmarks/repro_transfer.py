@@ -26,8 +26,8 @@ Every seed draws everything. Delta is 1e-5. Sections:
   subspace of other groups of a table keeps of what can be predicted. It needs the tables.
 
 usage: [DPSUBSPACE_DATA=folder] python benchmarks/repro_transfer.py
-       [sweeps slopes subspaces transfer tasks number kept] [--seeds 20] [--picture docs/transfer.svg]
-       [--out benchmarks/results/transfer.json]
+       [sweeps slopes subspaces transfer tasks number kept] [--seeds 20]
+       [--picture docs/transfer.svg] [--out benchmarks/results/transfer.json]
 
 The picture is drawn of the sections that ran.
 """
