@@ -647,10 +647,12 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
     n_components : int or "auto", default="auto"
-        Number of directions, at most the number of public tasks. "auto" keeps those that explain
-        more of the public targets than any direction explains of targets that are permuted within
-        tasks, and at least one. For "features" it keeps those that vary more than uncorrelated
-        columns would by chance. Without public rows it has no effect.
+        Number of directions, at most the number of public tasks. Of a number, weights lie in the
+        directions. "auto" chooses it, and learns along all others as well, by how much directions
+        of some public tasks explain in other ones, for as many rows and as much noise as there
+        are: few rows learn along the directions only, and many rows along all. Where there is one
+        task, and for "features", it keeps the directions that stand out of chance. Without public
+        rows it has no effect.
     subspace : {"alternating", "pairs", "moments", "ridge", "features"}, default="alternating"
         How directions are found. "alternating" fits directions, and the coefficients of the tasks
         in them, in turn. "pairs" takes the leading directions of products of pairs of rows of a
@@ -707,8 +709,8 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     n_components_ : int
         Their number.
     spectrum_ : ndarray of shape (n,)
-        What directions explain of the public targets, largest first: `n_components_` of them are
-        kept.
+        What directions explain of the public targets, largest first: the directions are the first
+        `n_components_` of them.
     bounds_ : tuple of two ndarrays of shape (n_features,) or None
         Ranges that entries of rows are cut to, in ``fit`` and ``predict`` alike: 4 standard
         deviations on either side of the mean, as far as these are known. They are infinite for
@@ -743,11 +745,14 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     and all parameters but `random_state`. The unit is one row. Public tasks must not be *chosen*
     by looking at private rows: then the choice is a release to pay for (:func:`select_public`).
 
-    What the directions miss is lost, however much is spent. For white rows this error is at most
-    the square of :func:`subspace_distance` times the squared length of the coefficients (Thaker,
-    Setlur, Wu, Smith, 2023, Theorem 4.2). What is gained is that noise is in k numbers and not in
-    d. So few directions pay where private rows are few or `epsilon` is small; with many rows
-    :class:`DPLinearRegression` is better. ``docs/linear_regression.md`` has figures of both.
+    With a number of directions, what they miss is lost, however much is spent. For white rows this
+    error is at most the square of :func:`subspace_distance` times the squared length of the
+    coefficients (Thaker, Setlur, Wu, Smith, 2023, Theorem 4.2). What is gained is that noise is in
+    k numbers and not in d. With "auto" columns off the directions count by a factor, which is 0
+    where rows are few, and noise is mostly in them. The first 3 of 10 gradients also tell whether
+    the rest explains much more than expected: then it counts more in the others. All of that
+    follows from public rows, from sizes, and from what is released in any case.
+    ``docs/linear_regression.md`` has figures.
 
     Rows and targets of a task are centred by their own means, so that intercepts may differ.
     Directions do not change with the units of columns or of targets.
