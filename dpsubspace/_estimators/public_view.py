@@ -131,10 +131,6 @@ _MOST = 64
 # Expected error over the least one, up to which fewer directions are taken.
 _ALIKE = 1.05
 
-# Share of what weights explain that is expected to be lost, from which on any number is as good and
-# those are taken that stand out of permuted targets.
-_HIDDEN = 0.5
-
 # Shares of the variance of a target that directions and all others are taken to explain, where
 # public tasks do not tell.
 _UNTOLD = 0.25, 0.25
@@ -286,8 +282,6 @@ class FewDirections:
             _auto.importance_of_rest(one, off, k, usual.rank - k, data.records.n, reach)[1]
             for k, (one, off) in enumerate(zip(usual.inside, usual.outside, strict=True), start=1)
         ]
-        if min(errors) > _HIDDEN * (usual.inside[-1] + usual.outside[-1]):
-            return "auto", None
         k = 1 + int(np.argmax(np.array(errors) <= _ALIKE * min(errors)))
         own = explained_elsewhere(sets, targets, self.method, k) or usual
         return k, (float(own.inside[-1]), float(own.outside[-1]))
