@@ -16,13 +16,18 @@ Every seed draws everything. Delta is 1e-5. Sections:
   for each way to estimate it, with and without a skew of the columns.
 - ``transfer``: PublicSubspaceLinearRegression as it is shipped, with 20 public tasks of 250 or
   2000 rows; all columns with and without public rows; and a fit of public rows alone.
+- ``tasks``: PublicSubspaceLinearRegression with all defaults, beside the same in as many directions
+  as there are, in those that stand out of permuted targets (the default before), and regression on
+  all columns, with ranges of public rows; with private weights in the span of the public ones, and
+  half outside of it. "over" is the mean by which the default is worse than the better of directions
+  and all columns, in standard errors of the mean of the better one.
 - ``number``: how many directions are found of how many.
 - ``kept``: R2 of least squares in the subspace beside that on all columns, without privacy: what a
   subspace of other groups of a table keeps of what can be predicted. It needs the tables.
 
 usage: [DPSUBSPACE_DATA=folder] python benchmarks/repro_transfer.py
-       [sweeps slopes subspaces transfer number kept] [--seeds 20] [--picture docs/transfer.svg]
-       [--out benchmarks/results/transfer.json]
+       [sweeps slopes subspaces transfer tasks number kept] [--seeds 20]
+       [--picture docs/transfer.svg] [--out benchmarks/results/transfer.json]
 
 The picture is drawn of the sections that ran.
 """
@@ -252,6 +257,53 @@ def transferred(seed, n):
     return {name: model.excess(fit.coef_, fit.intercept_) for name, fit in fits.items()}
 
 
+# Directions, tasks, rows of each, and the share of private weights outside of the span.
+TASKS = ((5, 20, 500, 0.0), (16, 40, 250, 0.0), (5, 20, 500, 0.5))
+OF_TASKS = {
+    0.0: [(n, epsilon) for epsilon in (1.0, 0.1) for n in (300, 1000, 3000, 8000, 30_000)]
+    + [(n, epsilon) for epsilon in (3.0, 0.3) for n in (1000, 8000)],
+    0.5: [(3000, 1.0), (8000, 1.0), (30_000, 0.1)],
+}
+GIVEN, BEFORE, AUTO = "as many directions as there are", "directions, before", "default"
+
+
+def tasks(args):
+    for k, count, size, outside in TASKS:
+        for n, epsilon in OF_TASKS[outside]:
+            found = [of_tasks(s, k, count, size, outside, n, epsilon) for s in args.seeds]
+            errors = {name: np.array([each[name] for each in found]) for name in found[0]}
+            row = {"directions": k, "tasks": count, "rows of each": size, "outside": outside}
+            row |= {"rows": n, "epsilon": epsilon}
+            better = errors[min((GIVEN, ALL), key=lambda name: errors[name].mean())]
+            spread = better.std(ddof=1) / np.sqrt(len(better)) if len(better) > 1 else np.nan
+            row["over"] = round(float((errors[AUTO] - better).mean() / spread), 2)
+            for name, values in errors.items():
+                row |= {f"{name}, {key}": value for key, value in figure(values).items()}
+            yield row
+
+
+def of_tasks(seed, k, count, size, outside, n, epsilon):
+    """Excess risk by method, where private weights lie outside of the span by that share."""
+    model = Model(seed, k)
+    elsewhere = model.apart @ model.normal(k)
+    elsewhere *= np.sqrt(outside) / np.linalg.norm(elsewhere)
+    drawn = [model.rows(size, model.task()) for _ in range(count)]
+    model.weights = np.sqrt(1 - outside) * model.weights + elsewhere
+    X, y = model.rows(n, model.weights)
+    sets, targets = (tuple(each) for each in zip(*drawn, strict=True))
+    usual = len(task_subspace(sets, np.concatenate(targets)[:, None]).components)
+    options = {"epsilon": epsilon, "delta": DELTA, "random_state": seed}
+    fits = {
+        number: PublicSubspaceLinearRegression(n_components=number, **options).fit(
+            X, y, X_public=sets, y_public=targets
+        )
+        for number in {k, usual, "auto"}
+    }
+    fits = {GIVEN: fits[k], BEFORE: fits[usual], AUTO: fits["auto"]}
+    fits[ALL] = DPLinearRegression(**options).fit(X, y, X_public=sets)
+    return {name: model.excess(fit.coef_, fit.intercept_) for name, fit in fits.items()}
+
+
 def number(args):
     for k in (1, 2, 5, 10):
         for size in (50, 250, 1000):
@@ -386,6 +438,7 @@ SECTIONS = {
     "slopes": slopes,
     "subspaces": subspaces,
     "transfer": transfer,
+    "tasks": tasks,
     "number": number,
     "kept": kept,
 }

@@ -324,3 +324,45 @@ def moments_suffice(n_samples: int, reach: float, n_weights: float) -> bool:
     Its part of the error of predictions is about ``9 n_weights^2 / reach^2`` to ``1 / n_samples``.
     """
     return 9 * n_weights**2 * n_samples <= MOMENTS_ENOUGH * reach**2
+
+
+# Regression in directions of public tasks -------------------------------------------------------
+
+# Where the numbers come from: benchmarks/repro_transfer.py, with six other seeds of some cells of
+# its section "tasks".
+
+# Variance of the noise of a weight over the square of the size of rows and that of the reach, and
+# by how much it is larger along columns that count less: few steps along them reach their end.
+WEIGHT_NOISE, WEIGHT_NOISE_OFF = 5.0, 3.0
+
+# Least share of noise beside that of the directions which the rest is looked at with, and the
+# share of what weights explain that the noise of all columns may have where it is.
+TELLING, LEARNED = 0.2, 0.5
+
+# Squares of factors that are tried.
+_SQUARES = np.append(0.0, np.geomspace(1e-3, 1.0, 121))
+
+
+def importance_of_rest(
+    inside: float, outside: float, k: int, rest: int, n_samples: float, reach: float
+) -> tuple[float, float]:
+    """Factor by which columns off k directions should count, and the error that is expected then.
+
+    Weights along the k directions explain about the share `inside` of the variance of a target, and
+    those of the `rest` the share `outside`. The noise of gradients is in proportion to the size of
+    rows, and that of a weight to it over the factor of its column. Best linear estimates of weights
+    of variance t by numbers with noise of variance v have the error ``t v / (t + v)``. Where it is
+    best to leave the rest out, the factor is 0; but where noise would let all columns be learned,
+    it is so large that the rows can tell whether the directions miss something.
+    """
+    noise = WEIGHT_NOISE * (k + rest * _SQUARES) / reach**2
+    along = noise + 1 / n_samples
+    off = WEIGHT_NOISE_OFF * noise / np.maximum(_SQUARES, 1e-300) + 1 / n_samples
+    error = inside * along / (inside / k + along)
+    if rest:
+        error = error + outside * off / (outside / rest + off)
+    best = int(np.argmin(error)) if math.isfinite(reach) else len(_SQUARES) - 1
+    square = float(_SQUARES[best])
+    if WEIGHT_NOISE * (k + rest) ** 2 / reach**2 < LEARNED * (inside + outside):
+        square = max(square, min(TELLING * k / max(rest, 1), 1.0))
+    return math.sqrt(square), float(error[best])

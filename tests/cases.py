@@ -401,7 +401,11 @@ CASES = [
         "PublicSubspaceLinearRegression",
         dpsubspace.PublicSubspaceLinearRegression,
         # As many directions as there are: noise in few numbers is hard to test.
-        {"plain": {"solver": "descent"}, "features": {"subspace": "features", "labelled": False}},
+        {
+            "plain": {"solver": "descent"},
+            "features": {"subspace": "features", "labelled": False},
+            "others as well": {"n_components": "auto"},
+        },
         {"epsilon": 2.0, "labelled": True, "n_components": 3},
         n=50,
         task="numbers",

@@ -79,7 +79,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     n_components : int or "auto", default="auto"
         Number of directions in which persons differ, beside their intercepts. "auto" takes those
         that stand out of the noise, at most ten, and maybe none. With public tasks it is at most
-        their number, and "auto" as in :class:`PublicSubspaceLinearRegression`.
+        their number, and "auto" those that stand out of permuted targets.
     method : {"gradient", "moments"}, default="gradient"
         What a round of improving the directions releases. "gradient" releases a matrix of as many
         numbers as the directions have. "moments" releases all products of these numbers, for

@@ -13,11 +13,19 @@ import numpy as np
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Part, Sizes
 from dpsubspace._array import to_numpy
-from dpsubspace._public.tasks import TaskPrior, TaskSubspace, task_prior, task_subspace
+from dpsubspace._public.tasks import (
+    METHODS,
+    TaskPrior,
+    TaskSubspace,
+    explained_elsewhere,
+    task_prior,
+    task_subspace,
+)
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._solvers.regression import Level
 from dpsubspace._statistics.scales import SCALES, Scales, noisy_scales, scale_share
 from dpsubspace._statistics.shapes import Standard, noisy_standard
 
@@ -117,6 +125,16 @@ _MARGIN = 0.25
 # Least width of such a range, in directions of about unit spread.
 _FLAT = 1e-6
 
+# Most directions that are looked for where nobody says how many.
+_MOST = 64
+
+# Expected error over the least one, up to which fewer directions are taken.
+_ALIKE = 1.05
+
+# Shares of the variance of a target that directions and all others are taken to explain, where
+# public tasks do not tell.
+_UNTOLD = 0.25, 0.25
+
 
 @dataclass(frozen=True)
 class View:
@@ -125,6 +143,14 @@ class View:
     ranges: tuple[np.ndarray, np.ndarray] | None = None
     subspace: TaskSubspace | None = None  # The few directions that it sees
     tasks: TaskPrior | None = None  # What models of public tasks are like, of rows after the map
+    levels: tuple[Level, ...] = ()  # What is expected of the entries that the map gives
+
+    @property
+    def importance(self) -> np.ndarray | None:
+        """Factors by which these entries should count; None where all count alike."""
+        if not self.levels:
+            return None
+        return np.concatenate([np.full(level.size, level.importance) for level in self.levels])
 
     def about_zero(self, rows: np.ndarray) -> View:
         """The same for a model without a constant: nothing is subtracted from rows.
@@ -137,7 +163,7 @@ class View:
         sizes = np.sqrt(((rows @ weights) ** 2).mean(axis=0))
         weights = weights / np.where(sizes > _FLAT, sizes, 1.0)
         affine = Affine(np.zeros(len(weights)), weights)
-        return View(affine, _ranges(affine, rows), self.subspace)
+        return replace(self, affine=affine, ranges=_ranges(affine, rows))
 
 
 class PublicView(Protocol):
@@ -151,8 +177,11 @@ class PublicView(Protocol):
         """Numbers that are seen of a row, or more; None where that is not known."""
         ...
 
-    def __call__(self, data: Data) -> View:
-        """How to look at these; ValueError where public rows are no good."""
+    def __call__(self, data: Data, reach: float) -> View:
+        """How to look at these; ValueError where public rows are no good.
+
+        `reach` is the number of records over the noise multiplier of the whole fit.
+        """
         ...
 
 
@@ -164,7 +193,7 @@ class AsTheyAre:
     def width(self, sizes: Sizes) -> int | None:
         return sizes.n_features
 
-    def __call__(self, data: Data) -> View:
+    def __call__(self, data: Data, reach: float) -> View:
         return View(Affine.identity(data.X.shape[1]))
 
 
@@ -178,9 +207,9 @@ class Whitened:
     def width(self, sizes: Sizes) -> int | None:
         return sizes.n_features
 
-    def __call__(self, data: Data) -> View:
+    def __call__(self, data: Data, reach: float) -> View:
         if data.public is None:
-            return AsTheyAre()(data)
+            return AsTheyAre()(data, reach)
         rows = data.public.X
         mean, deviations = rows.mean(axis=0), rows.std(axis=0)
         # A column that is constant among public rows is taken to be like the others.
@@ -197,6 +226,12 @@ class Whitened:
 
 @dataclass(frozen=True)
 class FewDirections:
+    """Directions of public tasks; with "auto" for their number, and the others by what they tell.
+
+    How many there are, and by how much the others count, is what should make the error of
+    predictions least: the more rows there are for the noise, the more is learned.
+    """
+
     method: str  # How they are found
     n_components: int | str  # How many they are
 
@@ -207,17 +242,49 @@ class FewDirections:
         few = sizes.n_public > 0 and isinstance(self.n_components, Integral)
         return int(self.n_components) if few else sizes.n_features
 
-    def __call__(self, data: Data) -> View:
+    def __call__(self, data: Data, reach: float) -> View:
         if data.public is None:
-            return AsTheyAre()(data)
+            return AsTheyAre()(data, reach)
+        public, number = data.public, self.n_components
+        expected = None
+        if number == "auto" and not METHODS[self.method].of_features:
+            number, expected = self._number(data, reach)
         found = task_subspace(
-            data.public.sets,
-            data.public.targets,
+            public.sets,
+            public.targets,
             subspace=self.method,
-            n_components=self.n_components,
+            n_components=number,
+            whole=self.n_components == "auto",
         )
-        affine = Affine(found.mean, found.directions)
-        return View(affine, _ranges(affine, data.public.X), found)
+        if found.others is None:
+            affine = Affine(found.mean, found.directions)
+            return View(affine, _ranges(affine, public.X), found)
+        k, rest = found.directions.shape[1], found.others.shape[1]
+        inside, outside = _UNTOLD if expected is None else expected
+        factor, _ = _auto.importance_of_rest(
+            inside, outside, k, rest, n_samples=data.records.n, reach=reach
+        )
+        levels, directions = (), found.directions
+        if factor > 0 and rest:
+            levels = Level(k, inside), Level(rest, outside, factor)
+            directions = np.hstack([directions, found.others])
+        affine = Affine(found.mean, directions)
+        return View(affine, _ranges(affine, public.X), found, levels=levels)
+
+    def _number(self, data: Data, reach: float) -> tuple[int | str, tuple[float, float] | None]:
+        """How many directions are best, and what they and the others explain of targets."""
+        assert data.public is not None
+        sets, targets = data.public.sets, data.public.targets
+        usual = explained_elsewhere(sets, targets, "pairs", _MOST)
+        if usual is None:
+            return "auto", None
+        errors = [
+            _auto.importance_of_rest(one, off, k, usual.rank - k, data.records.n, reach)[1]
+            for k, (one, off) in enumerate(zip(usual.inside, usual.outside, strict=True), start=1)
+        ]
+        k = 1 + int(np.argmax(np.array(errors) <= _ALIKE * min(errors)))
+        own = explained_elsewhere(sets, targets, self.method, k) or usual
+        return k, (float(own.inside[-1]), float(own.outside[-1]))
 
 
 @dataclass(frozen=True)
@@ -233,8 +300,8 @@ class ColumnsOfTasks:
     def width(self, sizes: Sizes) -> int | None:
         return sizes.n_features
 
-    def __call__(self, data: Data) -> View:
-        view = AsTheyAre()(data)
+    def __call__(self, data: Data, reach: float) -> View:
+        view = AsTheyAre()(data, reach)
         if data.public is None:
             return view
         found = task_subspace(

@@ -11,6 +11,7 @@ weights are made of by the solvers of ``_solvers/regression.py``. Rows are cut a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -142,7 +143,10 @@ class RegressionFit(Plan):
     # Before the data are seen ---------------------------------------------------------------
 
     def with_public_view(self, data: Data) -> RegressionFit:
-        view = self.public(data)
+        reach = math.inf
+        if self.target.private:
+            reach = data.records.n / self.target.multiplier(data.records.n)
+        view = self.public(data, reach)
         if not self.constant and data.public is not None:
             view = view.about_zero(data.public.X)
         return replace(self, view=view)
@@ -163,6 +167,13 @@ class RegressionFit(Plan):
         as_they_are = self.importance is None and not sizes.n_public
         return "plain" if as_they_are and reach < _auto.WHITENING_FROM else "descent"
 
+    @property
+    def factors(self) -> np.ndarray | None:
+        """Factors by which what is seen counts: public ones of columns, or those of a view."""
+        return (
+            self.importance if self.view is None or not self.view.levels else self.view.importance
+        )
+
     def counting(self, width: int) -> float:
         """Number of columns, of which each counts by the square of its factor."""
         return width if self.importance is None else float(self.importance @ self.importance)
@@ -180,7 +191,7 @@ class RegressionFit(Plan):
             targets = _OPEN if public is None else public.target_range
         # Public rows say it well enough for a solver that looks at the rows once.
         trust_public_scale = known and (self.solver == "moments" or self.trust_public_scale)
-        return Standards(columns, targets, self.reach, trust_public_scale, self.importance)
+        return Standards(columns, targets, self.reach, trust_public_scale, self.factors)
 
     def budget(self, sizes: Sizes) -> Budget:
         before = self.standards(sizes).parts(sizes.n_features)
@@ -236,7 +247,7 @@ class RegressionFit(Plan):
         )
 
     def standardised(self, data: Data, releases: Releases) -> Prepared:
-        view = self.view or self.public(data)
+        view = self.view or self.public(data, self.reach)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
         seen = where_rows_are(AffineRows, data.X, view.affine, constant=False, records=data.records)
         values = data.targets
@@ -250,8 +261,8 @@ class RegressionFit(Plan):
             columns = columns.without(~standard.found["bounds"])
         else:
             columns, targets = columns.about_zero(), targets.about_zero()
-        if self.importance is not None:
-            columns = replace(columns, scale=columns.scale / self.importance)
+        if self.factors is not None:
+            columns = replace(columns, scale=columns.scale / self.factors)
         affine = view.affine.scaled(columns.location, columns.scale)
         rows = where_rows_are(
             AffineRows,
@@ -263,9 +274,9 @@ class RegressionFit(Plan):
         )
         location, scale = (as_like(x, values) for x in (targets.location, targets.scale))
         importance = None
-        if self.importance is not None:
-            importance = np.append(self.importance, np.ones(int(self.constant)))
-        problem = Regression(rows, (values - location) / scale, importance)
+        if self.factors is not None:
+            importance = np.append(self.factors, np.ones(int(self.constant)))
+        problem = Regression(rows, (values - location) / scale, importance, view.levels)
         limit, fills = standard.limit, standard.columns.fills
         return Prepared(problem, affine, targets, limit, standard.found, view, fills)
 
@@ -636,10 +647,12 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
     n_components : int or "auto", default="auto"
-        Number of directions, at most the number of public tasks. "auto" keeps those that explain
-        more of the public targets than any direction explains of targets that are permuted within
-        tasks, and at least one. For "features" it keeps those that vary more than uncorrelated
-        columns would by chance. Without public rows it has no effect.
+        Number of directions, at most the number of public tasks. Of a number, weights lie in the
+        directions. "auto" chooses it, and learns along all others as well, by how much directions
+        of some public tasks explain in other ones, for as many rows and as much noise as there
+        are: few rows learn along the directions only, and many rows along all. Where there is one
+        task, and for "features", it keeps the directions that stand out of chance. Without public
+        rows it has no effect.
     subspace : {"alternating", "pairs", "moments", "ridge", "features"}, default="alternating"
         How directions are found. "alternating" fits directions, and the coefficients of the tasks
         in them, in turn. "pairs" takes the leading directions of products of pairs of rows of a
@@ -696,8 +709,8 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     n_components_ : int
         Their number.
     spectrum_ : ndarray of shape (n,)
-        What directions explain of the public targets, largest first: `n_components_` of them are
-        kept.
+        What directions explain of the public targets, largest first: the directions are the first
+        `n_components_` of them.
     bounds_ : tuple of two ndarrays of shape (n_features,) or None
         Ranges that entries of rows are cut to, in ``fit`` and ``predict`` alike: 4 standard
         deviations on either side of the mean, as far as these are known. They are infinite for
@@ -732,11 +745,14 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     and all parameters but `random_state`. The unit is one row. Public tasks must not be *chosen*
     by looking at private rows: then the choice is a release to pay for (:func:`select_public`).
 
-    What the directions miss is lost, however much is spent. For white rows this error is at most
-    the square of :func:`subspace_distance` times the squared length of the coefficients (Thaker,
-    Setlur, Wu, Smith, 2023, Theorem 4.2). What is gained is that noise is in k numbers and not in
-    d. So few directions pay where private rows are few or `epsilon` is small; with many rows
-    :class:`DPLinearRegression` is better. ``docs/linear_regression.md`` has figures of both.
+    With a number of directions, what they miss is lost, however much is spent. For white rows this
+    error is at most the square of :func:`subspace_distance` times the squared length of the
+    coefficients (Thaker, Setlur, Wu, Smith, 2023, Theorem 4.2). What is gained is that noise is in
+    k numbers and not in d. With "auto" columns off the directions count by a factor, which is 0
+    where rows are few, and noise is mostly in them. The first 3 of 10 gradients also tell whether
+    the rest explains much more than expected: then it counts more in the others. All of that
+    follows from public rows, from sizes, and from what is released in any case.
+    ``docs/linear_regression.md`` has figures.
 
     Rows and targets of a task are centred by their own means, so that intercepts may differ.
     Directions do not change with the units of columns or of targets.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh, solve, solve_triangular, svd
+from scipy.linalg import eigh, null_space, solve, solve_triangular, svd
 from scipy.sparse.linalg import ArpackError, LinearOperator, cg, eigsh
 
 from dpsubspace._checks import check_choice, check_integer
@@ -120,6 +120,9 @@ class TaskSubspace:
     # columns.
     spectrum: np.ndarray
     mean: np.ndarray  # (d,): of all public rows
+    # (d, q): the other directions in which public rows vary, where they are asked for; likewise
+    # of about unit second moment, and uncorrelated with the first.
+    others: np.ndarray | None = None
 
 
 def task_subspace(
@@ -128,8 +131,9 @@ def task_subspace(
     *,
     subspace: str = "pairs",
     n_components: int | str = "auto",
+    whole: bool = False,
 ) -> TaskSubspace:
-    """Estimate the span of the coefficients of public tasks.
+    """Estimate the span of the coefficients of public tasks, and with `whole` other directions.
 
     A set of checked rows is a task, and so is each column of `targets` (m, c), which are in the
     order of the sets. `subspace` is a row of `METHODS`. With "auto" for `n_components` those
@@ -144,9 +148,13 @@ def task_subspace(
     most = _most(tasks, wanted, of_features=method.of_features)
     count = wanted or method.number(tasks, most)
     spectrum, vectors = method.directions(tasks, most, count)
-    scaled = _unit_directions(sets, mean, tasks, vectors[:, :count])
+    vectors = vectors[:, :count]
+    if whole:
+        vectors = np.hstack([vectors, null_space(vectors.T)])
+    scaled = _unit_directions(sets, mean, tasks, vectors)
+    scaled, others = scaled[:, :count], scaled[:, count:] if whole else None
     components, signs = _orthonormal(scaled)
-    return TaskSubspace(scaled * signs, components, spectrum, mean)
+    return TaskSubspace(scaled * signs, components, spectrum, mean, others)
 
 
 def _wanted(n_components: int | str) -> int | None:
@@ -360,6 +368,56 @@ def _above_uncorrelated(tasks: WhitenedTasks, most: int) -> int:
     """Variances above the largest of uncorrelated columns (Marchenko and Pastur, 1967)."""
     edge = (1 + np.sqrt(np.count_nonzero(tasks.scale) / tasks.degrees)) ** 2
     return max(1, int(np.count_nonzero(tasks.variances > edge)))
+
+
+# What tasks that were left out have along directions ------------------------------------------
+
+# Parts that tasks are left out in, in turn.
+_PARTS = 4
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Shares of the variance of a target that weights explain, by tasks that were left out."""
+
+    inside: np.ndarray  # (q,): by those along the first j + 1 directions of other tasks
+    outside: np.ndarray  # (q,): by those along all others
+    rank: int  # Number of all directions
+
+
+def explained_elsewhere(
+    sets: Sequence[np.ndarray], targets: np.ndarray | None, subspace: str, most: int
+) -> Explained | None:
+    """What directions of some tasks explain in other tasks, and what they miss; None of one task.
+
+    Tasks are left out in turn, and the pair statistic of those that are left out says without bias
+    how much of the variance of their targets is explained along given directions. So the
+    figures count that directions are found with errors, and that a task may have weights that
+    others have not. Directions are those of `subspace`, up to `most` of them.
+    """
+    tasks = _tasks_of(sets, targets, subspace)
+    told = np.flatnonzero(tasks.weights.any(axis=1))
+    parts, total = min(_PARTS, len(told)), 0.0
+    if parts < 2:
+        return None
+    most = min(most, tasks.rows.shape[1], len(told) - -(-len(told) // parts))
+    inside = np.zeros(most)
+    for part in range(parts):
+        out = np.isin(np.arange(len(tasks.sizes)), told[part::parts])
+        vectors = METHODS[subspace].directions(_some(tasks, ~out), most, most)[1][:, :most]
+        left_out, weight = _some(tasks, out), tasks.weights[out].sum()
+        pairs = _pairs(left_out).dense()
+        total += weight * float(np.trace(pairs))
+        inside += weight * np.einsum("ij,ik,kj->j", vectors, pairs, vectors)
+    inside = np.clip(np.cumsum(inside), 0.0, 1.0)
+    return Explained(inside, np.clip(total - inside, 0.0, 1.0 - inside), tasks.rows.shape[1])
+
+
+def _some(tasks: WhitenedTasks, which: np.ndarray) -> WhitenedTasks:
+    rows = np.repeat(which, tasks.sizes)
+    return replace(
+        tasks, rows=tasks.rows[rows], targets=tasks.targets[rows], sizes=tasks.sizes[which]
+    )
 
 
 # Methods --------------------------------------------------------------------------------------

@@ -59,6 +59,15 @@ _COUNTING = 0.05
 
 
 @dataclass(frozen=True)
+class Level:
+    """Entries of rows that are next to each other, of which as much is expected."""
+
+    size: int  # Number of entries
+    explained: float  # Share of the variance of a target that their weights explain, about
+    importance: float = 1.0  # Root mean square that the entries have
+
+
+@dataclass(frozen=True)
 class Regression:
     # Rows, of location 0 and scale 1 by public or released numbers, with a constant entry where
     # there is an intercept.
@@ -66,6 +75,9 @@ class Regression:
     targets: Array  # (n, c): targets, likewise
     # (p,): root mean squares that entries have, at most 1; None where all have 1.
     importance: np.ndarray | None = None
+    # What is expected of the entries from the first on; nothing where there are none. A constant
+    # entry belongs to the first of them.
+    levels: tuple[Level, ...] = ()
 
     @property
     def n_targets(self) -> int:
@@ -125,6 +137,12 @@ def exact_solution(data: Regression, releases: Releases) -> Solution:
     joint = data.rows.with_columns(data.targets)
     total = to_numpy(second_moment(Rows(joint, 1.0)).value)
     p = data.rows.width
+    if data.levels:
+        left, at = max(0.05, 1 - sum(level.explained for level in data.levels)), 0
+        for level in data.levels:
+            own = np.arange(at, at + level.size)
+            total[own, own] += left * level.size / max(level.explained, 1e-4) * level.importance**2
+            at += level.size
     weights = linalg.pinvh(total[:p, :p], rtol=1e-14 * p) @ total[:p, p:]
     return Solution(weights, np.zeros((p, 1)), np.zeros(data.n_targets))
 
@@ -228,39 +246,81 @@ class WhitenedDescent:
         each coordinate. Both follow from the curvature, which the released gradients tell
         (:func:`found_on`).
         """
-        p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
         rows = data.rows.materialised()
         white = released_whitening(rows, data, releases)
-        rows = rows.mixed(rows.mixing_by(white.weights))
-        features: Any = rows  # they have what is asked of Features here
-        rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
-        size = math.sqrt(data.size * c) * _auto.regression_clip(data.noise(releases, STEPS))
-        part = releases.budget.parts[STEPS]
-        rate = _auto.regression_rate(n / releases.budget.per_record_multiplier(STEPS))
-        rate = min(rate, 2 / white.hidden)
-        plan = TrainingPlan(
-            n_iter=part.count,
-            learning_rate=rate,
-            momentum=0.0,
-            alpha=0.0,
-            average=True,
-            averaged=_auto.REGRESSION_AVERAGED,
-        )
-        start, every = (as_like(x, rows.norms()) for x in (np.zeros((p, c)), np.ones(1)))
-        step, source = RecordedStep(clip_norm=size), of_records(rows_only, size)
-        found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
-        own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
-        path = Path(np.stack(step.points), np.stack(step.gradients) / n, rate, own)
-        path, found = path.along_some(white.clear), np.where(white.clear[:, None], found, 0.0)
-        least = curvature_left(data.noise(releases, STEPS), c)
-        factors, each = found_on(path, plan, found[white.clear], least)
-        most = own * float(np.linalg.norm(plan.noise_at(0.0))) * max(1.0, float(factors.max()))
-        assert mixing is not None
-        weights, spread = mixing.weights @ (found * factors), None
+        plan = plan_of_steps(data, white, releases)
+        steps = white_steps(plan, data, rows, white, releases, after_step)
+        path, clear = steps.path.along_some(white.clear), white.clear[:, None]
+        least = curvature_left(data.noise(releases, STEPS), data.n_targets)
+        factors, each = found_on(path, plan, steps.found[white.clear], least)
+        weights = steps.mixing @ (np.where(clear, steps.found, 0.0) * factors)
+        most, spread = steps.most_noise * max(1.0, float(factors.max())), None
         if data.importance is not None:
             usual = path.curvature(least)
             spread = white.clear * plan.noise_beside(usual * white.curvature, usual)
-        return Solution(weights, mixing.weights, each * factors, part.count, most, spread)
+        return Solution(weights, steps.mixing, each * factors, plan.n_iter, most, spread)
+
+
+def plan_of_steps(data: Regression, white: Whitening, releases: Releases) -> TrainingPlan:
+    reach = data.rows.n_samples / releases.budget.per_record_multiplier(STEPS)
+    return TrainingPlan(
+        n_iter=releases.budget.parts[STEPS].count,
+        learning_rate=min(_auto.regression_rate(reach), 2 / white.hidden),
+        momentum=0.0,
+        alpha=0.0,
+        average=True,
+        averaged=_auto.REGRESSION_AVERAGED,
+    )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Noisy gradient steps that were taken in white coordinates."""
+
+    plan: TrainingPlan
+    path: Path  # Points, and gradients that were released there
+    found: np.ndarray  # (q, c): what the plan returns
+    mixing: np.ndarray  # (p, q): W
+    ended: bool  # Whether the caller has ended them before the last one
+
+    @property
+    def most_noise(self) -> float:
+        """Size of the noise in each coordinate of what was found, at most."""
+        return self.path.noise * float(np.linalg.norm(self.plan.noise_at(0.0)))
+
+
+def white_steps(
+    plan: TrainingPlan,
+    data: Regression,
+    rows: AffineRows,
+    white: Whitening,
+    releases: Releases,
+    after_step: Callable[[], bool],
+    start: np.ndarray | None = None,
+) -> Steps:
+    """Steps of a plan in coordinates of released directions, from `start` or from zero.
+
+    Privacy: see :meth:`WhitenedDescent.__call__`.
+    """
+    p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
+    rows = rows.mixed(rows.mixing_by(white.weights))
+    features: Any = rows  # they have what is asked of Features here
+    rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
+    size = math.sqrt(data.size * c) * _auto.regression_clip(data.noise(releases, STEPS))
+    start = np.zeros((p, c)) if start is None else start
+    first, every = (as_like(x, rows.norms()) for x in (start, np.ones(1)))
+    step, source, ended = RecordedStep(clip_norm=size), of_records(rows_only, size), []
+
+    def after() -> bool:
+        ended.append(after_step())
+        return ended[-1]
+
+    found = to_numpy(train(plan, step, source, first, every, releases, after_step=after))
+    own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
+    assert mixing is not None
+    gradients = np.stack(step.gradients) / n
+    path = Path(np.stack(step.points), gradients, plan.learning_rate, own)
+    return Steps(plan, path, found, mixing.weights, ended[-1])
 
 
 @dataclass(frozen=True)
@@ -274,14 +334,20 @@ class Whitening:
 
 
 def released_whitening(rows: AffineRows, data: Regression, releases: Releases) -> Whitening:
-    """What whitens rows, of their released second moment.
+    moment, noise = moment_of_rows(rows, data, releases)
+    return whitening(moment, noise, data.importance)
+
+
+def moment_of_rows(
+    rows: AffineRows, data: Regression, releases: Releases
+) -> tuple[np.ndarray, float]:
+    """Released second moment that rows are whitened by, and the noise of its diagonal.
 
     Privacy: rows are shrunk to a public norm, with the bounds and the event of
     :func:`~dpsubspace._statistics.moments.released_moment`. What follows is postprocessing.
     """
     size = math.sqrt(data.size)
-    moment, noise = released_moment(Rows(rows.clipped(size), size), releases, MOMENT)
-    return whitening(moment, noise, data.importance)
+    return released_moment(Rows(rows.clipped(size), size), releases, MOMENT)
 
 
 def without_noise(moment: np.ndarray, noise: float, mean: float | None = None) -> np.ndarray:
@@ -322,20 +388,27 @@ def _standing_out(apart: np.ndarray, noise: float, common: float, kept: float) -
     return (vectors * np.maximum(wanted - common - kept * values, 0.0)) @ vectors.T
 
 
-def whitening(moment: np.ndarray, noise: float, importance: np.ndarray | None = None) -> Whitening:
+def whitening(
+    moment: np.ndarray,
+    noise: float,
+    importance: np.ndarray | None = None,
+    more: np.ndarray | None = None,
+) -> Whitening:
     """What whitens vectors u, by noisy moments of them.
 
     Entries have a root mean square of about `importance`, (p,), or of 1. Those that count alike
     make a level, and have noise in common. Directions in which there is less than the noise of
-    their level are taken to have that much.
+    their level are taken to have that much. `more`, (p,), is by how much noise is larger along
+    entries; None where it is alike.
     """
     each = np.ones(len(moment)) if importance is None else importance
     levels = [np.flatnonzero(each == one) for one in np.unique(each)[::-1]]
-    moment = _without_noise_of_levels(moment, noise, levels, each)
+    noises = [noise * (1.0 if more is None else float(more[level[0]])) for level in levels]
+    moment = _without_noise_of_levels(moment, noises, levels, each)
     usual = max(float(np.diag(moment)[levels[0]].mean()), _FAINT)
     floors, hidden = np.empty(len(moment)), 0.0
     for i, level in enumerate(levels):
-        edge = noise * math.sqrt(2 * len(level))
+        edge = noises[i] * math.sqrt(2 * len(level))
         floors[level] = min(max(edge, 1e-3 * usual), usual)
         most = math.inf if i == 0 else float((each[level] ** 2).sum())  # all that a level can have
         hidden = max(hidden, min(edge, most) / 2)
@@ -350,12 +423,12 @@ def whitening(moment: np.ndarray, noise: float, importance: np.ndarray | None = 
 
 
 def _without_noise_of_levels(
-    moment: np.ndarray, noise: float, levels: list[np.ndarray], each: np.ndarray
+    moment: np.ndarray, noises: list[float], levels: list[np.ndarray], each: np.ndarray
 ) -> np.ndarray:
     """What noise leaves of blocks of a moment: those of entries that count alike, and others."""
     found, mean = np.empty_like(moment), None
     for i, one in enumerate(levels):
-        own, square = moment[np.ix_(one, one)], float(each[one[0]]) ** 2
+        own, square, noise = moment[np.ix_(one, one)], float(each[one[0]]) ** 2, noises[i]
         if mean is None:
             found[np.ix_(one, one)] = without_noise(own, noise)
             mean = max(float(np.trace(own)) / len(one), _FAINT)
@@ -364,9 +437,9 @@ def _without_noise_of_levels(
             own_mean = float(np.trace(own)) / len(one) / square
             mean_here = (_SPREAD * own_mean + unsure * mean) / (_SPREAD + unsure)
             found[np.ix_(one, one)] = without_noise(own, noise, max(mean_here, _FAINT) * square)
-        for other in levels[:i]:
+        for j, other in enumerate(levels[:i]):
             block = moment[np.ix_(one, other)]
-            block = _kept(block, noise**2 / 2 * block.size) * block
+            block = _kept(block, noise * noises[j] / 2 * block.size) * block
             found[np.ix_(one, other)], found[np.ix_(other, one)] = block, block.T
     return found
 
@@ -477,16 +550,26 @@ def found_on(
     reached of them at the least curvature, beside the noise there, is the most that is taken to be
     theirs unless it is clear that it is not. Where gradients point back, less is left.
     """
-    curvature = path.curvature(least)
-    weights = plan.noise_at(curvature)
+    reached, most, weights = whole_way(path, plan, found, least)
     each = path.noise * float(np.linalg.norm(weights))
-    along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
-    reached = np.array([plan.reached_at(float(value)) for value in along])
     signal = plan.reached_at(least) / float(np.linalg.norm(plan.noise_at(least)))
     factors = james_stein(found, each, (signal * float(np.linalg.norm(weights))) ** 2)
-    most = path.not_beyond(plan.first_averaged, curvature)
     factors = np.where(most < 1, np.minimum(factors / reached, most), factors / reached)
     return factors, each
+
+
+def whole_way(
+    path: Path, plan: TrainingPlan, found: np.ndarray, least: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Share of the way that columns of `found` have gone, what is not beyond, and noise of steps.
+
+    The first two are (c,), and the last are weights of the noise of each step, (n_iter,).
+    """
+    curvature = path.curvature(least)
+    weights = plan.noise_at(curvature)
+    along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
+    reached = np.array([plan.reached_at(float(value)) for value in along])
+    return reached, path.not_beyond(plan.first_averaged, curvature), weights
 
 
 def james_stein(weights: np.ndarray, noise: float, signal: float = math.inf) -> np.ndarray:

@@ -5,6 +5,7 @@ import pytest
 
 from dpsubspace import _auto
 from dpsubspace._solvers.descent import TrainingPlan
+from dpsubspace._solvers.levels import gains
 from dpsubspace._solvers.regression import (
     Path,
     curvature_left,
@@ -161,3 +162,23 @@ def test_clipping_leaves_the_curvature_that_is_said(c, noise, rng):
     mean = (lengths * np.minimum(lengths, most)).mean() / c
     assert curvature_left(noise, c) == pytest.approx(mean, abs=0.03)
     assert 0 < curvature_left(noise, c) <= 1
+
+
+def test_gains_follow_what_is_expected_and_what_is_seen():
+    """Noise of size 1 in 50 weights: what is expected decides, unless weights are far longer."""
+    noise, none = np.full(1, 0.01), np.zeros((50, 1))
+    hidden = np.full((50, 1), 0.01)  # as long as noise alone
+    little, much = (float(gains(hidden, noise, 0.0, share)[0]) for share in (1e-4, 0.5))
+    assert 0 < little < 0.1 < much < 0.9
+    assert gains(none, noise, 0.0, 0.5)[0] < much
+    assert gains(np.full((50, 1), 0.1), noise, 0.0, 1e-3)[0] > 0.95
+    assert gains(hidden, np.zeros(1), 0.0, 0.5)[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("n_samples", [300, 3000, 30_000, 300_000])
+def test_other_columns_count_the_more_the_more_rows_there_are(n_samples):
+    reach = n_samples / 4
+    factor, error = _auto.importance_of_rest(0.5, 0.02, 5, 55, n_samples, reach)
+    more, less = _auto.importance_of_rest(0.5, 0.02, 5, 55, 2 * n_samples, 2 * reach)
+    assert factor <= more <= 1 and less < error
+    assert _auto.importance_of_rest(0.5, 0.2, 5, 55, n_samples, reach)[0] >= factor
