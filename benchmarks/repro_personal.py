@@ -13,6 +13,8 @@ in what is drawn, where it is not said otherwise; those of tables are in ``_peop
   reach alone, together, and by both, which the estimator does with public tasks: there are 100
   with 200 rows, in a span of that error; "found" is the error of what they tell of it.
 - ``verdicts``: whether the estimator is ever worse than the better of both.
+- ``ends``: the same where one side has nothing to give: public subspaces from exact to orthogonal,
+  few persons and little budget, and the shared model alone beside a prediction by its constant.
 - ``remark``: the error of the public subspace above which users are better off together, for each
   epsilon and number of users, and how its square goes with them.
 - ``rates``: span and excess against epsilon, users, columns, directions and rows a user, beside the
@@ -32,7 +34,7 @@ Penalties of local heads are chosen on rows left out in turn among those to trai
 chosen on test rows.
 
 usage: [DPSUBSPACE_DATA=folder] python benchmarks/repro_personal.py
-       [theorem verdicts remark rates slopes users unseen cost] [--seeds 5] [--repeats 3]
+       [theorem verdicts ends remark rates slopes users unseen cost] [--seeds 5] [--repeats 3]
        [--only school ...] [--out benchmarks/results/personal.json]
 """
 
@@ -209,6 +211,54 @@ def verdicts(args):
             row |= {"both_less_better": round(float(worse.mean()), 4)}
             allowed = max(TOLERANCE * better, min(2 * error, MOST_NOISE * better))
             yield row | judged(worse.mean() <= allowed)
+
+
+# The ends ---------------------------------------------------------------------------------------
+
+NEAR, SHARE = 0.01, 0.05  # What the estimator may be worse than the best of the others
+
+
+def ends(args):
+    """Excess of the estimator beside alone, together and local in the public subspace."""
+    for n_persons, epsilon in itertools.product(args.persons, args.budgets):
+        cells = {
+            gamma: np.array([end(seed, n_persons, epsilon, gamma) for seed in args.seeds])
+            for gamma in (None, *args.gammas)
+        }
+        together = cells[None][:, 0]
+        for gamma, found in cells.items():
+            rivals = {"alone": [alone(seed, n_persons, None) for seed in args.seeds]}
+            if gamma is not None:
+                rivals |= {"in span": [alone(seed, n_persons, gamma) for seed in args.seeds]}
+                rivals |= {TOGETHER: together}
+            best = min(rivals, key=lambda name: np.mean(rivals[name]))
+            least = float(np.mean(rivals[best]))
+            row = {"persons": n_persons, "epsilon": epsilon, "gamma": gamma, "best": best}
+            row |= {"best_excess": round(least, 4)} | figure("excess", found[:, 0])
+            row |= figure("shared", found[:, 1]) | figure("constant", found[:, 2])
+            yield row | judged(found[:, 0].mean() <= max(least + NEAR, (1 + SHARE) * least))
+
+
+@cache
+def end(seed, n_persons, epsilon, gamma):
+    """Excess of persons' models, of the shared model, and of its constant; None has no tasks."""
+    model, given = Model(seed, n_persons), {}
+    if gamma is not None:
+        given = dict(zip(("X_public", "y_public"), model.tasks(gamma), strict=True))
+    found = personal(epsilon, seed, n_components=K, **RANGES)
+    found.fit(model.users.X, model.users.y, groups=model.users.index, **given)
+    shared, fresh = found.public_part(), model.fresh
+    constant = shared.predict(np.zeros((1, WIDTH)))  # columns have the mean 0
+    errors = (np.mean((each - fresh.y) ** 2) for each in (shared.predict(fresh.X), constant))
+    return model.risk(found), *map(float, errors)
+
+
+@cache
+def alone(seed, n_persons, gamma):
+    """Excess of a ridge of one's own in all columns, or in the span of that error."""
+    model = Model(seed, n_persons)
+    directions = None if gamma is None else model.at(gamma)
+    return model.excess(_personal.heads(model.users, directions).weights)
 
 
 def remark(args):
@@ -393,7 +443,7 @@ class Split:
         """Columns on [-1, 1] by their public ranges, and a constant 1."""
         return np.column_stack([_tables.on_range(X, *self.table.bounds), np.ones(len(X))])
 
-    def users(self, targets):
+    def persons(self, targets):
         """Scaled rows to train with and other targets."""
         return Users(self.scaled(self.X), targets, self.people, self.table.count)
 
@@ -683,6 +733,7 @@ def cost(args):
 SECTIONS = {
     "theorem": theorem,
     "verdicts": verdicts,
+    "ends": ends,
     "remark": remark,
     "rates": rates,
     "slopes": slopes,
@@ -695,6 +746,9 @@ OPTIONS = {
     "repeats": 3,
     "only": [],
     "epsilons": list(EPSILONS),
+    "persons": [250, 1000, 5000],
+    "budgets": [0.1, 0.3, 1.0, 3.0, 10.0],
+    "gammas": [0.0, 0.2, 0.4, 0.8, 1.0],
     "sweeps": list(SWEEPS),
     "sizes": list(SIZES),
 }

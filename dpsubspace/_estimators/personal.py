@@ -134,7 +134,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     kinds_ : list of str
         What the kinds are: no head but the shared model, an own intercept, own weights in any
         direction, own weights along the shared directions, along those of public tasks, as
-        models of public tasks are, or all alone.
+        models of public tasks are, some of these together, or all alone.
     bounds_ : tuple of two ndarrays of shape (n_features,)
         Ranges that entries of rows are cut to, in ``fit`` and ``predict`` alike.
     bounds_found_ : dict
@@ -168,28 +168,35 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     Released are, one after the other, by Gaussian mechanisms of persons:
 
     - location and scale of columns and targets, a noisy second moment and the gradients of the
-      shared model, as for :class:`DPLinearRegression`; each row counts for its part of a person;
+      shared model, as for :class:`DPLinearRegression`; each row counts for its part of a person.
+      Without public tasks no second moment is released where noise would hide it, which public
+      sizes tell;
     - directions: the sum of each person's products of pairs of residuals,
       ``sum r_i r_l x_i x_l^T``, divided by its own norm, so that a person changes the sum by at
       most 1. Leading eigenvectors above the noise are kept. Public tasks' directions cost nothing;
     - rounds, if any: gradients of the directions at the persons' heads, a matrix of norm 1 for
-      each person;
+      each person. Before rounds of public directions, whether heads along them do better than
+      intercepts: a number from -1 to 1 of each person. If not, the first round releases the
+      sum of products of pairs, which has the same bound, and directions are found from that;
     - the covariance of heads and the variance of what is left, of clipped numbers of each
-      person; and how well each kind of head does for all persons, as differences of their
+      person; and how well each kind of head does for all persons, as logarithms of their
       leave-one-out errors, clipped to norm 1.
 
     A head is then a mean of several ridge regressions on the person's own rows: none at all, an
     intercept, weights in any direction, along the shared directions, along public directions.
     Each counts by how likely it makes the person's own targets and by how well it did for all.
-    This needs no choice by the user, and costs no privacy. A person whose rows say clearly that a
-    ridge regression on them alone does better has that. Jain et al. (2021) have one kind of head
-    and no shared model beside the directions.
+    This needs no choice by the user, and costs no privacy: it is a function of what was released
+    and of rows of the person who is told the result, which is all that the billboard lemma asks.
+    What noise has hidden of scales, places and the noise of targets is taken from the person's own
+    rows. A person whose rows say clearly that a ridge regression on them alone does better has
+    that. Jain et al. (2021) have one kind of head and no shared model beside the directions.
 
     Public tasks tell location and scale of the columns, a shared model to start from, directions,
     and what models are like: their mean, covariance and noise (a mixed model; Laird, Ware, 1982).
     None of that costs privacy. A head by this prior uses nothing that was released, so that with
     good public tasks persons may do best without any of the others (Thaker, Setlur, Wu, Smith,
-    2023), and then they do. Tasks that are unlike the persons cost accuracy and no privacy.
+    2023), and then they do. Tasks that are unlike the persons count for little, and their
+    directions are given up where private rows say so.
 
     The unit is one person. Public are the number of persons, the number and names of the features,
     public tasks, and all parameters but `random_state`. The number of rows of a person, and of all

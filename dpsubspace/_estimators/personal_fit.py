@@ -8,6 +8,7 @@ the persons' own parts, which each person could have found alone from the shared
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
+from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import to_numpy
@@ -44,7 +46,9 @@ from dpsubspace._statistics.shapes import Standard
 # Share of the budget, of what standardising leaves, that the one model for all persons has.
 _SHARED = 0.45
 
-_DESCENT = "descent"
+# How that is found, and where noise hides the second moment of rows; and for each column, persons
+# over the noise multiplier of all its releases from which on it does not.
+_DESCENT, _PLAIN, _WHITENING_FROM = "descent", "plain", 2.0
 
 # Columns that are taken where their number is not known: rounds cost the same, however many.
 _SOME = 10
@@ -288,6 +292,7 @@ class PersonalFit(Plan):
     method: str  # "gradient", "moments": what rounds release.
     n_components: int | None  # Number of directions where there are no public tasks; None chooses
     n_iter: int | str  # Number of rounds
+    hidden: bool = False  # Whether noise hides the second moment of rows, by public sizes
     batch_size: int | None  # Expected number of persons in the Poisson batch of a round
     loss: Loss = field(default_factory=Squared)  # Of the predictions
 
@@ -301,11 +306,16 @@ class PersonalFit(Plan):
         return replace(self, shared=self.shared.with_public_view(data))
 
     def resolved(self, sizes: Sizes) -> PersonalFit:
-        fit = replace(self, shared=self.shared.resolved(sizes))
+        d = sizes.n_features or _SOME
+        shared = self.shared.resolved(sizes)
+        reach = shared.reach if self.target.private else float("inf")
+        least = max(_auto.WHITENING_FROM, _WHITENING_FROM * d)
+        hidden = math.sqrt(_SHARED) * reach < least
+        plain = hidden and not sizes.n_public  # a start from public tasks needs few steps
+        shared = replace(shared, solver=_PLAIN if plain else _DESCENT)
+        fit = replace(self, shared=shared, hidden=hidden)
         if self.n_iter != "auto":
             return fit
-        d = sizes.n_features or _SOME
-        reach = fit.shared.reach if self.target.private else float("inf")
         return replace(fit, n_iter=default_rounds(reach, d, public=sizes.n_public > 0))
 
     def solver(self, sizes: Sizes) -> PersonalSolver:
@@ -326,7 +336,7 @@ class PersonalFit(Plan):
     def budget(self, sizes: Sizes) -> Budget:
         before = self.shared.standards(sizes).parts(sizes.n_features)
         rest = 1 - sum(part.share for part in before.values())
-        of_all = SOLVERS[_DESCENT].parts(self.shared.reach)
+        of_all = SOLVERS[self.shared.solver].parts(self.shared.reach)
         own = self.solver(sizes).parts()
         parts: dict[str, Part] = dict(before)
         for share, some in ((_SHARED * rest, of_all), ((1 - _SHARED) * rest, own)):
@@ -365,7 +375,7 @@ class PersonalFit(Plan):
         start = np.zeros(d + 1) if tasks is None else tasks.mean
         problem = _less(problem, start, d)
         if releases.budget.private:
-            solution = SOLVERS[_DESCENT](problem, releases, after_step)
+            solution = SOLVERS[self.shared.solver](problem, releases, after_step)
             mixing = solution.noise
         else:
             solution = exact_solution(problem, releases)
@@ -379,7 +389,7 @@ class PersonalFit(Plan):
             prepared.targets,
             weights,
             constant,
-            slope_whitening(mixing, d),
+            np.eye(d) if self.hidden else slope_whitening(mixing, d),
             self.shared.constant,
             releases.budget.private,
         )

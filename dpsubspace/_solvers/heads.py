@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -122,7 +123,14 @@ def better_alone(chunk: PersonChunk, own: np.ndarray, together: np.ndarray) -> n
 # Heads ------------------------------------------------------------------------------------------
 
 # Rows that the noise variance of all persons counts as, beside a person's own residuals.
-_SHARED_NOISE_ROWS = 4.0
+_NOISE_ROWS = 4.0
+
+# The same where that variance is not known, and its guess then, over the mean square of the
+# person's residuals.
+_FEW_NOISE_ROWS, _GUESSED_NOISE = 0.1, 0.2
+
+# Share of the square of its mean below which a person's rows are taken to be alike.
+_FLAT = 1e-20
 
 # Most rows that the comparison of priors over all persons counts as, beside a person's own rows.
 _MOST_ROWS_OF_ALL = 100.0
@@ -130,17 +138,24 @@ _MOST_ROWS_OF_ALL = 100.0
 # Residuals about another model than the shared one are cut to this, in units of the targets.
 _FARTHEST = 100.0
 
+# Standard deviation that means over all persons usually have, of logarithms of errors of heads.
+_USUALLY_APART = 0.2
+
 # Most that the noise of the comparison may be in the logarithm of a weight, in deviations.
 _MOST_SPREAD = 1.0
 
-# Squared leave-one-out errors are cut to this, in variances of the targets.
-_LARGEST_LOSS = 16.0
+# Share of the squared leave-one-out error without a head that others are taken to leave at least;
+# the inverse is the most.
+_LEAST_LEFT = 1e-3
 
 # Variance of all own weights together over that of the noise, where weights may point anywhere.
-_OWN_SPREADS = (0.1, 0.5, 2.0)
+_OWN_SPREADS = (0.1, 0.5, 2.0, 8.0)
 
 # The same for heads that are larger than what is released, or hidden by noise, says of them.
 _WIDE = 4.0
+
+# The same of intercepts where nothing is known of them.
+_USUAL_INTERCEPT = 0.25
 
 # The same for weights along directions, beside what was released of them.
 _USUAL_SPREAD = 1.0
@@ -160,14 +175,12 @@ class Ridge(NamedTuple):
 class Candidate:
     name: str  # What it is
     root: np.ndarray  # (d + 1, f): R
-    own: float = 0.0  # s, of weights; an intercept has its variance in R
+    # s, of weights of rows whose entries have a mean square of 1 over the person's rows; an
+    # intercept has its variance in R
+    own: float = 0.0
+    # Whether these rows are about their own mean: where noise has hidden where columns lie.
+    about_mean: bool = False
     centre: np.ndarray | None = None  # (d + 1,): mean of the heads, where it is not 0
-
-    def dense(self) -> np.ndarray:
-        covariance = self.root @ self.root.T
-        covariance[1:, 1:] += self.own * np.eye(len(covariance) - 1)
-        values, vectors = np.linalg.eigh(covariance)
-        return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def _along(constant: np.ndarray, directions: np.ndarray, spread: float) -> np.ndarray:
@@ -184,37 +197,69 @@ def ridge(chunk: PersonChunk, prior: Candidate) -> Ridge:
         left = np.where(np.arange(left.shape[1]) < chunk.sizes[:, None], left, 0.0)
         found = ridge(replace(chunk, residuals=left), replace(prior, centre=None))
         return found._replace(coef=found.coef + prior.centre)
-    width, length = chunk.rows.shape[2] + 1, chunk.rows.shape[1]
-    if prior.own > 0 and length > width:
-        return _by_weights(chunk, prior.dense())
-    if prior.own > 0 or length < prior.root.shape[1]:
-        return _by_rows(chunk, prior)
-    return _by_weights(chunk, prior.root)
+    B, f = chunk.scores(prior.root), prior.root.shape[1]
+    if prior.own == 0:
+        found = _penalised(chunk.residuals, B)
+        return found._replace(coef=_mapped(prior.root, found.coef[:, :, None]))
+    own = _own_rows(chunk, math.sqrt(prior.own), about_mean=prior.about_mean)
+    found = _penalised(chunk.residuals, np.concatenate([B, own.rows], axis=2))
+    weights = own.factors[:, None] * found.coef[:, f:]
+    coef = _mapped(prior.root, found.coef[:, :f, None])
+    coef[:, 1:] += weights
+    coef[:, 0] -= products(own.means, weights)
+    return found._replace(coef=coef)
 
 
-def _by_weights(chunk: PersonChunk, root: np.ndarray) -> Ridge:
-    r, B = chunk.residuals, chunk.scores(root)
+class _OwnRows(NamedTuple):
+    rows: np.ndarray  # (u, m, d): white rows less the means, times the factors
+    means: np.ndarray  # (u, d): of each person, or 0
+    factors: np.ndarray  # (u,)
+
+
+def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> _OwnRows:
+    """White rows, of which those of each person vary by `size` squared about their mean.
+
+    Released scales may be far off. A person's own rows tell by how much they vary; a single one, or
+    rows that are all alike, have the mean square of 1 that white rows should have.
+    """
+    sizes, d = chunk.sizes, chunk.white.shape[2]
+    there = np.where(np.arange(chunk.white.shape[1]) < sizes[:, None], 1.0, 0.0)
+    means = np.matmul(there[:, None, :], chunk.white)[:, 0] / sizes[:, None]
+    if not chunk.ones.any():
+        means = np.zeros_like(means)
+    rows = chunk.white - there[:, :, None] * means[:, None, :]
+    flat = rows.reshape(len(sizes), -1)
+    squares = products(flat, flat) / (sizes * d)
+    varies = squares > _FLAT * (products(means, means) / d)
+    factors = size / np.sqrt(np.where(varies, squares, 1.0))
+    if about_mean:
+        factors = np.where(varies, factors, 0.0)
+    else:
+        rows, means = chunk.white, np.zeros_like(means)
+    return _OwnRows(rows * factors[:, None, None], means, factors)
+
+
+def _penalised(r: np.ndarray, B: np.ndarray) -> Ridge:
+    return _by_weights(r, B) if B.shape[1] > B.shape[2] else _by_rows(r, B)
+
+
+def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
+    """Ridge regression of r (u, m) on B (u, m, f) with penalty 1."""
     across = np.swapaxes(B, 1, 2)
-    A = across @ B + np.eye(root.shape[1])
+    A = across @ B + np.eye(B.shape[2])
     inverse = np.linalg.inv(A)
     found = np.matmul(inverse, np.matmul(across, r[:, :, None]))
     rest = r - np.matmul(B, found)[:, :, 0]
     leverage = np.sum(np.matmul(B, inverse) * B, axis=2)
     left_out = rest / np.maximum(1 - leverage, 1e-9)
-    volume = np.linalg.slogdet(A)[1]
-    return Ridge(_mapped(root, found), left_out, products(r, rest), volume)
+    return Ridge(found[:, :, 0], left_out, products(r, rest), np.linalg.slogdet(A)[1])
 
 
-def _by_rows(chunk: PersonChunk, prior: Candidate) -> Ridge:
-    r, B = chunk.residuals, chunk.scores(prior.root)
+def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
     A = np.matmul(B, np.swapaxes(B, 1, 2)) + np.eye(r.shape[1])
-    if prior.own > 0:
-        A += prior.own * np.matmul(chunk.white, np.swapaxes(chunk.white, 1, 2))
     inverse = np.linalg.inv(A)
     dual = np.matmul(inverse, r[:, :, None])
-    coef = _mapped(prior.root, np.matmul(np.swapaxes(B, 1, 2), dual))
-    if prior.own > 0:
-        coef[:, 1:] += prior.own * np.matmul(np.swapaxes(chunk.white, 1, 2), dual)[:, :, 0]
+    coef = np.matmul(np.swapaxes(B, 1, 2), dual)[:, :, 0]
     left_out = dual[:, :, 0] / np.diagonal(inverse, axis1=1, axis2=2)
     return Ridge(coef, left_out, products(r, dual[:, :, 0]), np.linalg.slogdet(A)[1])
 
@@ -251,6 +296,7 @@ class HeadPrior:
     noise: float  # Variance of targets about their persons' models, in variances of the targets
     # (C,): logarithms of what each prior counts before a person's rows are seen.
     log_weights: np.ndarray
+    known: bool = True  # Whether `noise` was seen through the noise of its release
 
     @classmethod
     def of(
@@ -260,6 +306,7 @@ class HeadPrior:
         noise: float,
         public: np.ndarray | None = None,
         tasks: Candidate | None = None,
+        known: bool = True,
     ) -> HeadPrior:
         """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
 
@@ -276,13 +323,14 @@ class HeadPrior:
         found = [Candidate("shared", np.zeros((d + 1, 0))), Candidate("intercept", constant)]
         wide = np.zeros((d + 1, 1))
         wide[0] = math.sqrt(_WIDE)
-        found += [Candidate("intercept, wide", wide), Candidate("local, wide", wide, _WIDE / d)]
-        found += [Candidate(f"local {s}", constant, s / d) for s in _OWN_SPREADS]
+        found += [Candidate("intercept, wide", wide)]
+        constant = constant if known else wide  # places of columns and targets are hidden as well
+        own = partial(Candidate, about_mean=not known)
+        found += [own("local, wide", wide, _WIDE / d)]
+        found += [own(f"local {s}", constant, s / d) for s in _OWN_SPREADS]
         if k:
             found += [Candidate("directions", shared)]
-            found += [
-                Candidate(f"directions and local {s}", shared, s / d) for s in _OWN_SPREADS[:2]
-            ]
+            found += [own(f"directions and local {s}", shared, s / d) for s in _OWN_SPREADS[:3]]
             usual = _along(constant, directions, _USUAL_SPREAD / k)
             found += [Candidate("directions, usual spread", usual)]
             found += [Candidate("directions, wide", _along(wide, directions, _WIDE))]
@@ -290,8 +338,22 @@ class HeadPrior:
             usual = _along(constant, public, _USUAL_SPREAD / public.shape[1])
             found += [Candidate("public directions", usual)]
             found += [Candidate("public directions, wide", _along(wide, public, _WIDE))]
-        found += [] if tasks is None else [tasks]
-        return cls(tuple(found), noise, np.zeros(len(found)))
+        if tasks is not None:
+            found += [tasks]
+            found += [
+                replace(tasks, name=f"public tasks and local {s}", own=s / d)
+                for s in _OWN_SPREADS[:3]
+            ]
+        return cls(tuple(found), noise, np.zeros(len(found)), known)
+
+    @classmethod
+    def checking(cls, public: np.ndarray) -> HeadPrior:
+        """Priors of an intercept, and of weights along orthonormal public directions beside it."""
+        constant = np.zeros((len(public) + 1, 1))
+        constant[0] = math.sqrt(_USUAL_INTERCEPT)
+        usual = _along(constant, public, _USUAL_SPREAD / public.shape[1])
+        found = (Candidate("intercept", constant), Candidate("public directions", usual))
+        return cls(found, 1.0, np.zeros(2))
 
     @property
     def names(self) -> list[str]:
@@ -300,22 +362,29 @@ class HeadPrior:
     # Which of them is good for all persons -------------------------------------------------------
 
     def losses(self, chunk: PersonChunk) -> np.ndarray:
-        """Mean squared leave-one-out error of each person by each prior, less that of no head."""
-        every = []
-        for candidate in self.candidates:
-            squares = np.minimum(ridge(chunk, candidate).left_out ** 2, _LARGEST_LOSS)
-            every.append(products(squares, np.ones_like(squares)) / chunk.sizes)
-        return np.stack(every[1:], axis=1) - every[0][:, None]
+        """Logarithms (u, C) of squared leave-one-out errors of each person, about their mean.
+
+        They do not depend on the units of the targets. Persons who are predicted exactly without a
+        head bring nothing, and no head is taken to leave less than a small share of that error.
+        """
+        every = [ridge(chunk, candidate).left_out for candidate in self.candidates]
+        squares = np.stack([products(one, one) for one in every], axis=1)
+        squares += self._noise_beside(chunk)[:, None]
+        none = squares[:, :1]
+        shares = squares / np.where(none > 0, none, 1.0)
+        losses = np.log(np.clip(shares, _LEAST_LEFT, 1 / _LEAST_LEFT))
+        return np.where(none > 0, losses - losses.mean(axis=1, keepdims=True), 0.0)
 
     def compared(self, losses: np.ndarray, noise: float) -> HeadPrior:
-        """The same with weights by noisy means (C - 1,) of such losses over all persons.
+        """The same with weights by noisy means (C,) of such losses over all persons.
 
         What all persons say counts as much as some rows of the person: the more of them, the less
-        `noise`, a standard deviation, the means have.
+        `noise`, a standard deviation, the means have. Noise that is larger than the means usually
+        are takes nearly all of them.
         """
-        every = np.concatenate([[0.0], losses])
-        factor = min(_MOST_ROWS_OF_ALL / (2 * self.noise), _MOST_SPREAD / max(noise, 1e-9))
-        return replace(self, log_weights=-factor * (every - every.min()))
+        apart = (losses - losses.min()) / (1 + (noise / _USUALLY_APART) ** 2)
+        factor = min(_MOST_ROWS_OF_ALL / 2, _MOST_SPREAD / max(noise, 1e-9))
+        return replace(self, log_weights=-factor * apart)
 
     # Heads ------------------------------------------------------------------------------------
 
@@ -341,19 +410,25 @@ class HeadPrior:
         coef = _mapped(persons.whitening, found[:, 1:, None])
         return Heads(coef, found[:, 0], weights, own, own_constant)
 
+    def _noise_beside(self, chunk: PersonChunk) -> np.ndarray:
+        """What the squares of a person's residuals are taken to be beside their own rows, (u,)."""
+        if self.known:
+            return np.full(len(chunk.sizes), _NOISE_ROWS * self.noise)
+        squares = products(chunk.residuals, chunk.residuals) / chunk.sizes
+        return _FEW_NOISE_ROWS * _GUESSED_NOISE * squares
+
     def _of_chunk(self, chunk: PersonChunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean heads of persons, how much each prior counts in them, and residuals left out.
 
         A prior counts by the density of the person's residuals under it, of which the noise
-        variance is the person's own: that of all persons counts as a few of their rows.
+        variance is the person's own: that of all persons counts as a few of their rows. Where it
+        is not known a guess counts as nearly nothing, so that units of the targets do not matter.
         """
         every = [ridge(chunk, candidate) for candidate in self.candidates]
-        rows = chunk.sizes + _SHARED_NOISE_ROWS
+        beside = np.maximum(self._noise_beside(chunk), 1e-300)
+        rows = chunk.sizes + (_NOISE_ROWS if self.known else _FEW_NOISE_ROWS)
         scores = np.stack(
-            [
-                -(rows * np.log(_SHARED_NOISE_ROWS * self.noise + one.fit) + one.volume) / 2
-                for one in every
-            ],
+            [-(rows * np.log(beside + one.fit) + one.volume) / 2 for one in every],
             axis=1,
         )
         scores += self.log_weights

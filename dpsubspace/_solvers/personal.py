@@ -6,7 +6,8 @@ there already. Released here are the directions U, the mean and the covariance o
 persons. Heads themselves are found afterwards, by each person alone
 (:mod:`dpsubspace._solvers.heads`). What all persons see is differentially private, and a person's
 head is a function of that and of the person's own rows: together that is joint differential privacy
-(Hsu, Huang, Roth, Roughgarden, Wu, 2014).
+(Hsu, Huang, Roth, Roughgarden, Wu, 2014). So heads may use a person's rows as often as they like:
+for weights of kinds, for scales, and for a choice by errors that are left out.
 
 Design note. Most sums are of *unit vectors*: a person brings a matrix of norm 1, or nothing. How
 many rows a person has and how large they are is then no part of any bound, there is no norm to clip
@@ -38,20 +39,21 @@ from dpsubspace._statistics.persons import (
 )
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
+CHECK = "public directions"
 
 # Where the numbers come from: bounds on what a person brings are part of the proofs below. All
 # others were chosen by hand on persons as benchmarks/repro_personal.py makes them. No script varies
 # them: the grids of that one are for the constants of rivals.
 
 # Shares of what the solver has of the budget.
-_SHARES = {DIRECTIONS: 0.6, ROUNDS: 0.6, PRIOR: 0.3, COMPARISON: 0.15}
+_SHARES = {DIRECTIONS: 0.6, CHECK: 0.03, ROUNDS: 0.57, PRIOR: 0.3, COMPARISON: 0.15}
 
 # Of the share for directions, what rounds get where both are released.
 _ROUNDS_SHARE = 0.35
 
 # Persons for each column, over the noise multiplier of the whole fit, from which on a round
 # pays: after public directions the first and the second, and after released ones.
-_FIRST, _SECOND, _AFTER_RELEASED = 2.0, 50.0, 20.0
+_FIRST, _SECOND, _AFTER_RELEASED = 2.0, 12.0, 20.0
 
 # Rounds without privacy, and the most directions that "auto" takes.
 _EXACT_ROUNDS, _MOST_DIRECTIONS = 10, 10
@@ -130,10 +132,10 @@ class PersonalSolver:
     def parts(self) -> dict[str, Part]:
         shares, rounds = dict(_SHARES), self.n_iter
         if not self.public:
-            shares[ROUNDS] = _SHARES[ROUNDS] * _ROUNDS_SHARE if rounds else 0.0
+            shares[ROUNDS] = shares[DIRECTIONS] * _ROUNDS_SHARE if rounds else 0.0
             shares[DIRECTIONS] -= shares[ROUNDS]
-        kept = [name for name in shares if name != (DIRECTIONS if self.public else None)]
-        kept = [name for name in kept if name != ROUNDS or rounds]
+        kept = set(shares) - {DIRECTIONS if self.public else CHECK}
+        kept = [name for name in shares if name in kept and (name not in (CHECK, ROUNDS) or rounds)]
         total = math.fsum(shares[name] for name in kept)
         found = {name: Part(shares[name] / total) for name in kept}
         if rounds:
@@ -155,12 +157,16 @@ class PersonalSolver:
         after each round.
         """
         start = None if public is None else _orthonormal(np.linalg.solve(persons.whitening, public))
-        if start is None:
-            white, spectrum = self._released_directions(persons, releases)
-        else:
-            white, spectrum = start, np.zeros(0)
         step = gradient_round if self.method == "gradient" else moments_round
         rounds = releases.budget.parts[ROUNDS].count if ROUNDS in releases else 0
+        if start is None:
+            white, spectrum = self._released_directions(persons, releases, DIRECTIONS)
+        elif rounds and released_doubt(persons, releases, start):
+            white, spectrum = self._released_directions(persons, releases, ROUNDS)
+            after_step()
+            rounds -= 1
+        else:
+            white, spectrum = start, np.zeros(0)
         for _ in range(rounds):
             if white.shape[1]:
                 white = step(persons, releases, white)
@@ -168,20 +174,20 @@ class PersonalSolver:
         heads = released_heads(persons, releases, white)
         if tasks is not None:  # the noise of tasks is a guess at that of persons
             near = np.clip(heads.noise, tasks.noise / _ALIKE, tasks.noise * _ALIKE)
-            heads = heads._replace(noise=float(near))
+            heads = heads._replace(noise=float(near) if heads.known else tasks.noise, known=True)
         directions = persons.whitening @ white
         weights = persons.weights + directions @ heads.mean[1:]
         constant = persons.constant + persons.intercept * float(heads.mean[0])
         like_tasks = None if tasks is None else _as_tasks(tasks, persons, weights, constant)
-        prior = HeadPrior.of(white, heads.covariance, heads.noise, start, like_tasks)
+        prior = HeadPrior.of(white, heads.covariance, heads.noise, start, like_tasks, heads.known)
         prior = released_comparison(persons.sharing(weights, constant), releases, prior)
         return Personal(weights, constant, persons.whitening, directions, white, prior, spectrum)
 
     def _released_directions(
-        self, persons: PersonRows, releases: Releases
+        self, persons: PersonRows, releases: Releases, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
         """Leading eigenvectors of the pair statistic, and its spectrum over the edge of noise."""
-        matrix, edge = released_pairs(persons, releases)
+        matrix, edge = released_pairs(persons, releases, name)
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = values[::-1] / edge, vectors[:, ::-1]
         count = self.n_components
@@ -231,29 +237,58 @@ def pair_statistics(chunk: PersonChunk) -> np.ndarray:
     return matrices * unit_weights(products(matrices, matrices), matrices.shape[1])[:, None]
 
 
-def released_pairs(persons: PersonRows, releases: Releases) -> tuple[np.ndarray, float]:
+def released_pairs(
+    persons: PersonRows, releases: Releases, name: str = DIRECTIONS
+) -> tuple[np.ndarray, float]:
     """Sum of the persons' pair statistics with noise, and the edge of the spectrum of noise.
 
     Privacy: each person brings a vector of norm at most 1, a function of the person's own rows and
     of released numbers, or zero. So the sum moves by at most 1 where the person becomes a null
     person, and by at most 2 where replaced; rounding adds the slack of
-    :meth:`~dpsubspace._statistics.persons.PersonRows.slack`. Event: one Gaussian mechanism.
+    :meth:`~dpsubspace._statistics.persons.PersonRows.slack`. Event: one Gaussian mechanism, that of
+    the part of the budget called `name`, on a Poisson batch of persons where that says so.
 
     The edge: unit matrices that point anywhere have squared entries of ``2 / (d (d + 1))``, half of
     that off the diagonal. With the noise of the release, entries off the diagonal have
     the variance ``(s^2 + 2 n / (d (d + 1))) / 2``, and the largest eigenvalue of such a matrix is
     about twice the root of d times that (Wigner, 1958).
     """
-    d, n = persons.width, persons.n_persons
-    size = d * (d + 1) // 2
+    d, batch = persons.width, releases.batch(name, persons.n_persons)
+    size, n = d * (d + 1) // 2, releases.budget.parts[name].rate * persons.n_persons
 
     def of_chunk(chunk: PersonChunk) -> np.ndarray:
         return np.ones(len(chunk.persons)) @ pair_statistics(chunk)
 
-    total = vector_sum(persons.total(of_chunk, (size,), beside=4 * d * d), 1.0, persons.slack())
-    noise = releases.noise_of(DIRECTIONS, total)
-    matrix = symmetric(to_numpy(releases.gaussian(DIRECTIONS, total)))
+    value = persons.total(of_chunk, (size,), batch, beside=4 * d * d)
+    total = vector_sum(value, 1.0, persons.slack())
+    noise = releases.noise_of(name, total)
+    matrix = symmetric(to_numpy(releases.gaussian(name, total)))
     return matrix, 2 * math.sqrt(d * (noise**2 + 2 * n / (d * (d + 1))) / 2)
+
+
+# Public directions -------------------------------------------------------------------------------
+
+
+def released_doubt(persons: PersonRows, releases: Releases, start: np.ndarray) -> bool:
+    """Whether heads along public directions (d, q) do no better than intercepts, over all persons.
+
+    Directions that the persons' weights are across to cannot be mended by rounds, of which each
+    starts from heads along them.
+
+    Privacy: each person brings one number in [-1, 1], the logarithm of a quotient of the person's
+    own leave-one-out errors by priors that are public or released; 0 where there is none. So the
+    sum moves by at most 1 where the person becomes a null person, and by at most 2 where replaced,
+    and by the slack of rounding. Event: one Gaussian mechanism.
+    """
+    prior = HeadPrior.checking(start)
+
+    def of_chunk(chunk: PersonChunk) -> np.ndarray:
+        losses = prior.losses(chunk)
+        return np.clip(losses[:, 1:] - losses[:, :1], -1.0, 1.0).sum(axis=0)
+
+    value = persons.total(of_chunk, (1,), beside=4 * (persons.width + 1))
+    total = vector_sum(value, 1.0, persons.slack())
+    return bool(to_numpy(releases.gaussian(CHECK, total))[0] > 0)
 
 
 # Rounds ------------------------------------------------------------------------------------------
@@ -461,6 +496,7 @@ class HeadMoments(NamedTuple):
     mean: np.ndarray
     covariance: np.ndarray
     noise: float
+    known: bool = True  # Whether noise left covariance and variance to be seen
 
 
 def released_heads(persons: PersonRows, releases: Releases, white: np.ndarray) -> HeadMoments:
@@ -490,7 +526,8 @@ def _head_moments_of(found: np.ndarray, q: int, noise: float, n_persons: int) ->
     outer, mean, moment = np.split(found[:-2], [q * (q + 1) // 2, q * (q + 1) // 2 + q])
     share = float(np.clip(found[-1] / _MEMBER, 0.2, 1.0))
     square = 2 * float(found[-2])
-    if 2 * noise > 0.3 or not square > 0.05:  # noise has hidden it
+    known = 2 * noise <= 0.3 and square > 0.05
+    if not known:
         square = _USUAL_NOISE + _USUAL_INTERCEPT
     # Heads were multiplied by the moment of the scores, which is not quite the identity.
     inverse = _inverse_moment(symmetric(moment) / _moment_scale(q), noise / _moment_scale(q))
@@ -500,12 +537,13 @@ def _head_moments_of(found: np.ndarray, q: int, noise: float, n_persons: int) ->
     second = inverse @ (symmetric(outer) / share) @ inverse
     if noise / share * math.sqrt(q) > _HIDDEN:
         usual = [_USUAL_INTERCEPT, *np.full(q - 1, _USUAL_SCORES / max(q - 1, 1))]
-        return HeadMoments(mean, np.diag(usual), max(square - sum(usual), 0.2 * square))
+        rest = max(square - sum(usual), 0.2 * square)
+        return HeadMoments(mean, np.diag(usual), rest, known=False)
     values, vectors = np.linalg.eigh(second - np.outer(mean, mean))
     values = np.maximum(values - noise / share * math.sqrt(q / 2), 1e-3)
     covariance = (vectors * values) @ vectors.T
     rest = square - float(np.trace(covariance)) - float(mean @ mean)
-    return HeadMoments(mean, covariance, max(rest, 0.2 * square, 2 * noise))
+    return HeadMoments(mean, covariance, max(rest, 0.2 * square, 2 * noise), known)
 
 
 def _clear_part(numbers: np.ndarray, variance: float) -> float:
@@ -530,7 +568,7 @@ def released_comparison(persons: PersonRows, releases: Releases, prior: HeadPrio
     their own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2, and
     the slack of rounding. Event: one Gaussian mechanism.
     """
-    size = len(prior.candidates) - 1
+    size = len(prior.candidates)
 
     def of_chunk(chunk: PersonChunk) -> np.ndarray:
         losses = prior.losses(chunk)

@@ -378,9 +378,16 @@ def test_the_cost_of_personal_models_is_pinned():
     rounds = PersonalizedLinearRegression(epsilon=1.0, delta=1e-6, n_iter=3)
     counts = [getattr(part, "count", 1) for part in rounds.privacy_event(1000, 10).events]
     assert counts[6] == 3
+    # Where noise would hide the second moment all steps are of columns as they are, and none is
+    # released.
+    few = model.privacy_event(50, 10)
+    assert [getattr(part, "count", 1) for part in few.events] == [1, 5, 1, 50, 1, 1, 1]
     with_public = model.privacy_event(1000, 10, n_public=100, labelled=True)
     # Nothing is released of columns or directions; of targets, their place in a public range.
     assert len(with_public.events) == 5
+    # With a round, whether the directions are worth it is checked first.
+    checked = rounds.privacy_event(1000, 10, n_public=100, labelled=True)
+    assert [getattr(part, "count", 1) for part in checked.events][3:] == [1, 3, 1, 1]
     batches = PersonalizedLinearRegression(epsilon=None, n_iter=2, batch_size=100, delta=1e-6)
     with pytest.raises(ValueError, match="epsilon"):
         batches.privacy_event(1000, 10)

@@ -14,9 +14,9 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
-from dpsubspace._solvers import heads as heads_module
 from dpsubspace._solvers.heads import Candidate, HeadPrior, own_model, ridge
 from dpsubspace._solvers.personal import (
+    CHECK,
     COMPARISON,
     DIRECTIONS,
     PRIOR,
@@ -28,6 +28,7 @@ from dpsubspace._solvers.personal import (
     moments_round,
     pair_statistics,
     released_comparison,
+    released_doubt,
     released_heads,
     released_pairs,
     slope_whitening,
@@ -72,11 +73,14 @@ def naive(X, y, index, person, cut=6.0, d=D):
     return rows @ whitening(d), residuals
 
 
+NAMES = (DIRECTIONS, CHECK, ROUNDS, PRIOR, COMPARISON)
+
+
 class Kept:
     """Releases that keep the sums they are asked for, and add no noise."""
 
     def __init__(self, private=True, batch=None):
-        parts = {name: Part(0.25) for name in (DIRECTIONS, ROUNDS, PRIOR, COMPARISON)}
+        parts = {name: Part(0.2) for name in NAMES}
         self.budget = Budget.split(Target(1.0 if private else math.inf), parts, J)
         self.sums, self._batch = [], batch
 
@@ -94,6 +98,8 @@ class Kept:
 PRIOR_OF_HEADS = HeadPrior.of(WHITE, np.diag([0.1, 0.2, 0.1]), 0.5, public=WHITE[:, :1])
 SUMS = {
     "pairs": lambda persons, releases: released_pairs(persons, releases),
+    "pairs in a round": lambda persons, releases: released_pairs(persons, releases, ROUNDS),
+    "check": lambda persons, releases: released_doubt(persons, releases, WHITE),
     "gradient": lambda persons, releases: gradient_round(persons, releases, WHITE),
     "moments": lambda persons, releases: moments_round(persons, releases, WHITE),
     "heads": lambda persons, releases: released_heads(persons, releases, WHITE),
@@ -330,6 +336,7 @@ def candidates(d=D):
         Candidate("low rank", root),
         Candidate("anywhere", constant, 0.3),
         Candidate("both", root, 0.3),
+        Candidate("both, about the own mean", root, 0.3, about_mean=True),
     ]
 
 
@@ -338,23 +345,30 @@ def test_heads_are_those_of_the_normal_posterior(prior):
     """With few rows and with many, where another system is solved."""
     X, y, index, _ = table()
     covariance = prior.root @ prior.root.T
-    covariance[1:, 1:] += prior.own * np.eye(D)
     for chunk in persons_of(X, y, index, J).chunks():
         found = ridge(chunk, prior)
         for i, person in enumerate(chunk.persons):
             x, r = naive(X, y, index, person)
             F = np.concatenate([np.ones((len(r), 1)), x], axis=1)
-            total = F @ covariance @ F.T + np.eye(len(r))
-            expected = covariance @ F.T @ np.linalg.solve(total, r)
+            mean, single = x.mean(axis=0), len(r) == 1
+            own = prior.own / (1.0 if single else np.mean((x - mean) ** 2))
+            mean = mean if prior.about_mean else 0.0 * mean
+            apart = x - mean
+            explained = F @ covariance @ F.T + own * apart @ apart.T
+            total = explained + np.eye(len(r))
+            dual = np.linalg.solve(total, r)
+            expected = covariance @ F.T @ dual
+            expected[1:] += own * apart.T @ dual
+            expected[0] -= own * mean @ apart.T @ dual
             np.testing.assert_allclose(found.coef[i], expected, atol=1e-9)
             density = multivariate_normal.logpdf(r, np.zeros(len(r)), total)
             ours = -(found.fit[i] + found.volume[i] + len(r) * math.log(2 * math.pi)) / 2
             assert ours == pytest.approx(density)
             for out in range(len(r)):
                 kept = np.arange(len(r)) != out
-                part = F[kept] @ covariance @ F[kept].T + np.eye(len(r) - 1)
-                head = covariance @ F[kept].T @ np.linalg.solve(part, r[kept])
-                assert found.left_out[i, out] == pytest.approx(r[out] - F[out] @ head, abs=1e-9)
+                part = explained[np.ix_(kept, kept)] + np.eye(len(r) - 1)
+                predicted = explained[out, kept] @ np.linalg.solve(part, r[kept])
+                assert found.left_out[i, out] == pytest.approx(r[out] - predicted, abs=1e-9)
             assert not found.left_out[i, len(r) :].any()
 
 
@@ -365,7 +379,8 @@ def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():
     found = prior.heads(persons)
     for j in np.flatnonzero((SIZES > 0) & ~found.uses_own):
         x, r = naive(X, y, index, j)
-        expected = Ridge(alpha=2.0, fit_intercept=False).fit(x, r).coef_
+        alpha = 2.0 * np.mean(x**2)
+        expected = Ridge(alpha=alpha, fit_intercept=False).fit(x, r).coef_
         np.testing.assert_allclose(found.coef[j], whitening(D) @ expected, atol=1e-9)
     assert not found.constant.any()
 
@@ -373,7 +388,7 @@ def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():
 def test_a_head_is_the_mean_of_those_of_all_priors_by_their_densities():
     X, y, index, _ = table()
     persons, noise = persons_of(X, y, index, J), 0.4
-    prior = HeadPrior(tuple(candidates()), noise, np.log([0.1, 0.2, 0.3, 0.4]))
+    prior = HeadPrior(tuple(candidates()), noise, np.log([0.1, 0.2, 0.3, 0.4, 0.5]))
     found = prior.heads(persons)
     np.testing.assert_allclose(found.weights.sum(axis=1), 1)
     chunk = next(iter(persons.chunks(np.array([9]))))
@@ -388,9 +403,42 @@ def test_a_head_is_the_mean_of_those_of_all_priors_by_their_densities():
     assert found.constant[9] == pytest.approx((weights @ coefs)[0])
 
 
+@pytest.mark.parametrize(
+    ("units", "offset", "about_mean"), [(10.0, 0.0, False), (0.1, 0.0, True), (0.1, 3.0, True)]
+)
+def test_heads_anywhere_do_not_depend_on_where_noise_has_put_columns(units, offset, about_mean):
+    """Released scales and places are far off where budgets are small; own rows tell both."""
+    X, y, index, _ = table(np.maximum(SIZES, 2))
+    prior = Candidate("anywhere", np.zeros((D + 1, 0)), 0.3, about_mean)
+    cut = {"weights": np.zeros(D), "constant": 0.0}
+
+    def left_out(scale, place):
+        rows = AffineRows(X, Affine(np.full(D, place), np.full(D, scale)), constant=False)
+        records = Records.of_groups(index, J)
+        persons = PersonRows(rows, y, records, whitening=whitening(D), **cut)
+        return np.concatenate([ridge(chunk, prior).left_out.ravel() for chunk in persons.chunks()])
+
+    np.testing.assert_allclose(left_out(units, offset), left_out(1.0, 0.0), atol=1e-9)
+
+
+def test_units_of_targets_do_not_matter_where_the_noise_is_not_known():
+    X, y, index, _ = table()
+    prior = HeadPrior(tuple(candidates()), 0.5, np.zeros(5), known=False)
+    small, large = (
+        prior.heads(persons_of(X, factor * y, index, J, weights=np.zeros(D), constant=0.0))
+        for factor in (1e-3, 1.0)
+    )
+    some = ~large.uses_own
+    np.testing.assert_allclose(small.weights[some], large.weights[some], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(small.coef[some], 1e-3 * large.coef[some], rtol=1e-6, atol=1e-9)
+    known = replace(prior, known=True)
+    other = known.heads(persons_of(X, 1e-3 * y, index, J, weights=np.zeros(D), constant=0.0))
+    assert np.abs(other.weights - large.weights).max() > 0.1
+
+
 def test_users_without_rows_have_the_shared_model():
     X, y, index, _ = table()
-    prior = PRIOR_OF_HEADS.compared(np.linspace(-0.2, 0.1, len(PRIOR_OF_HEADS.names) - 1), 0.01)
+    prior = PRIOR_OF_HEADS.compared(np.linspace(-0.2, 0.1, len(PRIOR_OF_HEADS.names)), 0.01)
     found = prior.heads(persons_of(X, y, index, J))
     assert SIZES[0] == 0 and not found.coef[0].any() and found.constant[0] == 0
     expected = np.exp(prior.log_weights) / np.exp(prior.log_weights).sum()
@@ -479,10 +527,11 @@ def test_a_user_who_comes_later_has_the_head_of_one_who_was_there():
 
 
 def test_what_all_users_say_counts_the_more_the_less_noise_there_is():
-    losses = np.full(len(PRIOR_OF_HEADS.names) - 1, 0.2)
-    losses[2] = -0.1
+    losses = np.full(len(PRIOR_OF_HEADS.names), 0.2)
+    losses[3] = -0.1
     clear = PRIOR_OF_HEADS.compared(losses, 0.0).log_weights
-    assert np.argmax(clear) == 3 and clear[0] == pytest.approx(-100 * 0.1 / (2 * 0.5))
+    # A logarithm of squared errors counts as half of a hundred rows.
+    assert np.argmax(clear) == 3 and clear[0] == pytest.approx(-50 * 0.3)
     vague = PRIOR_OF_HEADS.compared(losses, 10.0).log_weights
     assert np.ptp(vague) < 0.05
 
@@ -570,10 +619,25 @@ def test_a_round_mends_public_directions(method):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_round_of_noise_alone_leaves_directions_as_they_are(seed):
     X, y, index, _ = table()
-    persons = persons_of(X, y, index, J)
     solver = PersonalSolver(K, n_iter=2, rate=0.5, public=True)
-    found = fitted(solver, persons, 0.1, WHITE, seed)
-    assert missed(found.directions, WHITE) < 1e-12
+    budget = Budget.split(Target(0.1), solver.parts(), J)
+    how = Releases(budget, as_noise(seed), None)
+    found = gradient_round(persons_of(X, y, index, J), how, WHITE)
+    assert missed(found, WHITE) < 1e-12
+
+
+@pytest.mark.parametrize("n_iter", [1, 2])
+def test_public_directions_that_persons_are_across_to_are_given_up(n_iter):
+    """Their first round then releases what directions are found from where none are public."""
+    n_persons, d = 1500, 8
+    X, y, index, basis = table(np.full(n_persons, 8), d)
+    persons = persons_of(X, y, index, n_persons, weights=np.zeros(d), **white(d))
+    across = np.linalg.svd(basis, full_matrices=True)[0][:, K : 2 * K]
+    solver = PersonalSolver(K, n_iter=n_iter, public=True)
+    found = fitted(solver, persons, 10.0, across)
+    assert missed(found.directions, basis) < 0.1 and len(found.spectrum) == d
+    kept = fitted(solver, persons, 10.0, basis)
+    assert missed(kept.directions, basis) < 0.1 and len(kept.spectrum) == 0
 
 
 def test_moments_of_too_many_unknowns_are_refused():
@@ -590,6 +654,7 @@ def test_shares_add_up(public, n_iter):
     parts = PersonalSolver(None, n_iter=n_iter, rate=0.3, public=public).parts()
     assert math.fsum(part.share for part in parts.values()) == pytest.approx(1)
     assert (ROUNDS in parts) == (n_iter > 0) and (DIRECTIONS in parts) == (not public)
+    assert (CHECK in parts) == (public and n_iter > 0)
     if n_iter:
         assert (parts[ROUNDS].count, parts[ROUNDS].rate) == (n_iter, 0.3)
 
@@ -613,4 +678,3 @@ def test_a_prior_is_a_plain_object_without_rows():
     assert prior.names[0] == "shared" and len(set(prior.names)) == len(prior.names)
     wide = replace(prior, candidates=prior.candidates[:1], log_weights=np.zeros(1))
     assert not wide.heads(persons_of(*table()[:3], J)).coef.any()
-    assert heads_module._LARGEST_LOSS > 1
