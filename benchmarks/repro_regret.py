@@ -10,7 +10,7 @@ number of rows and an epsilon; a score is 100 times R2 on test rows, where an R2
 those of the one that the package took by itself ("before"). Tables of more than 20 numbers had no
 products there, and have four encodings here. ``now`` has the scores of the package of today.
 
-``regret`` fits nothing and compares the reports of these two. The encoding that is best on half of
+``regret`` fits nothing and compares reports of these two. The encoding that is best on half of
 the seeds is scored on the other half, and *regret* is its mean less that of the package of today on
 the same seeds. Each half chooses once, so that a cell has two regrets. No user can choose like
 that, since scores of private rows would have to be paid for.
@@ -19,7 +19,8 @@ usage: PYTHONPATH=CHECKOUT DPSUBSPACE_DATA=folder python benchmarks/repro_regret
        DPSUBSPACE_DATA=folder python benchmarks/repro_regret.py now
        (both with [--seeds N] [--tables NAME ...] [--epsilons E ...] [--sizes N ...] [--out FILE],
        where 0 stands for all rows)
-       python benchmarks/repro_regret.py regret [--reports RUNGS NOW]
+       python benchmarks/repro_regret.py [--reports FILE ...]
+       (by default the reports are all results/regret*.json)
 """
 
 import json
@@ -36,6 +37,7 @@ from dpsubspace._tables import encoding
 from dpsubspace.exceptions import PrivacyWarning
 
 LEFT_OUT = "parkinson"  # with 42 people no model tells anything of new ones
+LEAST = 1.0  # points
 FOLDER = Path(__file__).with_name("results")
 
 
@@ -111,14 +113,15 @@ def now(args):
 # What they say ----------------------------------------------------------------------------------
 
 
-def stored(path, section):
-    """Scores over seeds by model, for each cell of a report."""
-    report = json.loads(Path(path).read_text())
+def stored(paths, section):
+    """Scores over seeds by model, for each cell of reports."""
+    reports = [json.loads(Path(path).read_text())["results"] for path in paths]
     return {
         (row.pop("table"), row.pop("rows"), row.pop("epsilon")): {
             model: np.array(text.split(), dtype=float) for model, text in row.items()
         }
-        for row in report["results"][section]
+        for report in reports
+        for row in report.get(section, [])
     }
 
 
@@ -133,10 +136,10 @@ def judged(six, ours):
 
 def regret(args):
     """Regret by epsilon, by number of rows and by table, and the cells where it is largest."""
-    paths = args.reports or [FOLDER / "regret_rungs.json", FOLDER / "regret_now.json"]
-    six, today = stored(paths[0], "rungs"), stored(paths[1], "now")
+    paths = args.reports or sorted(FOLDER.glob("regret*.json"))
+    six, today = stored(paths, "rungs"), stored(paths, "now")
     if six.keys() != today.keys():
-        raise SystemExit("the two reports are not of the same cells.")
+        raise SystemExit("rungs and now are not of the same cells.")
     cells = []
     for (name, n, epsilon), own in six.items():
         ours, before = today[name, n, epsilon]["now"], own.pop("before")
@@ -144,12 +147,12 @@ def regret(args):
         lost = [best - same for best, same in pairs]
         cell = {"table": name, "rows": n, "epsilon": epsilon, "before": before.mean()}
         cell |= {"best": np.mean([best for best, _ in pairs]), "now": ours.mean()}
-        cell |= {"regrets": [some.mean() for some in lost]}
-        error = np.concatenate(lost).std(ddof=1) / np.sqrt(len(ours))
-        cells.append(cell | {"regret": np.mean(lost), "four errors": 4 * error})
+        cell |= {"regrets": [some.mean() for some in lost], "change": beyond(ours - before)}
+        cell |= {"regret": np.mean(lost), "four errors": 4 * error(np.concatenate(lost))}
+        cells.append(cell)
     yield summed("all", cells)
     for of in ("epsilon", "table"):
-        for value in dict.fromkeys(cell[of] for cell in cells):
+        for value in sorted({cell[of] for cell in cells}):
             yield summed(f"{of} {value}", [cell for cell in cells if cell[of] == value])
     sizes = {"at most 1,000": (0, 1000), "1,001 to 5,000": (1001, 5000), "more": (5001, np.inf)}
     for said, (least, most) in sizes.items():
@@ -163,14 +166,27 @@ def regret(args):
         }
 
 
+def error(scores):
+    """Standard error of a mean over seeds."""
+    return scores.std(ddof=1) / np.sqrt(len(scores))
+
+
+def beyond(change):
+    """Sign of a mean change of more than a point and of more than four standard errors, else 0."""
+    mean = change.mean()
+    return int(np.sign(mean)) if abs(mean) > max(LEAST, 4 * error(change)) else 0
+
+
 def summed(said, cells):
-    """Means over cells, and the 95th percentile of their regrets."""
+    """Means over cells, the 95th percentile of regrets, and how many are better than before."""
     row = {"cells": f"{said} ({len(cells)})"}
     means = {key: np.mean([cell[key] for cell in cells]) for key in ("before", "best", "now")}
     row |= {key: round(float(mean), 1) for key, mean in means.items()}
     regrets = np.concatenate([cell["regrets"] for cell in cells])
     row["regret"] = round(float(regrets.mean()), 2)
     row["95th percentile"] = round(float(np.quantile(regrets, 0.95)), 1)
+    changes = [cell["change"] for cell in cells]
+    row |= {"above before": changes.count(1), "below before": changes.count(-1)}
     return row
 
 
