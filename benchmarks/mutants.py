@@ -3,9 +3,10 @@
 ``python benchmarks/mutants.py`` copies the checkout to a temporary folder and breaks one thing
 after another there. Each time it runs the tests that should notice, with the markers that
 ``python -m pytest`` has, and it prints a table of what noticed. What survives is a claim without a
-test. ``--tests FOLDER`` takes the tests of another checkout, ``--only TEXT`` what has that in its
-name. Mutants of Dask need Dask, and are left out without it. It needs a system that can fork:
-libraries are imported once, and each mutant has a process of its own.
+test. A file of tests that does not pass without a mutant would notice everything, so each has to
+pass before it judges. ``--tests FOLDER`` takes the tests of another checkout, ``--only TEXT`` what
+has that in its name. Mutants of Dask need Dask, and are left out without it. It needs a system that
+can fork: libraries are imported once, and each mutant has a process of its own.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ class Mutant(NamedTuple):
     def name(self) -> str:
         """The file and what stands there."""
         return f"{self.file}: {' '.join(self.old.split())[:60]}"
+
+    @property
+    def paths(self) -> list[str]:
+        """Files of the tests that should notice."""
+        return [f"tests/{name}" for name in self.tests.split()]
 
 
 BOUNDS, NOISE, SUMS = "claims/test_bounds.py", "claims/test_noise.py", "claims/test_sums.py"
@@ -413,6 +419,12 @@ MUTANTS = [
                 f"{BOUNDS} {SUMS}",
             ),
             (
+                "means",  # the mean is released, and another one is used
+                "noisy = to_numpy(releases.gaussian(name, total))",
+                "noisy = to_numpy(releases.gaussian(name, total)) * 0 + to_numpy(total.value)",
+                FROZEN,
+            ),
+            (
                 "moments",
                 "rows.norm_bound**2 * (math.sqrt(2) + rounding + features.slack)",
                 "rows.norm_bound**2 * (1 + rounding + features.slack)",
@@ -495,6 +507,12 @@ MUTANTS = [
                 "BoundedSum(counts, 1.0, math.sqrt(2))",
                 "BoundedSum(counts, 0.5, math.sqrt(2))",
                 f"{LEAST} {BOUNDS}",
+            ),
+            (
+                "least_squares",  # products are released, and others are used
+                "products = to_numpy(releases.gaussian(PRODUCTS, shared)) / (n * tau)",
+                "products = to_numpy(releases.gaussian(PRODUCTS, shared) * 0 + shared.value)",
+                FROZEN,
             ),
             (
                 "descent",
@@ -643,12 +661,22 @@ def in_a_fork(folder: Path, tests: list[str], log: Path) -> int:
             os.dup2(out.fileno(), 2)
         import pytest
 
-        plain = ["--assert=plain", "-p", "no:cacheprovider"]  # what fails is not looked at
-        status = int(pytest.main(["-x", "-q", "-n", "0", *plain, *tests]))
+        # Libraries were imported before pytest could rewrite what they assert.
+        known = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *known]
+        status = int(pytest.main([*options, *tests]))
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def sound(tests: list[str], folder: Path) -> None:
+    """An error unless `tests` pass where nothing is broken: otherwise they notice nothing."""
+    log = folder / "log"
+    if tests and (status := in_a_fork(folder, tests, log)):
+        said = log.read_text(errors="replace")[-2000:]
+        raise SystemExit(f"{' '.join(tests)} end with {status} without a mutant.\n{said}")
 
 
 def caught(mutant: Mutant, folder: Path) -> str:
@@ -659,7 +687,7 @@ def caught(mutant: Mutant, folder: Path) -> str:
     file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     os.utime(file, (before + 9, before + 9))  # what is compiled of it is told apart by its time
     try:
-        status = in_a_fork(folder, [f"tests/{name}" for name in mutant.tests.split()], log)
+        status = in_a_fork(folder, mutant.paths, log)
     finally:
         file.write_text(text, encoding="utf-8")
         os.utime(file, (before + 18, before + 18))
@@ -690,7 +718,7 @@ def main() -> None:
     sys.dont_write_bytecode = False  # most is compiled once
     for name in LIBRARIES:
         importlib.import_module(name)
-    survivors = []
+    survivors, passing = [], set()
     with tempfile.TemporaryDirectory() as made, contextlib.suppress(KeyboardInterrupt):
         folder = Path(made) / "dpsubspace"
         leave = shutil.ignore_patterns("__pycache__", ".git", ".hypothesis", "_build")
@@ -701,6 +729,8 @@ def main() -> None:
             shutil.copy(options.tests / "pyproject.toml", folder / "pyproject.toml")
         print("mutant | noticed by | seconds")
         for mutant in mutants:
+            sound([path for path in mutant.paths if path not in passing], folder)
+            passing.update(mutant.paths)
             started = time.monotonic()
             found = caught(mutant, folder)
             survivors += [] if found else [mutant.name]

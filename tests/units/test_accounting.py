@@ -124,7 +124,7 @@ def test_event_of_dpsgd_is_the_hand_written_one():
 
 
 def test_event_of_dpsgdf_adds_the_mean():
-    model = CLASSIFIERS[1](epsilon=1.0, delta=1e-5, n_iter=25)
+    model = CLASSIFIERS[1](preprocessing="practical", epsilon=1.0, delta=1e-5, n_iter=25)
     sizes = Sizes(None)
     event = replace(model._plan(), centre=OneMean(0.19)).resolved(sizes).budget(sizes).event
     mean, intercept, steps = event.events
@@ -137,7 +137,7 @@ def test_event_of_dpsgdf_adds_the_mean():
 @pytest.mark.parametrize("Classifier", CLASSIFIERS)
 def test_expert_noise_multiplier_is_that_of_a_step(Classifier):
     model = Classifier(epsilon=None, noise_multiplier=15.0, n_iter=9, delta=1e-6)
-    event = model.privacy_event()
+    event = model.privacy_event(n_samples=300)
     steps = event.events[-1] if hasattr(event, "events") else event
     assert steps.event.noise_multiplier == pytest.approx(15.0)
     X, y = blobs(n=300)

@@ -204,5 +204,5 @@ def test_a_batch_size_becomes_the_rate_of_its_event(Estimator):
     assert model.privacy_.epsilon == 5.0
     with pytest.raises(ValueError, match=r"batch_size.*401.*400.*None"):
         Estimator(batch_size=401).fit(X, y)
-    with pytest.raises(ValueError, match=r"batch_size.*n_samples"):
+    with pytest.raises(ValueError, match=r"(batch_size|preprocessing).*n_samples"):
         Estimator(batch_size=40, delta=1e-5).privacy_event()
