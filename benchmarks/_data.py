@@ -177,11 +177,11 @@ _PIXELS = "pixels are 0 to 255"
 _ALL = ("train_x", "train_y", "test_x", "test_y")
 
 
-def _whole(file, openml, n_train=60_000):
+def _whole(file, name, n_train=60_000):
     """Training and test set in their original order; on OpenML one follows the other."""
     found = arrays(file, _ALL)
     if found is None:
-        bunch = openml(openml)
+        bunch = openml(name)
         X, y = bunch.data, bunch.target.astype(int)
         found = X[:n_train], y[:n_train], X[n_train:], y[n_train:]
     X, y, X_test, y_test = found
