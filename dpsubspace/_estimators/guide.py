@@ -395,11 +395,9 @@ class PublicGuide:
         if needed is not None and "held" in shares and shares["held"] < needed:
             directions = None
         if labelled is not None and "right" in shares:
-            expected = labelled.held_out(self.targets.right(labelled.targets))
-            chance = self.targets.chance(labelled.targets)
-            # Labels that public rows do not tell beyond chance are nothing to start from.
-            beyond = 2 * math.sqrt(chance * (1 - chance) / len(labelled.targets))
-            if expected <= chance + beyond or shares["right"] < (chance + expected) / 2:
+            # Entries of one release have the same noise.
+            noise = releases.budget.scales["checks"] * math.sqrt(len(shares)) / features.n_samples
+            if not self._trusts(labelled, shares["right"], noise):
                 start = linear.start
         if self.anchors is not None:
             knowing = source.with_public(formed)
@@ -482,6 +480,22 @@ class PublicGuide:
         )
         found = dict(zip(columns, map(float, shares), strict=True))
         return found | {"held": found["held"] * most} if "held" in found else found
+
+    def _trusts(self, labelled: Labelled, right: float, noise: float) -> bool:
+        """Whether a fit to public labels that has this share of private rows right is of use.
+
+        Without noise the share is about what public rows expect where it is, and that of a constant
+        where it is not. Of two normal distributions of the same deviation, the first is likelier
+        from the middle on, less what it was likelier by before.
+        """
+        expected = labelled.held_out(self.targets.right(labelled.targets))
+        chance = self.targets.chance(labelled.targets)
+        # Labels that public rows do not tell beyond chance are nothing to start from.
+        beyond = 2 * math.sqrt(chance * (1 - chance) / len(labelled.targets))
+        if expected <= chance + beyond:
+            return False
+        doubt = math.log(_auto.TRUST) * noise**2 / (expected - chance)
+        return right >= (chance + expected) / 2 - doubt
 
     # How it is trained ----------------------------------------------------------------------
 

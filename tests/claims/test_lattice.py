@@ -66,7 +66,8 @@ def mean_of_a_function(present):
 
 def mean_of_a_classifier(present):
     y = np.arange(N) % 2
-    model = DPSGDFClassifier(n_iter=1, delta=1e-5).fit(indicator(1), y, groups=groups_of(present))
+    model = DPSGDFClassifier(n_iter=1, preprocessing="practical", delta=1e-5)
+    model.fit(indicator(1), y, groups=groups_of(present))
     return model.mean_, model.privacy_.event.events[0].noise_multiplier
 
 

@@ -48,10 +48,11 @@ from dpsubspace import (
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._estimators.bounds import OneMean
+from dpsubspace._estimators.guide import PublicGuide
 from dpsubspace._estimators.linear_fit import LinearFit
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._public.anchors import mean_gradient, share_inside
+from dpsubspace._public.anchors import LABELS, Labelled, mean_gradient, share_inside
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import NullRecords, RowMap, Shift
 from dpsubspace._solvers.descent import MirrorStep
@@ -395,6 +396,19 @@ def test_a_start_from_wrong_labels_is_found_out(Estimator):
         # Of 3000 rows, the start gets nearly all right or hardly one. The limit is at two thirds or
         # three quarters, 700 rows from either, and the noise of their number has a deviation of 30.
         assert (np.abs(model.coef_).max() > 1e-3) == used
+
+
+def test_the_more_noise_a_check_has_the_less_it_says_against_public_labels():
+    X, y = apart(90)
+    guide, labelled = PublicGuide(LABELS), Labelled(LogLoss(), X, y, 3)
+    expected = labelled.held_out(LABELS.right(y))
+    middle = (expected + LABELS.chance(y)) / 2
+    assert expected > 0.9 and guide._trusts(labelled, middle + 1e-9, 0.0)
+    assert not guide._trusts(labelled, middle - 0.1, 0.01)
+    assert guide._trusts(labelled, middle - 0.1, 0.3)
+    assert not guide._trusts(Labelled(LogLoss(), X, np.roll(y, 1), 3), 0.0, 0.1)
+    guessed = np.random.default_rng(0).permutation(y)
+    assert not guide._trusts(Labelled(LogLoss(), X, guessed, 3), 1.0, 10.0)
 
 
 @noisy

@@ -489,9 +489,9 @@ def test_a_closed_plan_survives_a_file(tmp_path):
 # Several processes ------------------------------------------------------------------------------
 
 
-def charge(path, worker, told):
+def charge(path, worker, told, number):
     book = PrivacyLedger.load(path)
-    for i in range(15):
+    for i in range(number):
         label = f"{worker}-{i}"
         book.charge(gaussian(1000.0), label, neighboring_relation="zero_out")
         told.send(label)  # what is told has returned
@@ -511,7 +511,8 @@ def test_processes_that_are_killed_lose_nothing(tmp_path):
     context, workers, ends = multiprocessing.get_context("fork"), [], []
     for i in range(3):
         end, other = context.Pipe(duplex=False)
-        workers.append(context.Process(target=charge, args=(path, i, other)))
+        number = 15 if i else 100_000  # the first is not done by itself before it is killed
+        workers.append(context.Process(target=charge, args=(path, i, other, number)))
         workers[-1].start()
         other.close()  # so that nothing more comes once the process has ended
         ends.append(end)
