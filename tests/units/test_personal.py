@@ -421,6 +421,20 @@ def test_heads_anywhere_do_not_depend_on_where_noise_has_put_columns(units, offs
     np.testing.assert_allclose(left_out(units, offset), left_out(1.0, 0.0), atol=1e-9)
 
 
+@pytest.mark.parametrize("size", [1e5, 1e8, 1e160])
+def test_no_rows_make_a_fit_fail_however_much_weights_may_vary(size):
+    """As public tasks without noise say: penalties are then lost in rounding of long rows."""
+    X, y, index, _ = table()
+    root = size * np.vstack([np.ones((1, D)), np.eye(D)])
+    own = Candidate("both", root, 0.3, centre=np.ones(D + 1))
+    prior = HeadPrior((*candidates()[:2], Candidate("tasks", root), own), 1e-12, np.zeros(4))
+    for rows, targets in adversaries().values():
+        persons = persons_of(*with_user(X, y, index, 11, rows, targets), J)
+        assert all(np.isfinite(prior.losses(chunk)).all() for chunk in persons.chunks())
+        found = prior.heads(persons)
+        assert all(np.isfinite(x).all() for x in (found.coef, found.constant, found.weights))
+
+
 def test_units_of_targets_do_not_matter_where_the_noise_is_not_known():
     X, y, index, _ = table()
     prior = HeadPrior(tuple(candidates()), 0.5, np.zeros(5), known=False)
