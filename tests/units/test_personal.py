@@ -119,7 +119,8 @@ def sum_of(name, persons, private=True, batch=None):
 def adversaries(d=D):
     """Rows and targets of a person who wants to move a sum far."""
     rng = np.random.default_rng(3)
-    one = np.ones((1, d))
+    one, signs = np.ones((1, d)), rng.choice([-1.0, 1.0], size=(60, 1))
+    whitened = np.linalg.solve(whitening(d).T, 3 * WHITE[:, 0])  # white, it is along them
     return {
         "one row": (one, np.ones(1)),
         "huge": (rng.choice([-1e308, 1e308, 1e300], size=(7, d)), np.full(7, -1e308)),
@@ -132,6 +133,7 @@ def adversaries(d=D):
             rng.normal(size=(60, K)) @ WHITE.T,
             6 * np.sign(rng.normal(size=60)),
         ),
+        "told by directions": (signs * whitened, 6 * signs[:, 0]),
     }
 
 
@@ -638,6 +640,20 @@ def test_a_round_of_noise_alone_leaves_directions_as_they_are(seed):
     how = Releases(budget, as_noise(seed), None)
     found = gradient_round(persons_of(X, y, index, J), how, WHITE)
     assert missed(found, WHITE) < 1e-12
+
+
+@pytest.mark.parametrize("said", [-1e-9, 1e-9])
+def test_what_is_released_alone_decides_whether_directions_are_given_up(said):
+    X, y, index, _ = table()
+
+    class Said(Kept):
+        def gaussian(self, name, total):
+            return np.full_like(super().gaussian(name, total), said)
+
+    for targets in (y, X[:, 0], np.zeros_like(y)):
+        releases = Said()
+        assert released_doubt(persons_of(X, targets, index, J), releases, WHITE) == (said > 0)
+        assert len(releases.sums) == 1
 
 
 @pytest.mark.parametrize("n_iter", [1, 2])
